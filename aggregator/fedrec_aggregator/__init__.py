@@ -1,0 +1,1 @@
+"""The aggregator role: sums once, noises once."""

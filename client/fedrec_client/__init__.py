@@ -1,0 +1,1 @@
+"""The client role: local data, ledger, reports."""

@@ -1,0 +1,1 @@
+"""How a user's budget is divided over items: private counts, weights, sampling."""

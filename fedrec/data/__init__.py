@@ -1,0 +1,1 @@
+"""What the system learns from: private interactions, public features, readers, generators, splits."""

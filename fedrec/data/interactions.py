@@ -1,0 +1,107 @@
+"""Private interactions: who rated or clicked what. One frozen type, compressed by user.
+
+`Interactions` is private by type: it enters only functions that return a release, a local result or an evaluation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Kind = Literal["ratings", "clicks"]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Float32s = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """n events of `num_users` users on `num_items` items, sorted by user, then item.
+
+    user_ptr: (num_users + 1,) int64, the events of user k are `user_ptr[k]:user_ptr[k + 1]`.
+    items: (n,) int32 in [0, num_items). values: (n,) float32, ratings, or 1 for a click.
+    times: (n,) int64 seconds, or None. value_range: the public scale (lowest, highest) of values.
+    """
+
+    user_ptr: Int64s
+    items: Int32s
+    values: Float32s
+    num_items: int
+    value_range: tuple[float, float]
+    kind: Kind = "ratings"
+    times: Int64s | None = None
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def num_users(self) -> int:
+        """Users, with or without events."""
+        return len(self.user_ptr) - 1
+
+    @property
+    def users(self) -> Int32s:
+        """(n,) int32 user of each event, expanded from `user_ptr`."""
+        return np.repeat(np.arange(self.num_users, dtype=np.int32), np.diff(self.user_ptr))
+
+    @staticmethod
+    def from_columns(
+        users: npt.NDArray[np.integer],
+        items: npt.NDArray[np.integer],
+        values: npt.NDArray[np.floating] | None,
+        *,
+        num_users: int,
+        num_items: int,
+        value_range: tuple[float, float],
+        kind: Kind = "ratings",
+        times: npt.NDArray[np.integer] | None = None,
+    ) -> Interactions:
+        """Sort parallel columns by (user, item). Raises ValueError on ids outside [0, num_users) x [0, num_items)."""
+        for name, ids, bound in (("user", users, num_users), ("item", items, num_items)):
+            if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= bound):
+                raise ValueError(f"{name} ids must be in [0, {bound}), found {int(ids.min())}..{int(ids.max())}")
+        order = np.argsort(users.astype(np.int64) * num_items + items, kind="stable")
+        user_ptr = np.zeros(num_users + 1, dtype=np.int64)
+        np.cumsum(np.bincount(users, minlength=num_users), out=user_ptr[1:])
+        return Interactions(
+            user_ptr=user_ptr,
+            items=items[order].astype(np.int32),
+            values=np.ones(len(items), np.float32) if values is None else values[order].astype(np.float32),
+            num_items=num_items,
+            value_range=value_range,
+            kind=kind,
+            times=None if times is None else times[order].astype(np.int64),
+        )
+
+    def select(self, mask: npt.NDArray[np.bool_]) -> Interactions:
+        """The events where `mask` (n,) is true, same users and items."""
+        kept = np.concatenate([[0], np.cumsum(mask)])[self.user_ptr]
+        times = None if self.times is None else self.times[mask]
+        return Interactions(kept.astype(np.int64), self.items[mask], self.values[mask], self.num_items, self.value_range, self.kind, times)
+
+    def users_subset(self, users: npt.NDArray[np.integer]) -> Interactions:
+        """The events of the given users, renumbered 0..len(users)-1 in the given order."""
+        starts, lengths = self.user_ptr[users], np.diff(self.user_ptr)[users]
+        ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        index = np.repeat(starts - ptr[:-1], lengths) + np.arange(ptr[-1])
+        times = None if self.times is None else self.times[index]
+        return Interactions(ptr, self.items[index], self.values[index], self.num_items, self.value_range, self.kind, times)
+
+    def by_item(self) -> ItemOrder:
+        """The same events grouped by item: the order in which item statistics are summed."""
+        order = np.argsort(self.items, kind="stable")
+        item_ptr = np.zeros(self.num_items + 1, dtype=np.int64)
+        np.cumsum(np.bincount(self.items, minlength=self.num_items), out=item_ptr[1:])
+        return ItemOrder(item_ptr, self.users[order], order.astype(np.int64))
+
+
+@dataclass(frozen=True)
+class ItemOrder:
+    """Events grouped by item: `item_ptr` (m + 1,), `users` (n,) int32, and `positions` (n,) into the user-sorted columns."""
+
+    item_ptr: Int64s
+    users: Int32s
+    positions: Int64s

@@ -1,0 +1,1 @@
+"""Encoders of public item features."""

@@ -1,0 +1,74 @@
+"""What can go wrong, as a tree; every leaf knows its cause, its remedy and the exit code of a command.
+
+    FedRecError                 1
+      SettingsError             2   a scenario key or a flag is not what it must be
+      DataError                 3   a file is missing, empty, malformed or inconsistent
+        MalformedRowError       3   ... at a known file and line
+        LeakageError            4   a split shows training what it must predict
+      PrivacyError              5   a guarantee would be passed, mixed or left uncalibrated
+        UnitMismatchError       5   guarantees of different units or neighbours were combined
+        BudgetExceededError     5   a ledger or a limit refuses
+      RunError                  6   a run folder cannot be used, continued or read
+
+A bad argument to a function raises ValueError with the value in its message; these are for people.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class FedRecError(Exception):
+    """One line of cause, one line of remedy."""
+
+    exit_code = 1
+
+    def __init__(self, cause: str, remedy: str) -> None:
+        super().__init__(cause)
+        self.cause, self.remedy = cause, remedy
+
+
+class SettingsError(FedRecError):
+    """A scenario key or a flag is not what it must be."""
+
+    exit_code = 2
+
+
+class DataError(FedRecError):
+    """A file is missing, empty, malformed or inconsistent."""
+
+    exit_code = 3
+
+
+class MalformedRowError(DataError):
+    """A row that cannot be read: names the file, the line, what was expected and what was found."""
+
+    def __init__(self, path: Path, line: int, expected: str, found: str, remedy: str = "Correct the line, or drop it.") -> None:
+        super().__init__(f"{path}, line {line}: expected {expected}, found {found!r}", remedy)
+        self.path, self.line, self.expected, self.found = path, line, expected, found
+
+
+class LeakageError(DataError):
+    """A split shows training what it must predict."""
+
+    exit_code = 4
+
+
+class PrivacyError(FedRecError):
+    """A guarantee would be passed, mixed or left uncalibrated."""
+
+    exit_code = 5
+
+
+class UnitMismatchError(PrivacyError):
+    """Guarantees of different units or neighbours were combined."""
+
+
+class BudgetExceededError(PrivacyError):
+    """A ledger or a limit refuses."""
+
+
+class RunError(FedRecError):
+    """A run folder cannot be used, continued or read."""
+
+    exit_code = 6

@@ -1,0 +1,1 @@
+"""Accuracy of ratings and rankings, by popularity bucket, beside controls."""

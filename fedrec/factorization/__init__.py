@@ -1,0 +1,1 @@
+"""Matrix factorisation from sufficient statistics: exact sums, solves, alternating minimisation, recipes."""

@@ -1,0 +1,96 @@
+"""What a client sends and what an aggregator returns: integers on a public grid.
+
+A report is a list of blocks. A block of a user with n rated items is n integer coefficients and one integer vector x of
+length `width`; it stands for the rows `c_j * x` ("linear") or the packed symmetric matrices `c_j * x x'` ("outer") of
+those n items, and for zero elsewhere. A dense vector is a block with one row, whose coefficient is 1. Item statistics
+(A_j, b_j) of AM-SSP eq. 5, item counts, residual sums and taste Grams are all of this form.
+
+Integers make sums exact: the order of arrival, the sharding and the process do not show in the sum (DESIGN.md,
+"Exact, order-free sums"). `step` maps them to real units: real = integer * step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+COEFFICIENT_BITS = 15
+VECTOR_BITS = 15
+"""Magnitude bits of coefficients and of vector entries. An outer product then has 45 bits, so that 256 of them add up
+exactly in float64, and 2^17 users in int64."""
+
+
+@dataclass(frozen=True)
+class BlockSpec:
+    """Public shape and grid of one block: `rows` items (1 if dense), vectors of `width` entries, steps in real units."""
+
+    name: str
+    kind: Literal["linear", "outer"]
+    rows: int
+    width: int
+    coefficient_step: float
+    vector_step: float
+
+    @property
+    def columns(self) -> int:
+        """Numbers per row: `width`, or the upper triangle of width x width in `numpy.triu_indices` order."""
+        return self.width if self.kind == "linear" else self.width * (self.width + 1) // 2
+
+    @property
+    def step(self) -> float:
+        """Real value of one unit of the accumulated integers."""
+        return self.coefficient_step * self.vector_step ** (1 if self.kind == "linear" else 2)
+
+
+@dataclass(frozen=True)
+class BlockReports:
+    """One block of the reports of consecutive users.
+
+    coefficients: (n,) int32 aligned with the reports' items, or (num_users,) for a dense block (rows = 1; 0 = silent).
+    vectors: (num_users, width) int32.
+    """
+
+    coefficients: Int32s
+    vectors: Int32s
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Reports of consecutive users: user k names `items[user_ptr[k]:user_ptr[k + 1]]`; one entry of `blocks` per BlockSpec."""
+
+    user_ptr: Int64s
+    items: Int32s
+    blocks: tuple[BlockReports, ...]
+
+    @property
+    def num_users(self) -> int:
+        """Users in this batch."""
+        return len(self.user_ptr) - 1
+
+
+def quantise(values: npt.NDArray[np.floating], step: float | npt.NDArray[np.floating], *, bits: int) -> Int32s:
+    """Towards zero on the grid of `step`: a rounded number is never larger than the number, so no norm ever grows.
+
+    Raises ValueError where a magnitude would need more than `bits` bits or is not a number.
+    """
+    grid = np.trunc(np.asarray(values, np.float64) / step)
+    if not bool(np.all(np.abs(grid) < 2.0**bits)):
+        raise ValueError(f"values up to {float(np.max(np.abs(values))):g} do not fit {bits} bits of step {step!r}")
+    return grid.astype(np.int32)
+
+
+def triangle(width: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Row and column of each packed entry of a symmetric width x width matrix."""
+    return np.triu_indices(width)
+
+
+def step_for(bound: float, *, bits: int) -> float:
+    """The finest power-of-two step that holds magnitudes up to `bound` > 0 in `bits` bits."""
+    return 2.0 ** (math.floor(math.log2(bound)) + 1 - bits)

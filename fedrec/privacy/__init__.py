@@ -1,0 +1,1 @@
+"""Mechanisms, guarantees and their accounting."""

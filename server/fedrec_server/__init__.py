@@ -1,0 +1,1 @@
+"""The server role: rounds, checkpoints, serving."""

@@ -1,0 +1,1 @@
+"""Loopback runs, benchmarks, reports and the `fedrec` command."""
