@@ -12,6 +12,7 @@ Integers make sums exact: the order of arrival, the sharding and the process do 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,6 +48,46 @@ class BlockSpec:
     def step(self) -> float:
         """Real value of one unit of the accumulated integers."""
         return self.coefficient_step * self.vector_step ** (1 if self.kind == "linear" else 2)
+
+
+@dataclass(frozen=True)
+class ReleaseSpec:
+    """Blocks that are noised together: one user's contribution to all of them has joint L2 norm at most `radius`.
+
+    The norm of an outer block is the Frobenius norm of its matrices. `isometric` noise on outer blocks has std / sqrt(2)
+    off the diagonal (svec is an isometry); without it the papers' iid upper triangle is drawn, for reproduction.
+    """
+
+    name: str
+    blocks: tuple[BlockSpec, ...]
+    radius: float = 1.0
+    isometric: bool = True
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the server broadcasts in a round: public arrays, the client step that answers, and what will be released."""
+
+    round: int
+    step: str
+    public: Mapping[str, npt.NDArray[np.generic]]
+    releases: tuple[ReleaseSpec, ...]
+
+    @property
+    def blocks(self) -> tuple[BlockSpec, ...]:
+        """All blocks of all releases, in report order."""
+        return tuple(block for release in self.releases for block in release.blocks)
+
+
+@dataclass(frozen=True)
+class Release:
+    """What the aggregator returns: noised sums in real units, (rows, columns) float64 by block name, and each block's noise std.
+
+    For an outer block the std is that of the diagonal.
+    """
+
+    values: Mapping[str, npt.NDArray[np.float64]]
+    noise_std: Mapping[str, float]
 
 
 @dataclass(frozen=True)

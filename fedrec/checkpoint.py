@@ -1,0 +1,87 @@
+"""Files that are whole or absent: everything a run keeps is written beside its place, synced, and moved there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from fedrec.errors import RunError
+
+Arrays = Mapping[str, npt.NDArray[np.generic]]
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Replace `path` atomically and durably: after a crash it holds the old bytes or the new ones."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with open(beside, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """`write_bytes` of readable JSON; infinite numbers become the string "inf"."""
+    write_bytes(path, (json.dumps(finite(content), indent=2, sort_keys=True) + "\n").encode())
+
+
+def finite(content: Any) -> Any:
+    """The same structure with "inf" and "nan" as strings, so that any JSON parser reads it."""
+    if isinstance(content, Mapping):
+        return {str(k): finite(v) for k, v in content.items()}
+    if isinstance(content, list | tuple):
+        return [finite(v) for v in content]
+    if isinstance(content, np.generic):
+        content = content.item()
+    if isinstance(content, float) and not np.isfinite(content):
+        return str(content)
+    return content
+
+
+def read_json(path: Path) -> Any:
+    """Raises RunError where the file is missing or is not JSON."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as failure:
+        raise RunError(f"{path} cannot be read: {failure}", "Start the run again without --resume.") from failure
+
+
+def write_arrays(path: Path, arrays: Arrays) -> str:
+    """Named arrays as safetensors, atomically; returns the SHA-256 of the file."""
+    content = save({name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())})
+    write_bytes(path, content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
+    """Raises RunError where the file is missing or damaged."""
+    try:
+        return dict(load_file(path))
+    except (OSError, SafetensorError) as failure:
+        raise RunError(f"{path} cannot be read: {failure}", "Start the run again without --resume.") from failure
+
+
+class Checkpoints:
+    """The states of one training, one file a round; the newest readable one is where it continues."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def save(self, state: Arrays, *, round: int) -> None:
+        """Keep `state` after `round` answers."""
+        write_arrays(self.folder / f"round-{round:03d}.safetensors", state)
+
+    def latest(self) -> dict[str, npt.NDArray[np.generic]] | None:
+        """The newest state, or None before the first round."""
+        files = sorted(self.folder.glob("round-*.safetensors"))
+        return read_arrays(files[-1]) if files else None

@@ -1,0 +1,137 @@
+"""From a user's real numbers to a bounded integer report, and back to the certainty that it is bounded.
+
+Sensitivity. One user's report of a release has joint L2 norm at most `radius`: vectors are scaled to norm at most 1
+(their length moves into the coefficients), coefficients are scaled so that the norm is the radius, and both are cut
+towards zero on the grid, which shrinks every entry. Removing the user removes exactly this report from the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.federation.messages import (
+    COEFFICIENT_BITS,
+    VECTOR_BITS,
+    BlockReports,
+    BlockSpec,
+    ReleaseSpec,
+    Reports,
+    quantise,
+    step_for,
+)
+
+Floats = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
+
+_SLACK = 1e-12
+"""A report is scaled to (1 - slack) times its radius and checked against the radius: far above the rounding of the check."""
+
+
+@dataclass(frozen=True)
+class RealBlock:
+    """One block before the grid: coefficients (n,) per event, or (num_users,) if dense; vectors (num_users, width)."""
+
+    coefficients: Floats
+    vectors: Floats
+
+
+def block(name: str, kind: Literal["linear", "outer"], *, rows: int, width: int, radius: float = 1.0) -> BlockSpec:
+    """The block's public grid: vectors of norm at most 1, coefficients up to `radius`."""
+    return BlockSpec(name, kind, rows, width, step_for(radius, bits=COEFFICIENT_BITS), step_for(1.0, bits=VECTOR_BITS))
+
+
+def bounded(
+    user_ptr: Int64s,
+    items: npt.NDArray[np.int32],
+    blocks: Sequence[RealBlock],
+    releases: Sequence[ReleaseSpec],
+    *,
+    scaling: Literal["exact", "clip"] = "exact",
+) -> Reports:
+    """Scale every user to each release's radius ("exact": to it; "clip": down to it only) and cut to the grid.
+
+    A user whose numbers are all zero stays silent. Raises ValueError on numbers that are not finite.
+    """
+    real, finished = iter(blocks), list[BlockReports]()
+    for release in releases:
+        parts = [_unit_vectors(next(real), _pointer(user_ptr, spec), spec) for spec in release.blocks]
+        squares = [_segment_squares(_pointer(user_ptr, spec), part.coefficients) for part, spec in zip(parts, release.blocks, strict=True)]
+        norms = np.sqrt(np.sum(squares, axis=0))
+        factors = _factors(norms, release.radius * (1 - _SLACK), scaling)
+        for part, spec in zip(parts, release.blocks, strict=True):
+            finished.append(_on_grid(part, factors, _pointer(user_ptr, spec), spec))
+    return Reports(user_ptr, items, tuple(finished))
+
+
+def squared_norms(reports: Reports, releases: Sequence[ReleaseSpec]) -> Floats:
+    """(num_releases, num_users) squared joint norms in real units: what an aggregator checks before it adds."""
+    parts = iter(reports.blocks)
+    return np.array([_release_norms(reports.user_ptr, [(next(parts), spec) for spec in release.blocks]) for release in releases])
+
+
+def within_radius(reports: Reports, releases: Sequence[ReleaseSpec]) -> npt.NDArray[np.bool_]:
+    """(num_users,) whether every release's norm holds; the check's own rounding is far below the honest slack."""
+    limits = np.array([release.radius**2 for release in releases])[:, None]
+    return np.asarray((squared_norms(reports, releases) <= limits).all(axis=0))
+
+
+def _pointer(user_ptr: Int64s, spec: BlockSpec) -> Int64s:
+    return np.arange(len(user_ptr), dtype=np.int64) if spec.rows == 1 else user_ptr
+
+
+def _unit_vectors(real: RealBlock, pointer: Int64s, spec: BlockSpec) -> RealBlock:
+    lengths = np.sqrt(_row_squares(real.vectors))
+    if not (np.isfinite(lengths).all() and np.isfinite(real.coefficients).all()):
+        raise ValueError(f"block {spec.name!r} has numbers that are not finite")
+    moved = lengths if spec.kind == "linear" else lengths**2
+    return RealBlock(
+        real.coefficients * np.repeat(moved, np.diff(pointer)),
+        real.vectors / np.where(lengths > 0, lengths, 1.0)[:, None],
+    )
+
+
+def _factors(norms: Floats, radius: float, scaling: Literal["exact", "clip"]) -> Floats:
+    factors = np.divide(radius, norms, out=np.zeros_like(norms), where=norms > 0)
+    return factors if scaling == "exact" else np.minimum(1.0, factors)
+
+
+def _on_grid(part: RealBlock, factors: Floats, pointer: Int64s, spec: BlockSpec) -> BlockReports:
+    coefficients = part.coefficients * np.repeat(factors, np.diff(pointer))
+    return BlockReports(
+        quantise(coefficients, spec.coefficient_step, bits=COEFFICIENT_BITS), quantise(part.vectors, spec.vector_step, bits=VECTOR_BITS)
+    )
+
+
+def _release_norms(user_ptr: Int64s, parts: Sequence[tuple[BlockReports, BlockSpec]]) -> Floats:
+    norms = np.zeros(len(user_ptr) - 1)
+    for part, spec in parts:
+        vectors = _row_squares(np.asarray(part.vectors * spec.vector_step, np.float64))
+        coefficients = _segment_squares(_pointer(user_ptr, spec), np.asarray(part.coefficients * spec.coefficient_step, np.float64))
+        norms += coefficients * (vectors if spec.kind == "linear" else vectors**2)
+    return norms
+
+
+@numba.njit(nogil=True, cache=True)
+def _row_squares(rows: Floats) -> Floats:
+    """Squared norm of each row; a row's result depends on that row alone, whatever the batch."""
+    out = np.zeros(rows.shape[0])
+    for i in range(rows.shape[0]):
+        for c in range(rows.shape[1]):
+            out[i] += rows[i, c] * rows[i, c]
+    return out
+
+
+@numba.njit(nogil=True, cache=True)
+def _segment_squares(pointer: Int64s, values: Floats) -> Floats:
+    """Sum of squares of each user's values; again per user alone."""
+    out = np.zeros(len(pointer) - 1)
+    for k in range(len(out)):
+        for e in range(pointer[k], pointer[k + 1]):
+            out[k] += values[e] * values[e]
+    return out

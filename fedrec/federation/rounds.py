@@ -1,0 +1,99 @@
+"""The one loop that every runtime shares: the server asks, the parties answer, the server learns, a checkpoint is kept.
+
+A recipe is a pure state machine, so a run continues from any checkpoint to the same bytes, and the same recipe runs in
+one process, in many, and over Flower: only the `Link` differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.interactions import Interactions
+from fedrec.factorization.statistics import ExactSums
+from fedrec.federation.messages import Question, Release, Reports
+from fedrec.federation.releases import release
+from fedrec.federation.reports import within_radius
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.ledger import Ledger
+from fedrec.streams import Streams, SystemStreams
+
+State = Mapping[str, npt.NDArray[np.generic]]
+"""Everything the server knows between rounds: named public arrays, ready for a checkpoint. `round` counts answers."""
+
+ClientStep = Callable[[Question, Interactions], Reports]
+"""What runs on a device: a question and the device's own interactions give a bounded report."""
+
+
+class Recipe(Protocol):
+    """A federated algorithm on the server's side: public data and releases in, questions and a model out."""
+
+    plan: Plan
+
+    def begin(self) -> State:
+        """The state before the first round: public data only."""
+
+    def ask(self, state: State) -> Question | None:
+        """The next question, or None when the model is trained."""
+
+    def tell(self, state: State, question: Question, answer: Release) -> State:
+        """The state after a release: post-processing only."""
+
+
+class Link(Protocol):
+    """A way to the clients and the aggregator."""
+
+    def answer(self, question: Question) -> Release:
+        """Broadcast, collect, sum, noise once. Raises BudgetExceededError where the ledger refuses."""
+
+
+@dataclass
+class Loopback:
+    """All users and the aggregator in this process; the same messages as over a network.
+
+    The ledger is charged before noise is drawn, and refuses what the plan does not hold.
+    """
+
+    interactions: Interactions
+    steps: Mapping[str, ClientStep]
+    plan: Plan
+    noise: Streams | SystemStreams
+    ledger: Ledger
+    users_per_batch: int = 16_384
+
+    def answer(self, question: Question) -> Release:
+        """One round over all users, batch by batch, in bounded memory."""
+        sums = ExactSums(question.blocks)
+        for reports in self.reports(question):
+            if not within_radius(reports, question.releases).all():
+                raise AssertionError(f"client step {question.step!r} made a report larger than its radius")
+            sums.add(reports)
+        answer, self.ledger = release(question, sums.totals, self.plan, self.ledger, noise=self.noise)
+        return answer
+
+    def reports(self, question: Question) -> Iterator[Reports]:
+        """What leaves the devices, in batches of consecutive users."""
+        for start in range(0, self.interactions.num_users, self.users_per_batch):
+            users = np.arange(start, min(start + self.users_per_batch, self.interactions.num_users))
+            yield self.steps[question.step](question, self.interactions.users_subset(users))
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """Progress: the question just answered, what came back, and the state it led to."""
+
+    question: Question
+    answer: Release
+    state: State
+
+
+def train(recipe: Recipe, link: Link, state: State) -> Iterator[RoundDone]:
+    """Run `recipe` over `link` from `state` to its end, yielding after every round. Keep the last state as the model."""
+    while (question := recipe.ask(state)) is not None:
+        answer = link.answer(question)
+        state = recipe.tell(state, question, answer)
+        yield RoundDone(question, answer, state)

@@ -1,0 +1,68 @@
+"""A plan: one guarantee, divided once over every release of a run. Only a calibrated plan runs.
+
+mu^2 adds up over releases, so a share of the budget is a share of mu^2: release i has mu_i = mu sqrt(share_i).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from fedrec.privacy.accounting import GaussianEvent, Opinions, mu_for, opinions
+from fedrec.privacy.guarantee import Guarantee
+
+
+@dataclass(frozen=True)
+class PlannedRelease:
+    """One release: its share of mu^2 and its mu = L2 sensitivity / noise std (infinite without privacy)."""
+
+    name: str
+    share: float
+    mu: float
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Noise std / L2 sensitivity; 0 without privacy."""
+        return 1 / self.mu
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every release of one run under one guarantee."""
+
+    guarantee: Guarantee
+    releases: tuple[PlannedRelease, ...]
+
+    def __getitem__(self, name: str) -> PlannedRelease:
+        for release in self.releases:
+            if release.name == name:
+                return release
+        raise KeyError(f"the plan has no release {name!r}; it has {[r.name for r in self.releases]}")
+
+    def event(self, name: str) -> GaussianEvent:
+        """What release `name` costs."""
+        return GaussianEvent(name, self[name].mu, self.guarantee.unit, self.guarantee.neighbours)
+
+    def opinions(self) -> Opinions:
+        """Epsilon of the whole run at the plan's delta, by all accountants."""
+        return opinions([self.event(r.name) for r in self.releases], self.guarantee.delta)
+
+    def digest(self) -> str:
+        """SHA-256 of everything that decides privacy: travels in every report."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+def calibrate(guarantee: Guarantee, shares: Mapping[str, float]) -> Plan:
+    """Divide `guarantee` over releases in proportion to `shares` (positive; they need not sum to one).
+
+    The composition of all releases is exactly the guarantee (Dong, Roth, Su 2022, Cor. 2).
+    Raises ValueError on a share that is not positive and finite, or where there is none.
+    """
+    if not shares or not all(0 < s < math.inf for s in shares.values()):
+        raise ValueError(f"shares must be positive and finite, and at least one, found {dict(shares)!r}")
+    mu, total = mu_for(guarantee.epsilon, guarantee.delta), math.fsum(shares.values())
+    parts = {name: share / total for name, share in shares.items()}
+    return Plan(guarantee, tuple(PlannedRelease(name, part, mu * math.sqrt(part)) for name, part in parts.items()))

@@ -1,0 +1,184 @@
+"""A scenario: everything that decides a run, validated at the edge, frozen after.
+
+Written in TOML, one table per concern; every key may be overridden with `--set table.key=value`. Unknown keys are
+refused. The resolved scenario is stored in the run folder and names it by its digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from fedrec.errors import SettingsError
+
+
+def _epsilon(value: object) -> object:
+    return math.inf if isinstance(value, str) and value.strip().lower() in {"inf", "infinity"} else value
+
+
+Epsilon = Annotated[float, BeforeValidator(_epsilon), Field(gt=0)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True, ser_json_inf_nan="strings")
+
+
+class DataSettings(_Table):
+    """Where the interactions come from."""
+
+    path: str = Field("", description="file or folder of the data; empty for the planted data set")
+    format: str = Field("auto", description="planted, auto, or a format that `fedrec data formats` lists")
+    test_path: str = Field("", description="the test file of a data set that comes with its own split")
+    features_path: str = Field("", description="public item features; empty takes those that come with the data")
+    features: bool = Field(True, description="whether training may use public item features at all")
+    kind: Literal["ratings", "clicks"] = Field("ratings", description="what a row is")
+    columns: dict[str, str] = Field(default_factory=dict, description="column names of tables: user, item, rating, time")
+    rating_range: tuple[float, float] | None = Field(None, description="lowest and highest rating, where the format has no public scale")
+    duplicates: Literal["refuse", "last", "mean"] = Field("refuse", description="what to do with a second row of one user and item")
+    out_of_range: Literal["refuse", "clip", "drop"] = Field("refuse", description="what to do with ratings off the scale")
+    preset: str = Field("demo", description="size of the planted data set: small, demo, ml10m")
+
+
+class SplitSettings(_Table):
+    """How the data is divided into training, validation and test."""
+
+    kind: Literal["random", "held-out-users", "temporal", "leave-last-out", "given"] = Field("random", description="how rows are divided")
+    seed: int = Field(1, ge=0, description="seed of the division")
+
+
+class PrivacySettings(_Table):
+    """What is promised."""
+
+    epsilon: Epsilon = Field(5.0, description='a number, or "inf" for no privacy')
+    delta: float = Field(1e-5, gt=0, lt=1, description="the probability with which the guarantee may fail")
+    unit: Literal["user", "example"] = Field("user", description="what one neighbour removes: all data of a user, or one rating")
+    accountant: Literal["gdp", "am-ssp"] = Field("gdp", description="gdp: exact; am-ssp: the paper's own conversion, for reproduction")
+    noise: Literal["seeded", "system"] = Field("seeded", description="seeded: reproducible; system: fresh, for a deployment")
+
+
+class ModelSettings(_Table):
+    """Choices that decide quality and speed; zero or "auto" lets the recipe choose from public facts."""
+
+    dimension: int = Field(0, ge=0, le=512, description="length of user and item vectors; 0 = chosen by the recipe")
+    steps: int = Field(0, ge=0, le=100, description="outer steps of alternating minimisation; 0 = chosen by the recipe")
+    encoder: Literal["features", "id"] = Field("features", description="item vectors from public features, or one free vector per item")
+    user_ridge: float = Field(0.0, ge=0, description="ridge of the user solve; 0 = chosen by the recipe")
+    item_ridge: float = Field(0.0, ge=0, description="ridge of the item update; 0 = chosen by the recipe")
+    weights: Literal["normalised", "clipped", "uniform"] = Field("normalised", description="how a user's budget is divided over items")
+    weight_exponent: float = Field(0.25, ge=0, le=1, description="mu in n^-mu: larger favours rare items")
+    count_share: float = Field(0.0, ge=0, lt=1, description="share of mu^2 for item counts; 0 = chosen by the recipe")
+    resamples: int = Field(1, ge=1, le=64, description="1: noise once (SSP2); more: fresh noise in that many steps (SSP1)")
+    encoder_steps: int = Field(0, ge=0, description="gradient steps of the encoder per outer step; 0 = chosen by the recipe")
+    learning_rate: float = Field(0.0, ge=0, description="of the encoder; 0 = chosen by the recipe")
+    item_batch: int = Field(0, ge=0, description="items per gradient step; 0 = all (AM-SSP Alg. 5)")
+    max_items_per_user: int = Field(0, ge=0, description="sample at most so many items of a user; 0 = keep all")
+    sampling: Literal["uniform", "tail"] = Field("uniform", description="which items a user keeps: any, or the rarest")
+
+
+class EvaluationSettings(_Table):
+    """What is measured."""
+
+    cutoffs: tuple[int, ...] = Field((10, 20), description="list lengths of ranking metrics")
+    ranking: bool = Field(True, description="rank the full catalogue too (always on for clicks)")
+
+
+class CompareSettings(_Table):
+    """What the report sets the run beside."""
+
+    epsilons: tuple[Epsilon, ...] = Field((), description="further epsilons, for the privacy-utility curve")
+    baselines: bool = Field(True, description="global mean, item means, item+user biases, popularity")
+    als: bool = Field(True, description="non-private alternating least squares, the ceiling")
+
+
+class RunSettings(_Table):
+    """Where results go."""
+
+    directory: str = Field("runs", description="folder that run folders are made in")
+    examples: int = Field(8, ge=0, le=50, description="items whose nearest neighbours the report shows")
+
+
+class Scenario(_Table):
+    """One run."""
+
+    recipe: Literal["default", "published"] = Field("default", description="the best sound recipe, or the papers to the letter")
+    seed: int = Field(1, ge=0, description="seed of initialisation and of seeded noise")
+    data: DataSettings = DataSettings()
+    split: SplitSettings = SplitSettings()
+    privacy: PrivacySettings = PrivacySettings()
+    model: ModelSettings = ModelSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    compare: CompareSettings = CompareSettings()
+    run: RunSettings = RunSettings()
+
+    @model_validator(mode="after")
+    def _combinations(self) -> Scenario:
+        if self.privacy.unit == "example" and self.recipe == "default":
+            raise ValueError('privacy.unit = "example" needs recipe = "published": the default recipe protects whole users')
+        if self.privacy.accountant == "am-ssp" and self.recipe == "default":
+            raise ValueError('privacy.accountant = "am-ssp" needs recipe = "published": the default recipe is accounted exactly')
+        return self
+
+    def digest(self) -> str:
+        """SHA-256 of everything but where results go."""
+        content = self.model_dump(mode="json", exclude={"run"})
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def with_epsilon(self, epsilon: float) -> Scenario:
+        """The same scenario at another epsilon."""
+        return self.model_copy(update={"privacy": self.privacy.model_copy(update={"epsilon": epsilon})})
+
+
+def load(path: Path | None, overrides: Sequence[str] = ()) -> Scenario:
+    """Read a scenario (None: all defaults) and apply `table.key=value` overrides. Raises SettingsError."""
+    content: dict[str, Any] = {} if path is None else _toml(path)
+    for override in overrides:
+        _apply(content, override)
+    return validated(content, source="the defaults" if path is None else str(path))
+
+
+def validated(content: dict[str, Any], *, source: str) -> Scenario:
+    """Raises SettingsError naming the first wrong key, what it must be and what was found."""
+    try:
+        return Scenario.model_validate(content)
+    except ValidationError as failure:
+        first = failure.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "scenario"
+        found = "" if isinstance(first["input"], dict | Scenario) else f", found {first['input']!r}"
+        message = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{source}: {key}: {message}{found}", "docs/reference.md lists every key.") from None
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise SettingsError(f"{path}: {failure.strerror or failure}", "Give a scenario file, e.g. simulations/planted.toml.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+        raise SettingsError(f"{path} is not TOML: {failure}", "Correct the line; strings need quotes.") from None
+
+
+def _apply(content: dict[str, Any], override: str) -> None:
+    name, equals, text = override.partition("=")
+    parts = name.strip().split(".")
+    if not equals or not all(parts):
+        raise SettingsError(f"--set {override!r}: expected key=value", "For example --set privacy.epsilon=5.")
+    table = content
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise SettingsError(f"--set {override!r}: {part!r} is a value, not a table", "Check the key against docs/reference.md.")
+    table[parts[-1]] = _value(text.strip())
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text  # a bare word is a string
