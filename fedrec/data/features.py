@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 from scipy import sparse
+
+from fedrec.streams import Streams
+
+# Words that say nothing of a film, whatever the film.
+_STOP_WORDS = frozenset(
+    "a an the of and in to is his her with for on by who from he she as that their at they an it be are when has but after into up out him "
+    "them this two one not was which where while new have must all its".split()
+)
 
 
 @dataclass(frozen=True)
@@ -25,3 +38,99 @@ class PublicFeatures:
         rows = {name: bag.counts.shape[0] for name, bag in self.bags.items()}
         if len(set(rows.values())) > 1:
             raise ValueError(f"all bags must have one row per item, found {rows}")
+
+    def only(self, names: Iterable[str]) -> PublicFeatures:
+        """The named bags, in the given order. Raises ValueError on a name there is no bag for."""
+        wanted = list(names)
+        if unknown := [name for name in wanted if name not in self.bags]:
+            raise ValueError(f"no feature bag {unknown[0]!r}; there are {sorted(self.bags)}")
+        return PublicFeatures({name: self.bags[name] for name in wanted})
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words of three or more letters, without stop words, in order and with repeats."""
+    return [word for word in re.findall(r"[^\W\d_]{3,}", text.lower()) if word not in _STOP_WORDS]
+
+
+def bag_of(values: Sequence[Sequence[str]], *, min_items: int = 1) -> FeatureBag:
+    """A bag from each item's list of values; a value on fewer than `min_items` items is left out, the vocabulary is sorted."""
+    occurs = Counter(value for item in values for value in set(item))
+    vocabulary = tuple(sorted(value for value, items in occurs.items() if items >= min_items))
+    column = {value: p for p, value in enumerate(vocabulary)}
+    entries = [(j, column[value]) for j, item in enumerate(values) for value in item if value in column]
+    rows, columns = (np.array(part, dtype=np.int32) for part in (zip(*entries, strict=True) if entries else ((), ())))
+    counts = sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=(len(values), len(vocabulary)))
+    counts.sum_duplicates()
+    return FeatureBag(vocabulary, counts)
+
+
+def soft_bag(numbers: npt.NDArray[np.floating], knots: Sequence[float], *, unit: str = "") -> FeatureBag:
+    """A number as weights on neighbouring knots, so that 1984 and 1986 share something: a Gaussian one knot wide, summing to 1.
+
+    numbers: (m,), NaN where unknown (an empty row). knots: increasing.
+    """
+    place = np.interp(numbers, np.asarray(knots), np.arange(len(knots)))
+    weights = np.exp(-0.5 * (place[:, None] - np.arange(len(knots))[None]) ** 2)
+    weights = np.where(np.isfinite(numbers)[:, None] & (weights > 0.01), weights, 0.0)
+    weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)
+    return FeatureBag(tuple(f"{knot:g}{unit}" for knot in knots), sparse.csr_matrix(weights.astype(np.float32)))
+
+
+def idf_weighted(features: PublicFeatures) -> PublicFeatures:
+    """Every count times log(m / number of items that carry the value): what all items share says nothing."""
+    return PublicFeatures({name: FeatureBag(bag.vocabulary, _times_idf(bag.counts)) for name, bag in features.bags.items()})
+
+
+def _times_idf(counts: sparse.csr_matrix) -> sparse.csr_matrix:
+    items = np.maximum(np.asarray(counts.minimum(1.0).sum(axis=0), dtype=np.float64).ravel(), 1e-9)
+    idf = np.maximum(np.log(max(counts.shape[0], 1) / items), 0.0)
+    return sparse.csr_matrix(counts @ sparse.diags(idf), dtype=np.float32)
+
+
+def joined(features: PublicFeatures, *, weights: Mapping[str, float] | None = None) -> sparse.csr_matrix:
+    """All bags side by side, (m, sum of p) CSR float64: TF-IDF, the row of each bag scaled to the bag's weight (1 where not given)."""
+    blocks = []
+    for name, bag in idf_weighted(features).bags.items():
+        counts = bag.counts.astype(np.float64)
+        norms = np.sqrt(np.asarray(counts.multiply(counts).sum(axis=1)).ravel())
+        weight = 1.0 if weights is None else weights.get(name, 1.0)
+        blocks.append(sparse.diags(weight / np.maximum(norms, 1e-12)) @ counts)
+    return sparse.csr_matrix(sparse.hstack(blocks))
+
+
+def svd_embedding(
+    features: PublicFeatures, *, dimension: int, seed: int, weights: Mapping[str, float] | None = None
+) -> npt.NDArray[np.float32]:
+    """Items in `dimension` public coordinates: the leading left singular vectors, times their singular values, of the centred `joined` matrix.
+
+    (m, dimension) float32, columns in falling order of singular value, zero where the features have a lower rank. Randomised subspace
+    iteration (Halko, Martinsson, Tropp 2011, Alg. 4.4) from a start that belongs to `seed`; in each column the entry of the largest
+    magnitude is positive, so the result is a function of the arguments.
+    """
+    items = next(iter(features.bags.values())).counts.shape[0] if features.bags else 0
+    embedding = np.zeros((items, dimension), dtype=np.float32)
+    rank = min(dimension, items, sum(bag.counts.shape[1] for bag in features.bags.values()))
+    if rank == 0:
+        return embedding
+    X = joined(features, weights=weights)
+    left, values = _leading(X, rank, Streams(seed).numpy("svd"))
+    signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(rank)])
+    embedding[:, :rank] = left * (signs * np.where(values > 1e-9 * values[0], values, 0.0))
+    return embedding
+
+
+def _leading(X: sparse.csr_matrix, rank: int, rng: np.random.Generator) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Leading left singular vectors and values of X with its column means taken off, without making it dense."""
+    means, Xt = np.asarray(X.mean(axis=0)).ravel(), sparse.csr_matrix(X.T)
+
+    def times(block: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.asarray(X @ block - means @ block)
+
+    def transposed_times(block: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.asarray(Xt @ block - np.outer(means, block.sum(axis=0)))
+
+    Q = np.linalg.qr(times(rng.standard_normal((X.shape[1], min(rank + 20, *X.shape)))))[0]
+    for _ in range(8):
+        Q = np.linalg.qr(times(np.linalg.qr(transposed_times(Q))[0]))[0]
+    left, values, _ = np.linalg.svd(transposed_times(Q).T, full_matrices=False)
+    return np.asarray((Q @ left)[:, :rank]), np.asarray(values[:rank])

@@ -1,0 +1,32 @@
+# `make demo`: a private recommender on planted data, in about two minutes with the installation.
+# `make test`: the tests. Both make .venv from the pinned list first; PYTHON=... picks another interpreter.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: install demo test lint docs clean
+install: $(VENV)/.installed
+
+# torch is a build that only pip's own configured index offers, so it is named by its exact version
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "fedrec needs Python 3.11 or newer: $(PYTHON) was not found."; echo "Install it, or name another: make $(MAKECMDGOALS) PYTHON=python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench,dev]'
+	@touch $@
+
+demo: install
+	$(BIN)/fedrec simulate simulations/planted.toml
+
+test: install
+	$(BIN)/python -m pytest -n 2 --dist loadscope
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: install
+	$(BIN)/fedrec docs docs/reference.md
+
+clean:
+	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

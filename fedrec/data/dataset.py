@@ -1,0 +1,92 @@
+"""A data set as read or generated: private interactions, what anybody may know of the items, and where all of it came from."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Interactions
+
+_BLOCK_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """Names of items and users: `item_ids[j]`, `titles[j]` (or no titles) and `user_ids[k]` as the source wrote them.
+
+    Items without any interaction are part of it. Item ids and titles are public, user ids stay where the interactions are.
+    """
+
+    item_ids: tuple[str, ...]
+    titles: tuple[str, ...] | None
+    user_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReadReport:
+    """What a reader did to the rows it found; a row is resolved only when the caller's policy says so."""
+
+    rows_read: int
+    rows_kept: int
+    duplicates_resolved: int = 0
+    out_of_range_clipped: int = 0
+    out_of_range_dropped: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FileDigest:
+    """One file that was read: its name, size in bytes and SHA-256."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a data set came from: the format's name, the files with their digests, and the reader's report."""
+
+    format: str
+    files: tuple[FileDigest, ...]
+    report: ReadReport
+
+    def describe(self) -> dict[str, object]:
+        """The same as plain values, for a run's record."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Interactions with their catalogue, public features and provenance.
+
+    `given_test` holds the test events of a source that comes with its own split (`interactions` are then its train events).
+    Raises ValueError when the parts disagree on the number of users or items.
+    """
+
+    interactions: Interactions
+    catalogue: Catalogue
+    features: PublicFeatures
+    provenance: Provenance
+    given_test: Interactions | None = None
+
+    def __post_init__(self) -> None:
+        items, users = len(self.catalogue.item_ids), len(self.catalogue.user_ids)
+        for events in (self.interactions, self.given_test):
+            if events is not None and (events.num_items, events.num_users) != (items, users):
+                raise ValueError(f"{events.num_users} users x {events.num_items} items, but the catalogue names {users} x {items}")
+        for name, bag in self.features.bags.items():
+            if bag.counts.shape[0] != items:
+                raise ValueError(f"feature bag {name!r} has {bag.counts.shape[0]} rows for {items} items")
+
+
+def digest_file(path: Path) -> FileDigest:
+    """Name, size and SHA-256 of one file, read in blocks."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+            size += len(block)
+    return FileDigest(path.name, size, digest.hexdigest())

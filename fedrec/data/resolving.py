@@ -1,0 +1,144 @@
+"""From the rows of a file to `Interactions`: what is outside the public scale or written twice is refused, or resolved and counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.dataset import ReadReport
+from fedrec.data.interactions import Float32s, Int32s, Int64s, Interactions, Kind
+from fedrec.errors import MalformedRowError, SettingsError
+
+Duplicates = Literal["refuse", "last", "mean"]
+OutOfRange = Literal["refuse", "clip", "drop"]
+
+
+@dataclass(frozen=True)
+class Policies:
+    """What to do with rows that contradict the public scale or each other. Raises SettingsError on an unknown policy.
+
+    duplicates: `last` keeps the latest time (the last row where times are equal or missing), `mean` the mean value and the latest time.
+    """
+
+    duplicates: Duplicates = "refuse"
+    out_of_range: OutOfRange = "refuse"
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("duplicates", self.duplicates, get_args(Duplicates)),
+            ("out_of_range", self.out_of_range, get_args(OutOfRange)),
+        ):
+            if value not in known:
+                raise SettingsError(f"{name} = {value!r} is not a policy", f"Use one of: {', '.join(known)}.")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Columns of one file in the file's order, users and items already numbered; row r stands on line `first_line + r`.
+
+    users, items: (n,) int32. values: (n,) float32, or None for clicks. times: (n,) int64 seconds, or None.
+    """
+
+    path: Path
+    users: Int32s
+    items: Int32s
+    values: Float32s | None
+    times: Int64s | None
+    first_line: int = 1
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    def take(self, index: npt.NDArray[np.integer]) -> Rows:
+        """The rows at `index`, in that order."""
+        return replace(
+            self,
+            users=self.users[index],
+            items=self.items[index],
+            values=None if self.values is None else self.values[index],
+            times=None if self.times is None else self.times[index],
+        )
+
+
+def resolve(
+    rows: Rows, *, num_users: int, num_items: int, value_range: tuple[float, float], kind: Kind, policies: Policies
+) -> tuple[Interactions, ReadReport]:
+    """Rows to events sorted by user and item, each pair once, every value in `value_range`.
+
+    Raises MalformedRowError at the first offending line where the policy is to refuse.
+    """
+    report = ReadReport(rows_read=len(rows), rows_kept=len(rows))
+    rows, lines, report = _in_range(rows, value_range, policies.out_of_range, report)
+    order = np.argsort(rows.users.astype(np.int64) * num_items + rows.items, kind="stable")
+    again = _repeats(rows, order)
+    if again.any():
+        if policies.duplicates == "refuse":
+            _refuse_duplicate(rows, lines, order, again)
+        rows, order = _merge(rows, order, policies.duplicates)
+        report = replace(report, duplicates_resolved=int(again.sum()), rows_kept=len(order))
+    rows = rows.take(order)
+    user_ptr = np.concatenate([[0], np.cumsum(np.bincount(rows.users, minlength=num_users))]).astype(np.int64)
+    values = np.ones(len(rows), np.float32) if rows.values is None or kind == "clicks" else rows.values
+    return Interactions(user_ptr, rows.items, values, num_items, value_range, kind, rows.times), report
+
+
+def _in_range(
+    rows: Rows, value_range: tuple[float, float], policy: OutOfRange, report: ReadReport
+) -> tuple[Rows, Int64s | None, ReadReport]:
+    """Apply the policy for values outside the scale; the second result is the line of each row where rows were dropped."""
+    if rows.values is None:
+        return rows, None, report
+    low, high = value_range
+    outside = ~((rows.values >= low) & (rows.values <= high))
+    if not (count := int(outside.sum())):
+        return rows, None, report
+    first = int(np.flatnonzero(outside)[0])
+    if policy == "refuse" or not np.isfinite(rows.values[outside]).all():
+        raise MalformedRowError(
+            rows.path,
+            rows.first_line + first,
+            f"a rating in [{low:g}, {high:g}]",
+            f"{rows.values[first]:g}",
+            "Correct the line or the scale, or choose out_of_range = clip or drop.",
+        )
+    if policy == "clip":
+        return replace(rows, values=np.clip(rows.values, low, high).astype(np.float32)), None, replace(report, out_of_range_clipped=count)
+    kept = np.flatnonzero(~outside)
+    return rows.take(kept), kept + rows.first_line, replace(report, out_of_range_dropped=count, rows_kept=len(kept))
+
+
+def _repeats(rows: Rows, order: Int64s) -> npt.NDArray[np.bool_]:
+    """For each position of `order` but the first: the same user and item as the position before."""
+    users, items = rows.users[order], rows.items[order]
+    return np.asarray((users[1:] == users[:-1]) & (items[1:] == items[:-1]))
+
+
+def _refuse_duplicate(rows: Rows, lines: Int64s | None, order: Int64s, again: npt.NDArray[np.bool_]) -> None:
+    place = int(np.argmin(np.where(again, order[1:], len(order))))
+    second, first = int(order[place + 1]), int(order[place])
+    line = lines if lines is not None else np.arange(len(rows)) + rows.first_line
+    raise MalformedRowError(
+        rows.path,
+        int(line[second]),
+        "one row per user and item",
+        f"the pair of line {int(line[first])} again",
+        "Drop the line, or choose duplicates = last or mean.",
+    )
+
+
+def _merge(rows: Rows, order: Int64s, policy: Duplicates) -> tuple[Rows, Int64s]:
+    """One row per pair: within a pair the latest row stands for it, with the mean value where the policy says so."""
+    if rows.times is not None:
+        order = np.lexsort((rows.times, rows.items, rows.users)).astype(np.int64)
+    starts = np.flatnonzero(np.concatenate([[True], ~_repeats(rows, order)]))
+    lasts = order[np.concatenate([starts[1:], [len(order)]]) - 1]
+    if policy == "mean" and rows.values is not None:
+        sizes = np.diff(np.concatenate([starts, [len(order)]]))
+        values = rows.values.copy()
+        values[lasts] = np.add.reduceat(rows.values[order].astype(np.float64), starts) / sizes
+        rows = replace(rows, values=values)
+    return rows, lasts

@@ -1,0 +1,19 @@
+"""Settings of every test: hypothesis draws the same examples each time, and real data is found or skipped with a reason."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("fedrec", deadline=None, derandomize=True)
+settings.load_profile("fedrec")
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of real data sets, which are never part of the project."""
+    folder = os.environ.get("FEDREC_DATA", "")
+    if not folder:
+        pytest.skip("real data: set FEDREC_DATA to a folder with ml-1m, ml-100k, implicit and mind-sample")
+    return Path(folder)

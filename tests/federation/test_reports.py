@@ -1,0 +1,104 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedrec.federation.messages import BlockReports, ReleaseSpec, Reports, quantise, step_for
+from fedrec.federation.reports import RealBlock, block, bounded, squared_norms, within_radius
+
+ITEMS, WIDTH = 6, 3
+MIXED = ReleaseSpec("statistics", (block("gram", "outer", rows=ITEMS, width=WIDTH), block("moment", "linear", rows=ITEMS, width=WIDTH)))
+DENSE = ReleaseSpec("mean", (block("mean", "linear", rows=1, width=1, radius=2.0),), radius=2.0)
+finite = st.floats(-1e12, 1e12)
+
+
+@st.composite
+def users(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[RealBlock]]:
+    sizes = draw(st.lists(st.integers(0, ITEMS), min_size=1, max_size=4))
+    ptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    items = np.concatenate([np.arange(s) for s in sizes]).astype(np.int32) if ptr[-1] else np.zeros(0, np.int32)
+    floats = lambda n: np.array(draw(st.lists(finite, min_size=n, max_size=n)), np.float64)  # noqa: E731
+    n, k = int(ptr[-1]), len(sizes)
+    vectors = floats(k * WIDTH).reshape(k, WIDTH)
+    return ptr, items, [RealBlock(floats(n), vectors), RealBlock(floats(n), vectors), RealBlock(floats(k), np.ones((k, 1)))]
+
+
+def rows_of(reports: Reports, spec: ReleaseSpec, blocks: tuple[BlockReports, ...], user: int) -> np.ndarray:
+    """One user's contribution in svec coordinates, spelled out row by row: second code."""
+    pieces, start, stop = [], reports.user_ptr[user], reports.user_ptr[user + 1]
+    for shape, part in zip(spec.blocks, blocks, strict=True):
+        x = part.vectors[user] * shape.vector_step
+        c = part.coefficients[user : user + 1] if shape.rows == 1 else part.coefficients[start:stop]
+        base = x if shape.kind == "linear" else np.outer(x, x).ravel()
+        pieces.append((c * shape.coefficient_step)[:, None] * base)
+    return np.concatenate([p.ravel() for p in pieces])
+
+
+@settings(max_examples=200)
+@given(users())
+def test_removing_a_user_moves_every_release_by_at_most_its_radius(case: tuple[np.ndarray, np.ndarray, list[RealBlock]]) -> None:
+    ptr, items, blocks = case
+    reports = bounded(ptr, items, blocks, [MIXED, DENSE])
+    assert within_radius(reports, [MIXED, DENSE]).all()
+    norms = squared_norms(reports, [MIXED, DENSE])
+    for user in range(reports.num_users):
+        for r, (spec, parts) in enumerate([(MIXED, reports.blocks[:2]), (DENSE, reports.blocks[2:])]):
+            moved = np.linalg.norm(rows_of(reports, spec, parts, user))
+            assert moved <= spec.radius
+            assert moved**2 == pytest.approx(norms[r, user], rel=1e-9, abs=1e-15)
+
+
+def test_exact_scaling_uses_the_whole_radius_and_clipping_leaves_short_reports_alone() -> None:
+    ptr, items = np.array([0, 2]), np.array([1, 4], np.int32)
+    blocks = [RealBlock(np.array([0.1, 0.2]), np.array([[0.3, 0.0, 0.4]])), RealBlock(np.array([0.1, -0.1]), np.array([[0.3, 0.0, 0.4]]))]
+    full = squared_norms(bounded(ptr, items, blocks, [MIXED]), [MIXED])[0, 0]
+    assert 0.995 < full <= 1
+    short = squared_norms(bounded(ptr, items, blocks, [MIXED], scaling="clip"), [MIXED])[0, 0]
+    assert short == pytest.approx((0.1**2 + 0.2**2) * 0.5**4 + 2 * 0.1**2 * 0.5**2, rel=2e-2)
+
+
+def test_a_report_of_a_user_does_not_depend_on_the_batch() -> None:
+    rng = np.random.default_rng(1)
+    ptr = np.array([0, 3, 3, 9, 11], np.int64)
+    items, vectors = rng.integers(0, ITEMS, 11).astype(np.int32), rng.normal(size=(4, WIDTH))
+    blocks = [RealBlock(rng.normal(size=11), vectors), RealBlock(rng.normal(size=11), vectors)]
+    whole = bounded(ptr, items, blocks, [MIXED])
+    for user, (a, b) in enumerate(itertools.pairwise(ptr)):
+        alone = bounded(
+            np.array([0, b - a]), items[a:b], [RealBlock(x.coefficients[a:b], x.vectors[user : user + 1]) for x in blocks], [MIXED]
+        )
+        for one, all_ in zip(alone.blocks, whole.blocks, strict=True):
+            np.testing.assert_array_equal(one.coefficients, all_.coefficients[a:b])
+            np.testing.assert_array_equal(one.vectors[0], all_.vectors[user])
+
+
+def test_numbers_that_are_not_finite_never_reach_the_grid() -> None:
+    ptr, items = np.array([0, 1]), np.array([0], np.int32)
+    for bad in (np.nan, np.inf):
+        with pytest.raises(ValueError, match="finite"):
+            bounded(ptr, items, [RealBlock(np.array([bad]), np.ones((1, WIDTH))), RealBlock(np.ones(1), np.ones((1, WIDTH)))], [MIXED])
+
+
+def test_a_forged_report_is_seen_to_be_too_large() -> None:
+    forged = Reports(
+        np.array([0, 1]), np.array([0], np.int32), (BlockReports(np.array([2**31 - 1], np.int32), np.array([[2**31 - 1]], np.int32)),)
+    )
+    spec = ReleaseSpec("x", (block("x", "linear", rows=ITEMS, width=1),))
+    assert not within_radius(forged, [spec]).any()
+
+
+@given(st.floats(-1, 1), st.sampled_from([2.0**-5, 2.0**-14]))
+def test_the_grid_never_enlarges_a_number(value: float, step: float) -> None:
+    cut = quantise(np.array([value]), step, bits=15)[0] * step
+    assert abs(cut) <= abs(value) < abs(cut) + step
+
+
+@given(st.floats(1e-9, 1e9), st.integers(2, 30))
+def test_the_step_is_the_finest_that_holds_the_bound(bound: float, bits: int) -> None:
+    step = step_for(bound, bits=bits)
+    assert bound / step < 2.0**bits <= 2 * bound / step + 1e-9 * 2.0**bits
+    quantise(np.array([bound]), step, bits=bits)
+    with pytest.raises(ValueError):
+        quantise(np.array([4 * bound]), step, bits=bits)

@@ -1,0 +1,66 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrec.errors import BudgetExceededError, UnitMismatchError
+from fedrec.privacy.accounting import GaussianEvent, mu_for
+from fedrec.privacy.calibration import calibrate
+from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.privacy.ledger import Ledger
+
+FIVE = Guarantee(5.0, 1e-5)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=5), st.floats(1e-3, 1e3), min_size=1, max_size=8))
+def test_the_releases_of_a_plan_compose_to_its_guarantee(shares: dict[str, float]) -> None:
+    plan = calibrate(FIVE, shares)
+    assert math.fsum(r.share for r in plan.releases) == pytest.approx(1)
+    assert math.hypot(*(r.mu for r in plan.releases)) == pytest.approx(mu_for(5.0, 1e-5), rel=1e-12)
+
+
+def test_a_whole_plan_fits_its_ledger_and_nothing_fits_after() -> None:
+    plan, ledger = calibrate(FIVE, {"counts": 1, "items/1": 2, "items/2": 4}), Ledger(FIVE)
+    for release in plan.releases:
+        ledger = ledger.add(plan.event(release.name))
+    assert ledger.epsilon == pytest.approx(5.0)
+    with pytest.raises(BudgetExceededError, match="limit"):
+        ledger.add(GaussianEvent("one more", 0.01))
+
+
+def test_a_ledger_refuses_another_unit_and_keeps_what_it_was() -> None:
+    ledger = Ledger(FIVE)
+    with pytest.raises(UnitMismatchError):
+        ledger.add(GaussianEvent("a", 0.1, "example"))
+    ledger.add(GaussianEvent("a", 0.1))
+    assert ledger.events == ()
+
+
+def test_no_privacy_is_spelled_out_and_costs_infinity() -> None:
+    plan = calibrate(non_private(1e-5), {"a": 1.0})
+    assert plan["a"].mu == math.inf
+    assert plan["a"].noise_multiplier == 0
+    assert "no privacy" in str(plan.guarantee)
+
+
+@pytest.mark.parametrize("shares", [{}, {"a": 0.0}, {"a": -1.0}, {"a": math.inf}, {"a": math.nan}])
+def test_shares_that_divide_nothing_are_refused(shares: dict[str, float]) -> None:
+    with pytest.raises(ValueError):
+        calibrate(FIVE, shares)
+
+
+def test_every_printed_epsilon_has_its_unit_and_neighbours() -> None:
+    assert str(FIVE) == "epsilon 5 at delta 1e-05 per user (add/remove)"
+    assert "NOT ESTABLISHED" in str(Guarantee(5.0, 1e-5, established=False, note="why"))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0, 1e-5), (-1, 1e-5), (math.nan, 1e-5), (1, 0), (1, 1)])
+def test_impossible_guarantees_are_refused(epsilon: float, delta: float) -> None:
+    with pytest.raises(ValueError):
+        Guarantee(epsilon, delta)
+
+
+def test_a_plan_that_differs_in_anything_has_another_digest() -> None:
+    plans = [calibrate(Guarantee(e, d), {"a": s, "b": 1}) for e, d, s in [(5, 1e-5, 1), (4, 1e-5, 1), (5, 1e-6, 1), (5, 1e-5, 2)]]
+    assert len({plan.digest() for plan in plans}) == 4
