@@ -86,9 +86,11 @@ class LogNormal:
     """log count is Gaussian: parameters (mean, log std) of the logarithm. The long tail of catalogues."""
 
     def start(self, centre: float) -> tuple[float, float]:
+        """See CountPrior."""
         return math.log(centre), math.log(1.5)
 
     def log_density(self, counts: Float64s, parameters: tuple[float, float]) -> Float64s:
+        """See CountPrior."""
         location, spread = parameters[0], math.exp(parameters[1])
         logs = np.log(counts)
         return np.asarray(-0.5 * ((logs - location) / spread) ** 2 - logs - parameters[1], np.float64)
@@ -99,9 +101,11 @@ class Gamma:
     """Gamma: parameters (log mean, log shape)."""
 
     def start(self, centre: float) -> tuple[float, float]:
+        """See CountPrior."""
         return math.log(centre), math.log(0.5)
 
     def log_density(self, counts: Float64s, parameters: tuple[float, float]) -> Float64s:
+        """See CountPrior."""
         shape = math.exp(parameters[1])
         log_rate = parameters[1] - parameters[0]
         log_norm = shape * log_rate - float(special.gammaln(shape))

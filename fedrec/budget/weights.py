@@ -37,15 +37,16 @@ class UserWeights:
 
 
 def exponent(gamma: float) -> float:
-    """mu = (1 + gamma) / 4, by which Ada-DPALS eq. 11 is the case of eq. 16: 1/4 for convex losses (gamma 0), 1/2 for strongly convex (1)."""
+    """mu = (1 + gamma) / 4, by which Ada-DPALS eq. 11 is a case of eq. 16: 1/4 if losses are convex (gamma 0), 1/2 if strongly (1)."""
     return (1 + gamma) / 4
 
 
 def task_weights(counts: Float64s, *, mu: float, budget: float, num_users: int, slack: float = 1.0) -> Float64s:
     """omega* (m,), Ada-DPALS eq. 16: n_j^-mu / sqrt(sum_j' n_j'^(1 - 2 mu) / (num_users budget / slack)).
 
-    counts: (m,) noisy counts, at least 1 (`counts.at_least_one`). budget: beta, a user's sum of squares. slack: c(n) of eq. 10, which the
-    analysis takes as c log n and practice as 1. With exact counts the mean over users of sum w^2 is budget / slack: half of them exceed it.
+    counts: (m,) noisy counts, at least 1 (`counts.at_least_one`). budget: beta, a user's sum of squares. slack: c(n) of eq. 10, which
+    the analysis takes as c log n and practice as 1. With exact counts the mean over users of sum w^2 is budget / slack: long
+    histories exceed it.
     """
     _require_counts(counts)
     n, beta = counts, budget / slack

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,6 +35,13 @@ class ReadReport:
     out_of_range_clipped: int = 0
     out_of_range_dropped: int = 0
     notes: tuple[str, ...] = ()
+
+
+def added(reports: Sequence[ReadReport], notes: tuple[str, ...] = ()) -> ReadReport:
+    """The reports of several files as one."""
+    counts = ("rows_read", "rows_kept", "duplicates_resolved", "out_of_range_clipped", "out_of_range_dropped")
+    sums = {name: sum(getattr(report, name) for report in reports) for name in counts}
+    return ReadReport(**sums, notes=(*(note for report in reports for note in report.notes), *notes))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ import polars as pl
 from fedrec.data.interactions import Float32s, Int32s, Int64s
 from fedrec.errors import DataError, MalformedRowError
 
+Ids = npt.NDArray[np.integer]
+
 _BLOCK_BYTES = 1 << 24
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _COLUMNS = {"user": pl.Int32, "item": pl.Int32, "rating": pl.Float32, "time": pl.Int64}
@@ -57,22 +59,34 @@ def read_numeric(path: Path, *, separator: str, header: tuple[str, ...] | None =
         _check_header(path, separator.join(header))
     try:
         frame = _fast(path, separator, header is not None)
-        sound = all(frame[name].null_count() == 0 for name in _COLUMNS) and _separators_agree(path, separator, len(frame), header)
+        complete = all(frame[name].null_count() == 0 for name in _COLUMNS)
     except pl.exceptions.PolarsError as error:
         refuse_first_malformed(path, separator, header is not None, str(error))
-    users, items, ratings, times = (frame[name].to_numpy() for name in _COLUMNS)
-    if not sound or min(users.min(), items.min()) < 0 or not np.isfinite(ratings).all():
+    if not len(frame):
+        raise DataError(f"{path} holds no ratings", "Download or unpack it again.")
+    if not complete or not _separators_agree(path, separator, len(frame), header):
         refuse_first_malformed(path, separator, header is not None, "a row is incomplete")
+    users, items, ratings, times = (frame[name].to_numpy() for name in _COLUMNS)
+    if min(users.min(), items.min()) < 0 or not np.isfinite(ratings).all():
+        refuse_first_malformed(path, separator, header is not None, "an id is negative or a rating is not finite")
     return NumericColumns(path, users, items, ratings, times, 1 if header is None else 2)
 
 
-def number_ids(ids: npt.NDArray[np.integer]) -> tuple[Int32s, npt.NDArray[np.integer]]:
+def number_ids(ids: Ids) -> tuple[Int32s, Ids]:
     """Ids of any size to 0..k-1 in increasing order: (n,) int32 numbers, and the (k,) ids they stand for."""
-    if len(ids) and 0 <= int(ids.min()) and int(ids.max()) < max(1 << 20, 8 * len(ids)):
+    if len(ids) and int(ids.min()) >= 0 and int(ids.max()) < max(1 << 20, 8 * len(ids)):
         present = np.bincount(ids) > 0  # a table is several times faster than a sort
         return (np.cumsum(present, dtype=np.int32) - np.int32(1))[ids], np.flatnonzero(present)
     known, numbers = np.unique(ids, return_inverse=True)
     return numbers.astype(np.int32), known
+
+
+def positions_in(ids: Ids, known: Ids) -> Int32s:
+    """Where each id stands in `known` (distinct, in any order), -1 where it does not."""
+    order = np.argsort(known, kind="stable")
+    place = np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)
+    found = order[place].astype(np.int32)
+    return np.where(known[found] == ids, found, np.int32(-1))
 
 
 def _fast(path: Path, separator: str, has_header: bool) -> pl.DataFrame:
@@ -86,14 +100,18 @@ def _fast(path: Path, separator: str, has_header: bool) -> pl.DataFrame:
 
 def _separators_agree(path: Path, separator: str, rows: int, header: tuple[str, ...] | None) -> bool:
     """Three separators in every row. With no row incomplete, the totals can only agree when every row agrees."""
-    whole, single, wide = separator.encode(), separator[:1].encode(), 0
-    found = 0
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES) + file.readline():  # whole lines, so no separator is cut in two
-            found += block.count(whole)
-            wide += block.count(single)
+    whole, single = count_bytes(path, separator.encode(), separator[:1].encode())
     expected = (len(_COLUMNS) - 1) * (rows + (header is not None))
-    return found == expected and wide == expected * len(separator)
+    return whole == expected and single == expected * len(separator)
+
+
+def count_bytes(path: Path, *patterns: bytes) -> tuple[int, ...]:
+    """How often each pattern occurs in a file, in blocks of whole lines so that none is cut in two."""
+    found = [0] * len(patterns)
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES) + file.readline():
+            found = [count + block.count(pattern) for count, pattern in zip(found, patterns, strict=True)]
+    return tuple(found)
 
 
 def _check_header(path: Path, expected: str) -> None:

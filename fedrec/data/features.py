@@ -13,11 +13,10 @@ from scipy import sparse
 
 from fedrec.streams import Streams
 
-# Words that say nothing of a film, whatever the film.
-_STOP_WORDS = frozenset(
-    "a an the of and in to is his her with for on by who from he she as that their at they an it be are when has but after into up out him "
-    "them this two one not was which where while new have must all its".split()
-)
+_STOP_WORDS = """
+the and his her with for who from she that their they are when has but after into out him them this two one not was which where while
+new have must all its
+"""
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,8 @@ class PublicFeatures:
 
 def words(text: str) -> list[str]:
     """Lower-case words of three or more letters, without stop words, in order and with repeats."""
-    return [word for word in re.findall(r"[^\W\d_]{3,}", text.lower()) if word not in _STOP_WORDS]
+    stop = frozenset(_STOP_WORDS.split())
+    return [word for word in re.findall(r"[^\W\d_]{3,}", text.lower()) if word not in stop]
 
 
 def bag_of(values: Sequence[Sequence[str]], *, min_items: int = 1) -> FeatureBag:
@@ -101,7 +101,7 @@ def joined(features: PublicFeatures, *, weights: Mapping[str, float] | None = No
 def svd_embedding(
     features: PublicFeatures, *, dimension: int, seed: int, weights: Mapping[str, float] | None = None
 ) -> npt.NDArray[np.float32]:
-    """Items in `dimension` public coordinates: the leading left singular vectors, times their singular values, of the centred `joined` matrix.
+    """Items in `dimension` public coordinates: leading left singular vectors, times singular values, of the centred `joined` matrix.
 
     (m, dimension) float32, columns in falling order of singular value, zero where the features have a lower rank. Randomised subspace
     iteration (Halko, Martinsson, Tropp 2011, Alg. 4.4) from a start that belongs to `seed`; in each column the entry of the largest

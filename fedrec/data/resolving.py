@@ -38,9 +38,10 @@ class Policies:
 
 @dataclass(frozen=True)
 class Rows:
-    """Columns of one file in the file's order, users and items already numbered; row r stands on line `first_line + r`.
+    """Columns of one file in the file's order, users and items already numbered.
 
     users, items: (n,) int32. values: (n,) float32, or None for clicks. times: (n,) int64 seconds, or None.
+    Row r stands on line `lines[r]`, or `first_line + r` where `lines` is None.
     """
 
     path: Path
@@ -49,9 +50,14 @@ class Rows:
     values: Float32s | None
     times: Int64s | None
     first_line: int = 1
+    lines: Int32s | None = None
 
     def __len__(self) -> int:
         return len(self.users)
+
+    def line(self, row: int) -> int:
+        """The line of the file that a row stands on, from 1."""
+        return self.first_line + row if self.lines is None else int(self.lines[row])
 
     def take(self, index: npt.NDArray[np.integer]) -> Rows:
         """The rows at `index`, in that order."""
@@ -61,6 +67,7 @@ class Rows:
             items=self.items[index],
             values=None if self.values is None else self.values[index],
             times=None if self.times is None else self.times[index],
+            lines=None if self.lines is None else self.lines[index],
         )
 
 
@@ -72,12 +79,12 @@ def resolve(
     Raises MalformedRowError at the first offending line where the policy is to refuse.
     """
     report = ReadReport(rows_read=len(rows), rows_kept=len(rows))
-    rows, lines, report = _in_range(rows, value_range, policies.out_of_range, report)
+    rows, report = _in_range(rows, value_range, policies.out_of_range, report)
     order = np.argsort(rows.users.astype(np.int64) * num_items + rows.items, kind="stable")
     again = _repeats(rows, order)
     if again.any():
         if policies.duplicates == "refuse":
-            _refuse_duplicate(rows, lines, order, again)
+            _refuse_duplicate(rows, order, again)
         rows, order = _merge(rows, order, policies.duplicates)
         report = replace(report, duplicates_resolved=int(again.sum()), rows_kept=len(order))
     rows = rows.take(order)
@@ -86,29 +93,29 @@ def resolve(
     return Interactions(user_ptr, rows.items, values, num_items, value_range, kind, rows.times), report
 
 
-def _in_range(
-    rows: Rows, value_range: tuple[float, float], policy: OutOfRange, report: ReadReport
-) -> tuple[Rows, Int64s | None, ReadReport]:
-    """Apply the policy for values outside the scale; the second result is the line of each row where rows were dropped."""
+def _in_range(rows: Rows, value_range: tuple[float, float], policy: OutOfRange, report: ReadReport) -> tuple[Rows, ReadReport]:
+    """Apply the policy for values outside the scale."""
     if rows.values is None:
-        return rows, None, report
+        return rows, report
     low, high = value_range
     outside = ~((rows.values >= low) & (rows.values <= high))
     if not (count := int(outside.sum())):
-        return rows, None, report
+        return rows, report
     first = int(np.flatnonzero(outside)[0])
     if policy == "refuse" or not np.isfinite(rows.values[outside]).all():
         raise MalformedRowError(
             rows.path,
-            rows.first_line + first,
+            rows.line(first),
             f"a rating in [{low:g}, {high:g}]",
             f"{rows.values[first]:g}",
             "Correct the line or the scale, or choose out_of_range = clip or drop.",
         )
     if policy == "clip":
-        return replace(rows, values=np.clip(rows.values, low, high).astype(np.float32)), None, replace(report, out_of_range_clipped=count)
+        return replace(rows, values=np.clip(rows.values, low, high).astype(np.float32)), replace(report, out_of_range_clipped=count)
     kept = np.flatnonzero(~outside)
-    return rows.take(kept), kept + rows.first_line, replace(report, out_of_range_dropped=count, rows_kept=len(kept))
+    if rows.lines is None:
+        rows = replace(rows, lines=np.arange(rows.first_line, rows.first_line + len(rows), dtype=np.int32))
+    return rows.take(kept), replace(report, out_of_range_dropped=count, rows_kept=len(kept))
 
 
 def _repeats(rows: Rows, order: Int64s) -> npt.NDArray[np.bool_]:
@@ -117,15 +124,14 @@ def _repeats(rows: Rows, order: Int64s) -> npt.NDArray[np.bool_]:
     return np.asarray((users[1:] == users[:-1]) & (items[1:] == items[:-1]))
 
 
-def _refuse_duplicate(rows: Rows, lines: Int64s | None, order: Int64s, again: npt.NDArray[np.bool_]) -> None:
+def _refuse_duplicate(rows: Rows, order: Int64s, again: npt.NDArray[np.bool_]) -> None:
     place = int(np.argmin(np.where(again, order[1:], len(order))))
     second, first = int(order[place + 1]), int(order[place])
-    line = lines if lines is not None else np.arange(len(rows)) + rows.first_line
     raise MalformedRowError(
         rows.path,
-        int(line[second]),
+        rows.line(second),
         "one row per user and item",
-        f"the pair of line {int(line[first])} again",
+        f"the pair of line {rows.line(first)} again",
         "Drop the line, or choose duplicates = last or mean.",
     )
 

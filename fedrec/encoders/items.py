@@ -174,7 +174,9 @@ def to_named_arrays(parameters: EncoderParameters, inputs: ItemInputs) -> dict[s
 def from_named_arrays(arrays: Mapping[str, Floats], inputs: ItemInputs) -> EncoderParameters:
     """The inverse of `to_named_arrays`. Raises ValueError naming the array that is missing or whose shape does not fit `inputs`."""
     C, d = len(inputs.categories), len(arrays["bias"]) if "bias" in arrays else 0
-    expected = {f"embedding/{name}": (size, d) for name, size in zip(inputs.categories, inputs.sizes, strict=True)}
+    expected: dict[str, tuple[int, ...]] = {
+        f"embedding/{name}": (size, d) for name, size in zip(inputs.categories, inputs.sizes, strict=True)
+    }
     expected |= {"dense": (C * d, d), "bias": (d,)}
     for name, shape in expected.items():
         found = arrays[name].shape if name in arrays else None

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from fedrec import segments
 from fedrec.federation.messages import (
     COEFFICIENT_BITS,
     VECTOR_BITS,
@@ -61,7 +61,7 @@ def bounded(
     real, finished = iter(blocks), list[BlockReports]()
     for release in releases:
         parts = [_unit_vectors(next(real), _pointer(user_ptr, spec), spec) for spec in release.blocks]
-        squares = [_segment_squares(_pointer(user_ptr, spec), part.coefficients) for part, spec in zip(parts, release.blocks, strict=True)]
+        squares = [segments.squares(_pointer(user_ptr, spec), part.coefficients) for part, spec in zip(parts, release.blocks, strict=True)]
         norms = np.sqrt(np.sum(squares, axis=0))
         factors = _factors(norms, release.radius * (1 - _SLACK), scaling)
         for part, spec in zip(parts, release.blocks, strict=True):
@@ -86,7 +86,7 @@ def _pointer(user_ptr: Int64s, spec: BlockSpec) -> Int64s:
 
 
 def _unit_vectors(real: RealBlock, pointer: Int64s, spec: BlockSpec) -> RealBlock:
-    lengths = np.sqrt(_row_squares(real.vectors))
+    lengths = np.sqrt(segments.row_squares(real.vectors))
     if not (np.isfinite(lengths).all() and np.isfinite(real.coefficients).all()):
         raise ValueError(f"block {spec.name!r} has numbers that are not finite")
     moved = lengths if spec.kind == "linear" else lengths**2
@@ -111,27 +111,7 @@ def _on_grid(part: RealBlock, factors: Floats, pointer: Int64s, spec: BlockSpec)
 def _release_norms(user_ptr: Int64s, parts: Sequence[tuple[BlockReports, BlockSpec]]) -> Floats:
     norms = np.zeros(len(user_ptr) - 1)
     for part, spec in parts:
-        vectors = _row_squares(np.asarray(part.vectors * spec.vector_step, np.float64))
-        coefficients = _segment_squares(_pointer(user_ptr, spec), np.asarray(part.coefficients * spec.coefficient_step, np.float64))
+        vectors = segments.row_squares(np.asarray(part.vectors * spec.vector_step, np.float64))
+        coefficients = segments.squares(_pointer(user_ptr, spec), np.asarray(part.coefficients * spec.coefficient_step, np.float64))
         norms += coefficients * (vectors if spec.kind == "linear" else vectors**2)
     return norms
-
-
-@numba.njit(nogil=True, cache=True)
-def _row_squares(rows: Floats) -> Floats:
-    """Squared norm of each row; a row's result depends on that row alone, whatever the batch."""
-    out = np.zeros(rows.shape[0])
-    for i in range(rows.shape[0]):
-        for c in range(rows.shape[1]):
-            out[i] += rows[i, c] * rows[i, c]
-    return out
-
-
-@numba.njit(nogil=True, cache=True)
-def _segment_squares(pointer: Int64s, values: Floats) -> Floats:
-    """Sum of squares of each user's values; again per user alone."""
-    out = np.zeros(len(pointer) - 1)
-    for k in range(len(out)):
-        for e in range(pointer[k], pointer[k + 1]):
-            out[k] += values[e] * values[e]
-    return out

@@ -25,8 +25,9 @@ from fedrec.streams import Streams, SystemStreams
 State = Mapping[str, npt.NDArray[np.generic]]
 """Everything the server knows between rounds: named public arrays, ready for a checkpoint. `round` counts answers."""
 
-ClientStep = Callable[[Question, Interactions], Reports]
-"""What runs on a device: a question and the device's own interactions give a bounded report."""
+ClientStep = Callable[[Question, Interactions, int], Reports]
+"""What runs on a device: a question, the device's own users' interactions and the number of the first of them in the whole
+population give bounded reports. A user's report depends on that user alone."""
 
 
 class Recipe(Protocol):
@@ -72,14 +73,14 @@ class Loopback:
             if not within_radius(reports, question.releases).all():
                 raise AssertionError(f"client step {question.step!r} made a report larger than its radius")
             sums.add(reports)
-        answer, self.ledger = release(question, sums.totals, self.plan, self.ledger, noise=self.noise)
+        answer, self.ledger = release(question, sums.blocks, self.plan, self.ledger, noise=self.noise)
         return answer
 
     def reports(self, question: Question) -> Iterator[Reports]:
         """What leaves the devices, in batches of consecutive users."""
         for start in range(0, self.interactions.num_users, self.users_per_batch):
             users = np.arange(start, min(start + self.users_per_batch, self.interactions.num_users))
-            yield self.steps[question.step](question, self.interactions.users_subset(users))
+            yield self.steps[question.step](question, self.interactions.users_subset(users), start)
 
 
 @dataclass(frozen=True)

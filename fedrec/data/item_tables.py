@@ -1,0 +1,136 @@
+"""A table of items, one row each, as public features: CSV, TSV, Parquet, or RecBole's typed `.item`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from scipy import sparse
+
+from fedrec.data.delimited import is_number, require_file
+from fedrec.data.features import FeatureBag, PublicFeatures, bag_of, words
+from fedrec.errors import DataError, MalformedRowError
+
+PARQUET = (".parquet", ".pq")
+TITLES = ("title", "movie_title", "name", "item_name")
+_BINS = 10
+_TYPES = ("token", "token_seq", "float", "float_seq")
+
+
+@dataclass(frozen=True)
+class ItemTable:
+    """Items of one table in its order: ids, titles (if a column holds them), and one bag per other column."""
+
+    path: Path
+    ids: tuple[str, ...]
+    titles: tuple[str, ...] | None
+    bags: dict[str, FeatureBag]
+
+    def features_of(self, item_ids: Sequence[str]) -> PublicFeatures:
+        """Bags for a catalogue that starts with this table's items; the items after them have empty rows."""
+        more = len(item_ids) - len(self.ids)
+        return PublicFeatures({name: FeatureBag(bag.vocabulary, _padded(bag.counts, more)) for name, bag in self.bags.items()})
+
+    def titles_of(self, item_ids: Sequence[str]) -> tuple[str, ...] | None:
+        """Titles for such a catalogue; an item after the table's is called by its id."""
+        return None if self.titles is None else (*self.titles, *item_ids[len(self.ids) :])
+
+
+def read_item_table(path: Path, *, id_column: str, separator: str, min_items: int = 1) -> ItemTable:
+    """Every column but the id as a bag. A title column (`title`, `movie_title`, `name`) gives the titles and a bag of their words.
+
+    separator: between the values in one field of text. Typed columns (`year:token`, `genre:token_seq`, `price:float`) hold one value,
+    values separated by blanks, or a number that is put into ten equally filled bins; `float_seq` columns are passed over.
+    Raises DataError on a missing or empty file or no such id column, MalformedRowError on a row of a wrong length, without id, or of an
+    id seen before.
+    """
+    header, *rows = _rows(require_file(path))
+    names = [_untyped(field) for field in header]
+    if id_column not in names:
+        raise DataError(f"{path} has no column {id_column!r}", f"Its columns are {', '.join(names)}.")
+    if not rows:
+        raise DataError(f"{path} holds no items", "Check that the file is whole.")
+    place = names.index(id_column)
+    ids = tuple(row[place] for row in rows)
+    _check_ids(path, ids)
+    fields = {field: [row[n] for row in rows] for n, field in enumerate(header) if n != place}
+    titles = next((tuple(values) for field, values in fields.items() if _untyped(field).lower() in TITLES), None)
+    bags = {
+        _untyped(field): bag_of(_values(field, texts, separator), min_items=min_items)
+        for field, texts in fields.items()
+        if _type(field) != "float_seq"
+    }
+    return ItemTable(path, ids, titles, bags)
+
+
+def _values(field: str, texts: Sequence[str], separator: str) -> list[list[str]]:
+    """Each item's values in one column."""
+    if _untyped(field).lower() in TITLES:
+        return [words(text) for text in texts]
+    if _type(field) == "float":
+        return _binned(texts)
+    if _type(field) == "token":
+        return [[text] if text else [] for text in texts]
+    between = " " if _type(field) == "token_seq" else separator
+    return [[part.strip() for part in text.split(between) if part.strip()] for text in texts]
+
+
+def _binned(texts: Sequence[str]) -> list[list[str]]:
+    """Numbers by tenths of the items, each named by the bin's upper edge; what is not a number is unknown."""
+    numbers = np.array([float(text) if is_number(text) else np.nan for text in texts])
+    if not np.isfinite(numbers).any():
+        return [[] for _ in texts]
+    edges = np.unique(np.nanquantile(numbers, np.arange(1, _BINS + 1) / _BINS))
+    places = np.minimum(np.searchsorted(edges, numbers), len(edges) - 1)
+    return [[f"up to {edges[place]:g}"] if np.isfinite(number) else [] for place, number in zip(places, numbers, strict=True)]
+
+
+def _untyped(field: str) -> str:
+    return field.rpartition(":")[0] if field.rpartition(":")[2] in _TYPES and ":" in field else field
+
+
+def _type(field: str) -> str:
+    return field.rpartition(":")[2] if _untyped(field) != field else "text"
+
+
+def _rows(path: Path) -> Iterator[list[str]]:
+    """The header, then every row as text, each as long as the header."""
+    if path.suffix in PARQUET:
+        frame = pl.read_parquet(path)
+        yield frame.columns
+        yield from ([_text(value) for value in row] for row in frame.iter_rows())
+        return
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        quoted = path.suffix == ".csv"
+        reader = csv.reader(file) if quoted else csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        length = 0
+        for fields in reader:
+            if not length:
+                fields[0] = fields[0].removeprefix("\ufeff")
+            length = length or len(fields)
+            if len(fields) != length:
+                raise MalformedRowError(path, reader.line_num, f"{length} fields", f"{len(fields)} fields")
+            yield fields
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return "|".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _check_ids(path: Path, ids: Sequence[str]) -> None:
+    """Every id there, and once. Lines are counted from the header, so a field with a line break in it shifts them."""
+    seen: set[str] = set()
+    for line, item in enumerate(ids, start=2):
+        if not item or item in seen:
+            raise MalformedRowError(path, line, "an item id that is new", item)
+        seen.add(item)
+
+
+def _padded(counts: sparse.csr_matrix, more: int) -> sparse.csr_matrix:
+    return sparse.csr_matrix(sparse.vstack([counts, sparse.csr_matrix(np.zeros((more, counts.shape[1]), dtype=np.float32))]))

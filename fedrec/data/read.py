@@ -1,0 +1,134 @@
+"""One door to every file format: `read("ml-1m")`, `read("log.csv", format="table", user="who", item="what")`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from fedrec.data.click_files import read_click_lists, read_click_matrices
+from fedrec.data.dataset import Dataset
+from fedrec.data.item_tables import PARQUET
+from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, MovieLensFormat, read_movielens
+from fedrec.data.tables import read_recbole, read_table
+from fedrec.errors import DataError, SettingsError
+
+_PEEK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One format: what it is in words, the reader, and whether a path looks like it."""
+
+    summary: str
+    read: Callable[..., Dataset]
+    matches: Callable[[Path], bool]
+
+
+def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
+    """The data set at `path`, a file or a folder, in the named format, or in the one its contents show.
+
+    options: keywords of the format's reader (see `FORMATS`): `metadata`, `min_items`, `given` for MovieLens; `user`, `item`, `rating`,
+    `timestamp`, `rating_range`, `item_features` for tables; `duplicates` and `out_of_range` for all that have ratings.
+    Raises SettingsError on an unknown format or option, DataError when nothing is there or no format fits, and what the reader raises.
+    """
+    where = Path(path)
+    if format != "auto" and format not in FORMATS:
+        raise SettingsError(f"unknown data format {format!r}", f"Use auto or one of: {', '.join(FORMATS)}.")
+    if not where.exists():
+        raise DataError(f"{where} does not exist", "Check the path.")
+    name = detect(where) if format == "auto" else format
+    reader = FORMATS[name].read
+    known = [key for key, p in inspect.signature(reader).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    if unknown := [key for key in options if key not in known]:
+        raise SettingsError(f"format {name} has no option {unknown[0]!r}", f"Its options are: {', '.join(known)}.")
+    return reader(where, **options)
+
+
+def detect(path: Path) -> str:
+    """The name of the only format a path looks like. Raises DataError when there is none, or more than one."""
+    found = [name for name, reader in FORMATS.items() if reader.matches(path)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DataError(f"{path} may be {' or '.join(found)}", f"Say which: format = {found[0]}.")
+    raise DataError(
+        f"{path} is in no known format", "Name one: " + "; ".join(f"{name} ({reader.summary})" for name, reader in FORMATS.items()) + "."
+    )
+
+
+def _movielens(form: MovieLensFormat) -> Callable[..., Dataset]:
+    return partial(read_movielens, form)
+
+
+def _is_100k(path: Path) -> bool:
+    return (path / "u.data").is_file() or path.name == "u.data" or ((path / "u.item").is_file() and (path / "u1.base").is_file())
+
+
+def _dat(path: Path) -> Path | None:
+    file = path / "ratings.dat" if path.is_dir() else path
+    return file if file.name == "ratings.dat" and file.is_file() else None
+
+
+def _evidence_10m(path: Path) -> bool | None:
+    """Whether a `ratings.dat` is the 10M release: by the files and the folder it came with, else by half stars; None says nothing."""
+    file = _dat(path)
+    if file is None:
+        return None
+    for name, answer in (("users.dat", False), ("tags.dat", True)):
+        if (file.parent / name).exists():
+            return answer
+    folder = file.resolve().parent.name.lower()
+    for name, answer in (("10m", True), ("ml-1m", False)):
+        if name in folder:
+            return answer
+    with file.open("rb") as content:
+        return True if b"." in content.read(_PEEK_BYTES) else None
+
+
+def _is_1m(path: Path) -> bool:
+    return _dat(path) is not None and _evidence_10m(path) is not True
+
+
+def _is_10m(path: Path) -> bool:
+    return _dat(path) is not None and _evidence_10m(path) is not False
+
+
+def _is_20m(path: Path) -> bool:
+    file = path / "ratings.csv" if path.is_dir() else path
+    if file.name != "ratings.csv" or not file.is_file():
+        return False
+    with file.open("rb") as content:
+        return content.readline().strip() == b"userId,movieId,rating,timestamp"
+
+
+def _is_recbole(path: Path) -> bool:
+    return path.suffix == ".inter" or (path.is_dir() and any(path.glob("*.inter")))
+
+
+def _is_lists(path: Path) -> bool:
+    return (path / "train.txt").is_file() or path.name == "train.txt"
+
+
+def _is_npz(path: Path) -> bool:
+    return (path.suffix == ".npz" and path.is_file()) or (path.is_dir() and any(path.glob("*train*.npz")))
+
+
+def _is_table(path: Path) -> bool:
+    if path.is_dir():
+        return any(file.suffix in PARQUET for file in path.iterdir())
+    return path.suffix in (".csv", ".tsv", ".tab", *PARQUET) and not _is_20m(path)
+
+
+FORMATS: dict[str, Reader] = {
+    "ml-100k": Reader("MovieLens 100K: u.data, u.item", _movielens(ML_100K), _is_100k),
+    "ml-1m": Reader("MovieLens 1M: ratings.dat, movies.dat, whole stars", _movielens(ML_1M), _is_1m),
+    "ml-10m": Reader("MovieLens 10M: ratings.dat, movies.dat, half stars", _movielens(ML_10M), _is_10m),
+    "ml-20m": Reader("MovieLens 20M and later: ratings.csv, movies.csv", _movielens(ML_20M), _is_20m),
+    "table": Reader("CSV, TSV or Parquet with named columns", read_table, _is_table),
+    "recbole": Reader("RecBole .inter and .item", read_recbole, _is_recbole),
+    "clicks-lists": Reader("train.txt, test.txt: a user and its items per line", read_click_lists, _is_lists),
+    "clicks-npz": Reader("sparse matrices *train*.npz, *test*.npz", read_click_matrices, _is_npz),
+}

@@ -1,0 +1,202 @@
+"""How good the recommended lists are: over the full catalogue, history excluded, and by popularity of what was to be found.
+
+With T the targets of a user, h(r) = 1 where rank r is a hit, H(k) = h(1) + ... + h(k):
+
+    recall_capped     H(k) / min(k, |T|)                            Liang et al. 2018, AM-SSP App. E
+    recall            H(k) / |T|                                    He et al. 2020 (LightGCN)
+    ndcg              sum_r h(r) / log2(r + 1), over its value for min(k, |T|) hits first
+    mrr               1 / rank of the first hit, 0 without one in k
+    hit_rate          1 where H(k) > 0
+    precision         H(k) / k
+    average_precision sum_r h(r) H(r) / r, over min(k, |T|)         its mean over users is MAP
+
+Each is averaged over the users with targets; the others are skipped and counted. In a bucket, T is cut to the bucket's items
+while the lists stay over the full catalogue. A target that is also in the history cannot be listed and stays in |T|.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.interactions import Interactions
+from fedrec.evaluation.popularity import popularity_buckets
+from fedrec.evaluation.toplists import Scores, contains, top_items
+from fedrec.threads import map_ranges
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Float64s = npt.NDArray[np.float64]
+
+METRICS = ("recall_capped", "recall", "ndcg", "mrr", "hit_rate", "precision", "average_precision")
+"""In the order of the kernel's columns."""
+
+
+@dataclass(frozen=True)
+class RankingMetrics:
+    """Means at cutoff k over `users` users, each in [0, 1]; not a number where there are none. `stderr` by metric name."""
+
+    k: int
+    users: int
+    recall_capped: float
+    recall: float
+    ndcg: float
+    mrr: float
+    hit_rate: float
+    precision: float
+    average_precision: float
+    stderr: dict[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """Plain values for JSON, None in the place of what is not a number."""
+        means = {name: getattr(self, name) for name in METRICS}
+        errors = {f"{name}_stderr": value for name, value in self.stderr.items()}
+        return {"k": self.k, "users": self.users} | {name: None if math.isnan(x) else x for name, x in (means | errors).items()}
+
+
+@dataclass(frozen=True)
+class ListStatistics:
+    """What the lists of all evaluated users have in common at cutoff k.
+
+    coverage: share of the catalogue in at least one list. gini: of how often each item of the catalogue is listed, 0 all equally,
+    towards 1 always the same few. mean_popularity: mean count in train of a listed item. Not a number without lists.
+    """
+
+    k: int
+    coverage: float
+    gini: float
+    mean_popularity: float
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """Plain values for JSON, None in the place of what is not a number."""
+        return {name: None if math.isnan(value) else value for name, value in vars(self).items()}
+
+
+@dataclass(frozen=True)
+class RankingReport:
+    """Metrics by cutoff, statistics by cutoff, metrics by bucket (rarest first) and cutoff; users without targets counted."""
+
+    at: dict[int, RankingMetrics]
+    lists: dict[int, ListStatistics]
+    buckets: tuple[dict[int, RankingMetrics], ...]
+    users: int
+    skipped_users: int
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON: cutoffs become strings."""
+        return {
+            "users": self.users,
+            "skipped_users": self.skipped_users,
+            "at": {str(k): metrics.as_dict() for k, metrics in self.at.items()},
+            "lists": {str(k): statistics.as_dict() for k, statistics in self.lists.items()},
+            "buckets": [{str(k): metrics.as_dict() for k, metrics in bucket.items()} for bucket in self.buckets],
+        }
+
+
+def evaluate_ranking(
+    scores: Scores,
+    *,
+    history: Interactions,
+    targets: Interactions,
+    train_counts: npt.NDArray[np.integer],
+    cutoffs: Sequence[int] = (10, 20, 50, 100),
+    buckets: int = 5,
+) -> RankingReport:
+    """Everything above, for lists made from `scores` (see `toplists.dot_product`).
+
+    history, targets: the same n users and m items. train_counts: (m,) events in train, which for held-out users is not `history`.
+    Raises ValueError where shapes differ, a user has the same target twice, or cutoffs are not ascending and positive.
+    """
+    _check(history, targets, train_counts, cutoffs)
+    wanted = np.diff(targets.user_ptr) > 0
+    lists = top_items(scores, history=history, k=max(cutoffs), wanted=wanted)
+    bucket = popularity_buckets(train_counts, buckets=buckets)[targets.items]
+    return RankingReport(
+        at=metrics_of(lists, targets, cutoffs=cutoffs),
+        lists={k: list_statistics(lists[wanted], train_counts, k=k) for k in cutoffs},
+        buckets=tuple(metrics_of(lists, targets.select(bucket == b), cutoffs=cutoffs) for b in range(buckets)),
+        users=int(wanted.sum()),
+        skipped_users=int(len(wanted) - wanted.sum()),
+    )
+
+
+def metrics_of(lists: Int32s, targets: Interactions, *, cutoffs: Sequence[int]) -> dict[int, RankingMetrics]:
+    """Metrics by cutoff of (n, K) lists, K at least the largest cutoff."""
+    ks = np.asarray(cutoffs, np.int64)
+    discounts = 1 / np.log2(np.arange(lists.shape[1]) + 2.0)
+    values = np.full((len(lists), len(ks), len(METRICS)), np.nan)
+    ptr, items = targets.user_ptr, targets.items
+    map_ranges(lambda a, b: _measure(lists, ptr, items, discounts, ks, values, a, b), len(lists))
+    values = values[np.diff(ptr) > 0]
+    return {int(k): _average(int(k), values[:, c]) for c, k in enumerate(ks)}
+
+
+def list_statistics(lists: Int32s, train_counts: npt.NDArray[np.integer], *, k: int) -> ListStatistics:
+    """Coverage, Gini and mean popularity of the first k of each of (e, K) lists."""
+    shown = lists[:, :k].ravel()
+    exposure = np.bincount(shown[shown >= 0], minlength=len(train_counts))
+    total = int(exposure.sum())
+    if total == 0:
+        return ListStatistics(k, math.nan, math.nan, math.nan)
+    return ListStatistics(k, float(np.mean(exposure > 0)), gini(exposure), float(exposure @ train_counts.astype(np.float64)) / total)
+
+
+def gini(amounts: npt.NDArray[np.generic]) -> float:
+    """Gini coefficient of m >= 1 non-negative amounts with a positive sum: mean absolute difference over twice the mean."""
+    x = np.sort(amounts.astype(np.float64))
+    m = len(x)
+    return float((2 * np.arange(1, m + 1) - m - 1) @ x / (m * x.sum()))
+
+
+def _average(k: int, values: Float64s) -> RankingMetrics:
+    n = len(values)
+    mean = values.mean(axis=0) if n else np.full(len(METRICS), np.nan)
+    spread = values.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else np.full(len(METRICS), np.nan)
+    means = {name: float(x) for name, x in zip(METRICS, mean, strict=True)}
+    return RankingMetrics(k=k, users=n, **means, stderr={name: float(x) for name, x in zip(METRICS, spread, strict=True)})
+
+
+def _check(history: Interactions, targets: Interactions, train_counts: npt.NDArray[np.integer], cutoffs: Sequence[int]) -> None:
+    shapes = {(x.num_users, x.num_items) for x in (history, targets)}
+    if len(shapes) > 1 or train_counts.shape != (history.num_items,):
+        raise ValueError(f"history and targets must have the same users and items, found {shapes} and {train_counts.shape} counts")
+    if not cutoffs or min(cutoffs) < 1 or list(cutoffs) != sorted(set(cutoffs)):
+        raise ValueError(f"cutoffs must be ascending and at least 1, found {list(cutoffs)}")
+    repeated = (np.diff(targets.items) == 0) & (np.diff(targets.users) == 0)
+    if repeated.any():
+        raise ValueError(f"{int(repeated.sum())} targets are named twice by the same user")
+
+
+@numba.njit(nogil=True, cache=True)
+def _measure(lists: Int32s, ptr: Int64s, items: Int32s, discounts: Float64s, ks: Int64s, values: Float64s, start: int, stop: int) -> None:
+    """Fill values[user, c] with METRICS at cutoff ks[c]; users without targets are left as they are."""
+    ideal = np.cumsum(discounts)
+    for user in range(start, stop):
+        total = ptr[user + 1] - ptr[user]
+        if total == 0:
+            continue
+        hits, c = 0, 0
+        gain, precisions, reciprocal = 0.0, 0.0, 0.0
+        for rank in range(1, ks[-1] + 1):
+            item = lists[user, rank - 1]
+            if item >= 0 and contains(items, ptr[user], ptr[user + 1], item):
+                hits += 1
+                gain += discounts[rank - 1]
+                precisions += hits / rank
+                if hits == 1:
+                    reciprocal = 1.0 / rank
+            if rank == ks[c]:
+                reachable = min(rank, total)
+                values[user, c, 0] = hits / reachable
+                values[user, c, 1] = hits / total
+                values[user, c, 2] = gain / ideal[reachable - 1]
+                values[user, c, 3] = reciprocal
+                values[user, c, 4] = 1.0 if hits > 0 else 0.0
+                values[user, c, 5] = hits / rank
+                values[user, c, 6] = precisions / reachable
+                c += 1

@@ -1,0 +1,88 @@
+"""How far predicted ratings are from given ones: RMSE and MAE, over all events and by popularity of the item.
+
+Predictions are aligned with the events of the target `Interactions`, sorted by user, then item.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.interactions import Interactions
+from fedrec.evaluation.popularity import popularity_buckets
+
+Floats = npt.NDArray[np.floating]
+Float64s = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class RatingMetrics:
+    """RMSE and MAE in units of the rating over `events` events of `users` users; not a number where there are none.
+
+    `rmse_stderr` is one standard error with the users as the independent draws: the events of a user are not.
+    """
+
+    rmse: float
+    mae: float
+    rmse_stderr: float
+    events: int
+    users: int
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """Plain values for JSON, None in the place of what is not a number."""
+        return {
+            "rmse": _plain(self.rmse),
+            "mae": _plain(self.mae),
+            "rmse_stderr": _plain(self.rmse_stderr),
+            "events": self.events,
+            "users": self.users,
+        }
+
+
+def rating_metrics(predictions: Floats, targets: Interactions) -> RatingMetrics:
+    """Errors of (n,) predictions of the n target values, summed in float64.
+
+    Raises ValueError where the lengths differ or a prediction is not finite.
+    """
+    errors = _errors(predictions, targets)
+    return _summary(errors, targets.user_ptr)
+
+
+def by_popularity(
+    predictions: Floats, targets: Interactions, train_counts: npt.NDArray[np.integer], *, buckets: int = 5
+) -> tuple[RatingMetrics, ...]:
+    """The same errors by bucket of the item, rarest first (AM-SSP Fig. 9); `train_counts` (m,) are events in train."""
+    errors = _errors(predictions, targets)
+    bucket = popularity_buckets(train_counts, buckets=buckets)[targets.items]
+    slices = []
+    for b in range(buckets):
+        inside = bucket == b
+        slices.append(_summary(errors[inside], targets.select(inside).user_ptr))
+    return tuple(slices)
+
+
+def _errors(predictions: Floats, targets: Interactions) -> Float64s:
+    if predictions.shape != targets.values.shape:
+        raise ValueError(f"{predictions.shape} predictions do not align with {targets.values.shape} target events")
+    if not bool(np.isfinite(predictions).all()):
+        raise ValueError(f"{int((~np.isfinite(predictions)).sum())} predictions are not finite numbers")
+    return predictions.astype(np.float64) - targets.values
+
+
+def _summary(errors: Float64s, user_ptr: npt.NDArray[np.int64]) -> RatingMetrics:
+    n, users = len(errors), int(np.count_nonzero(np.diff(user_ptr)))
+    if n == 0:
+        return RatingMetrics(math.nan, math.nan, math.nan, 0, 0)
+    mse = float(np.mean(errors**2))
+    # The delta method on sqrt(mse), the deviations summed within a user first (cluster-robust variance).
+    deviations = np.concatenate([[0.0], np.cumsum(errors**2 - mse)])
+    mse_stderr = float(np.linalg.norm(np.diff(deviations[user_ptr]))) / n
+    rmse = math.sqrt(mse)
+    return RatingMetrics(rmse, float(np.mean(np.abs(errors))), mse_stderr / (2 * rmse) if rmse > 0 else 0.0, n, users)
+
+
+def _plain(value: float) -> float | None:
+    return None if math.isnan(value) else value

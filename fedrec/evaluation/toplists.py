@@ -1,0 +1,175 @@
+"""The k best items of every user over the whole catalogue, their own history excluded, in bounded memory.
+
+Users are scored in blocks (one BLAS product, at most `_BLOCK_NUMBERS` float32), and a compiled selection keeps the k best
+of each row in a heap. Equal scores go to the smaller item id, so that a list never depends on blocks or threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.interactions import Interactions
+from fedrec.threads import map_ranges
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Float32s = npt.NDArray[np.float32]
+
+Scores = Callable[[int, int], Float32s]
+"""`scores(start, stop)` returns (stop - start, m) scores of consecutive users; larger is better, -inf is never listed.
+The block is only read, and only until the next call, so a scorer may return the same memory every time."""
+
+_BLOCK_NUMBERS = 1 << 24  # 64 MiB a block: large enough for full BLAS speed, small enough to forget
+NO_ITEM = -1
+"""Fills a list that is shorter than k: everything else is in the user's history."""
+_NOT_A_NUMBER = -2
+
+
+def dot_product(U: Float32s, V: Float32s, *, item_bias: Float32s | None = None) -> Scores:
+    """Scores `U V'` (n x d times d x m), plus `item_bias` (m,) as an appended column. Raises ValueError where shapes differ."""
+    if U.ndim != 2 or V.ndim != 2 or U.shape[1] != V.shape[1]:
+        raise ValueError(f"user vectors {U.shape} and item vectors {V.shape} must be (n, d) and (m, d)")
+    if item_bias is not None:
+        U = np.column_stack([U, np.ones(len(U), np.float32)])
+        V = np.column_stack([V, item_bias])
+    users, items = np.ascontiguousarray(U, np.float32), np.ascontiguousarray(V, np.float32)
+    buffer = np.empty((0, len(items)), np.float32)
+
+    def block(start: int, stop: int) -> Float32s:
+        nonlocal buffer
+        if len(buffer) < stop - start:
+            buffer = np.empty((stop - start, len(items)), np.float32)
+        return np.matmul(users[start:stop], items.T, out=buffer[: stop - start])
+
+    return block
+
+
+def same_for_everyone(item_scores: npt.NDArray[np.generic]) -> Scores:
+    """Every user gets the scores (m,) of the items, for instance their counts in train."""
+    row = item_scores.astype(np.float32)
+    return lambda start, stop: np.tile(row, (stop - start, 1))
+
+
+def of_another_user(scores: Scores, num_users: int) -> Scores:
+    """User k gets the scores of user k + n/2 (mod n): a fixed permutation that moves everybody, in at most two ranges."""
+    shift = num_users // 2
+
+    def block(start: int, stop: int) -> Float32s:
+        edge = min(max(num_users - shift, start), stop)
+        parts = [(a, b) for a, b in ((start + shift, edge + shift), (edge + shift - num_users, stop + shift - num_users)) if a < b]
+        if len(parts) == 1:
+            return scores(*parts[0])
+        return np.concatenate([scores(*part).copy() for part in parts])  # copied: a scorer may reuse its memory
+
+    return block
+
+
+def top_items(scores: Scores, *, history: Interactions, k: int, wanted: npt.NDArray[np.bool_] | None = None) -> Int32s:
+    """(n, k) int32: the k best items of each user outside their history, best first, `NO_ITEM` where there are no more.
+
+    `wanted` (n,) says which users need a list; the rows of others are all `NO_ITEM`, and blocks of nobody are not scored.
+    Raises ValueError for k < 1, a block of the wrong shape or a score that is not a number.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, found {k}")
+    n, m = history.num_users, history.num_items
+    mask = np.ones(n, np.bool_) if wanted is None else wanted
+    lists = np.full((n, k), NO_ITEM, np.int32)
+    rows = max(1, _BLOCK_NUMBERS // max(m, 1))
+    for start in range(0, n, rows):
+        stop = min(start + rows, n)
+        if mask[start:stop].any():
+            _fill(lists, _checked(scores(start, stop), (stop - start, m)), start, mask, history)
+    return lists
+
+
+def _checked(block: Float32s, shape: tuple[int, int]) -> Float32s:
+    if block.shape != shape:
+        raise ValueError(f"the scorer returned a block of shape {block.shape}, expected {shape}")
+    return np.ascontiguousarray(block, np.float32)
+
+
+def _fill(lists: Int32s, block: Float32s, first: int, mask: npt.NDArray[np.bool_], history: Interactions) -> None:
+    ptr, items = history.user_ptr, history.items
+    map_ranges(lambda a, b: _select(block, first, mask, ptr, items, lists, a, b), len(block))
+    bad = np.flatnonzero(lists[first : first + len(block), 0] == _NOT_A_NUMBER)
+    if len(bad):
+        raise ValueError(f"a score of user {first + int(bad[0])} is not a number ({len(bad)} users in its block)")
+
+
+@numba.njit(nogil=True, cache=True)
+def contains(items: Int32s, start: int, stop: int, item: int) -> bool:
+    """Whether the ascending `items[start:stop]` hold `item`."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if items[middle] < item:
+            start = middle + 1
+        elif items[middle] > item:
+            stop = middle
+        else:
+            return True
+    return False
+
+
+@numba.njit(nogil=True, cache=True)
+def _sift_down(scores: Float32s, items: Int32s, size: int) -> None:
+    """Let the root of a heap whose root is the worst entry (lowest score, then largest id) sink to its place."""
+    at, score, item = 0, scores[0], items[0]
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        other = child + 1
+        if other < size and (scores[other] < scores[child] or (scores[other] == scores[child] and items[other] > items[child])):
+            child = other
+        if not (scores[child] < score or (scores[child] == score and items[child] > item)):
+            break
+        scores[at], items[at] = scores[child], items[child]
+        at = child
+    scores[at], items[at] = score, item
+
+
+@numba.njit(nogil=True, cache=True)
+def _select(
+    block: Float32s, first: int, mask: npt.NDArray[np.bool_], ptr: Int64s, history: Int32s, lists: Int32s, start: int, stop: int
+) -> None:
+    """Lists of rows [start, stop) of a block whose row 0 is user `first`."""
+    k, m = lists.shape[1], block.shape[1]
+    best, ids = np.empty(k, np.float32), np.empty(k, np.int32)
+    for row in range(start, stop):
+        user = first + row
+        if not mask[user]:
+            continue
+        size, threshold, broken = 0, np.float32(-np.inf), False
+        for item in range(m):
+            score = block[row, item]
+            if score <= threshold:  # nearly always; a NaN is not <= anything and falls through
+                continue
+            if score != score:
+                broken = True
+                break
+            if contains(history, ptr[user], ptr[user + 1], item):
+                continue
+            if size < k:  # sift up; a later id with an equal score is the worse one
+                at = size
+                while at > 0 and score <= best[(at - 1) // 2]:
+                    best[at], ids[at] = best[(at - 1) // 2], ids[(at - 1) // 2]
+                    at = (at - 1) // 2
+                best[at], ids[at] = score, item
+                size += 1
+            else:
+                best[0], ids[0] = score, item
+                _sift_down(best, ids, k)
+            if size == k:
+                threshold = best[0]
+        if broken:
+            lists[user, 0] = _NOT_A_NUMBER
+            continue
+        for rank in range(size - 1, -1, -1):  # the worst is taken off first
+            lists[user, rank] = ids[0]
+            best[0], ids[0] = best[rank], ids[rank]
+            _sift_down(best, ids, rank)

@@ -1,0 +1,46 @@
+"""A released model: public item vectors, and how a device finds its own vector from its own history.
+
+Everything here is public or local. A prediction is a dot product, so the same model rates, ranks and is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.interactions import Interactions
+
+Floats = npt.NDArray[np.floating]
+Float64s = npt.NDArray[np.float64]
+
+
+class Model(Protocol):
+    """Item vectors (m, D) and a local solve; `predict = offset + u . v`, clipped to the public range for ratings."""
+
+    @property
+    def item_vectors(self) -> Floats:
+        """(m, D): one row per item."""
+
+    @property
+    def offset(self) -> float:
+        """Added to every dot product; 0 for clicks."""
+
+    def user_vectors(self, history: Interactions) -> Floats:
+        """(num_users, D), each row from that user's own events alone."""
+
+    def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """What is written into the released file."""
+
+
+def predict(model: Model, history: Interactions, targets: Interactions) -> Float64s:
+    """Predicted values of the events of `targets` (same users as `history`), in its order, clipped to its range."""
+    U, V = model.user_vectors(history), model.item_vectors
+    raw, users = np.empty(len(targets)), targets.users
+    for start in range(0, len(targets), 1 << 18):  # bounded memory: gathers two rows an event
+        part = slice(start, start + (1 << 18))
+        raw[part] = np.einsum("ed,ed->e", U[users[part]], V[targets.items[part]], dtype=np.float64)
+    low, high = targets.value_range
+    return np.clip(raw + model.offset, low, high) if targets.kind == "ratings" else raw + model.offset

@@ -1,0 +1,286 @@
+"""The published recipe: federated SSP2 (AM-SSP Alg. 8, Krichene et al. 2024) inside private alternating minimisation
+(AM-SSP Alg. 1, Ada-DPALS Alg. 3, Krichene et al. 2023), to the letter, with sound accounting.
+
+Round 0 releases item counts and the mean rating. Each outer step s then has one round: a device solves its own user
+vectors (l. 2-3), sums of w u u' and w y u are noised once (l. 4-8), the server moves the item encoder (l. 9-14), either
+the paper's feature encoder by gradient or one free vector per item in closed form.
+
+Guarantee (user, add/remove). The weights of a user satisfy sum w^2 <= 1, its vector is clipped to norm Gamma_u, its
+centred values to [-Gamma_y, Gamma_y]. In units of Gamma_u^2 and Gamma_u Gamma_y its part of all (A_j) and of all (b_j) has norm
+at most 1 each (AM-SSP Thm 2). What a device computes from earlier releases and its own data reaches others only through such
+sums; so the run is the adaptive composition of Gaussian releases that its plan lists, which GDP composes exactly.
+
+Per example the same sums are bounded one event at a time, but the user vector is refit on the event that is removed,
+which Thm 1 leaves out: `established` is then False.
+
+Where we leave the papers: lambda outside the weighted sum and public (SOUNDNESS: inside, it is private); the mean is of
+per-user means, bounded by half the scale; SSP1's resamples are charged in full.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec import segments
+from fedrec.budget import counts as item_counts
+from fedrec.budget import sampling, weights
+from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Interactions, Kind
+from fedrec.encoders import items as encoder
+from fedrec.encoders.items import ItemInputs
+from fedrec.factorization import closed_form, gradient
+from fedrec.factorization.least_squares import solve_clicks, solve_users
+from fedrec.factorization.statistics import ItemStatistics
+from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
+from fedrec.federation.reports import RealBlock, block, bounded
+from fedrec.federation.rounds import ClientStep, State
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.clipping import clip_rows, clip_values
+from fedrec.streams import Streams
+
+Floats = npt.NDArray[np.floating]
+Float64s = npt.NDArray[np.float64]
+WeightRule = Literal["printed", "normalised", "clipped", "uniform"]
+
+
+@dataclass(frozen=True)
+class PublishedSettings:
+    """The papers' hyper-parameters. `user_radius` is Gamma_u, `target_radius` Gamma_y (after centring, in rating units).
+
+    `encoder` None is the id-only model. `weights`: "printed" is AM-SSP App. E, "clipped" Ada-DPALS eq. 12 and 16.
+    `click_weight` is alpha of Hu et al.; `max_items` 0 keeps all items of a user.
+    """
+
+    dimension: int
+    steps: int
+    user_ridge: float
+    item_ridge: float
+    weights: WeightRule
+    weight_exponent: float
+    descent: gradient.Descent
+    resamples: int = 1
+    user_radius: float = 1.0
+    target_radius: float = 1.0
+    count_limit: int = 50
+    click_weight: float = 10.0
+    max_items: int = 0
+    sampling: Literal["uniform", "tail"] = "uniform"
+    unit: Literal["user", "example"] = "user"
+
+
+@dataclass(frozen=True)
+class PublicFacts:
+    """What everybody knows before the run: sizes, the value scale, features, and the run's seed."""
+
+    num_users: int
+    num_items: int
+    kind: Kind
+    value_range: tuple[float, float]
+    features: PublicFeatures | None
+    streams: Streams
+
+
+def shares(settings: PublishedSettings, kind: Kind, *, count_share: float) -> dict[str, float]:
+    """Shares of mu^2: counts, mean, then the outer steps equally, A and b of a step equally (the papers' choice)."""
+    rest, names = 1 - count_share - 0.01, _release_names(settings, kind)
+    return {"counts": count_share, "mean": 0.01} | {name: rest / len(names) for name in names}
+
+
+def _release_names(settings: PublishedSettings, kind: Kind) -> list[str]:
+    names = [f"{part}/{s}/{r}" for s in range(settings.steps) for r in range(settings.resamples) for part in ("gram", "moment")]
+    return names + [f"gramian/{s}" for s in range(settings.steps) if kind == "clicks"]
+
+
+@dataclass(frozen=True)
+class PublishedRecipe:
+    """The server: post-processing of releases only."""
+
+    plan: Plan
+    settings: PublishedSettings
+    facts: PublicFacts
+    inputs: ItemInputs | None
+
+    @staticmethod
+    def of(plan: Plan, settings: PublishedSettings, facts: PublicFacts, *, with_features: bool) -> PublishedRecipe:
+        """Prepare the public features once; without any, the model is id-only."""
+        usable = facts.features is not None and bool(facts.features.bags) and with_features
+        return PublishedRecipe(plan, settings, facts, encoder.prepare(facts.features) if usable and facts.features else None)
+
+    def begin(self) -> State:
+        """Random item vectors or encoder, from the run's seed."""
+        rng = self.facts.streams.numpy("published-init")
+        if self.inputs is not None:
+            theta = encoder.init(self.inputs, self.settings.dimension, rng=rng)
+            arrays: State = {**encoder.to_named_arrays(theta, self.inputs), "V": encoder.forward(theta, self.inputs)}
+        else:
+            d = self.settings.dimension
+            arrays = {"V": (rng.standard_normal((self.facts.num_items, d)) / math.sqrt(d)).astype(np.float32)}
+        return {**arrays, "round": np.array(0)}
+
+    def ask(self, state: State) -> Question | None:
+        """Counts and mean first, then one question per outer step."""
+        t = int(state["round"])
+        if t == 0:
+            return Question(0, "published/counts", {}, self._count_releases())
+        if t > self.settings.steps:
+            return None
+        public = {"V": state["V"], "mean": state["mean"], "counts": state["counts"]}
+        return Question(t, "published/statistics", public, self._step_releases(t - 1))
+
+    def tell(self, state: State, question: Question, answer: Release) -> State:
+        """Alg. 8 l. 9-14 after a step; the noisy counts and mean after round 0."""
+        t = int(state["round"])
+        learned = self._counts_and_mean(answer) if t == 0 else self._move_items(state, t - 1, answer)
+        return {**state, **learned, "round": np.array(t + 1)}
+
+    def model(self, state: State) -> PublishedModel:
+        """What a device needs: item vectors, the mean, and the ridge of its own solve."""
+        V = np.asarray(state["V"], np.float32)
+        mean = float(state["mean"]) if "mean" in state else sum(self.facts.value_range) / 2
+        return PublishedModel(V, mean if self.facts.kind == "ratings" else 0.0, self.settings, self.facts.kind)
+
+    def _count_releases(self) -> tuple[ReleaseSpec, ...]:
+        limit, half = math.sqrt(self.settings.count_limit), _half_range(self.facts.value_range)
+        by_item = block("counts", "linear", rows=self.facts.num_items, width=1, radius=limit)
+        mean = block("mean", "linear", rows=1, width=1, radius=half)
+        return ReleaseSpec("counts", (by_item,), limit), ReleaseSpec("mean", (mean,), half)
+
+    def _step_releases(self, s: int) -> tuple[ReleaseSpec, ...]:
+        m, d = self.facts.num_items, self.settings.dimension
+        specs = list[ReleaseSpec]()
+        for r in range(self.settings.resamples):
+            gram, moment = f"gram/{s}/{r}", f"moment/{s}/{r}"
+            specs.append(ReleaseSpec(gram, (block(gram, "outer", rows=m, width=d),), isometric=False))
+            specs.append(ReleaseSpec(moment, (block(moment, "linear", rows=m, width=d),)))
+        if self.facts.kind == "clicks":
+            specs.append(ReleaseSpec(f"gramian/{s}", (block(f"gramian/{s}", "outer", rows=1, width=d),), isometric=False))
+        return tuple(specs)
+
+    def _counts_and_mean(self, answer: Release) -> dict[str, npt.NDArray[np.generic]]:
+        low, high = self.facts.value_range
+        mean = (low + high) / 2 + answer.values["mean"][0, 0] / self.facts.num_users
+        counts = item_counts.at_least_one(answer.values["counts"][:, 0])
+        return {"mean": np.array(np.clip(mean, low, high)), "counts": counts}
+
+    def _move_items(self, state: State, s: int, answer: Release) -> dict[str, npt.NDArray[np.generic]]:
+        settings = self.settings
+        released = [self._statistics(s, r, answer) for r in range(settings.resamples)]
+        if self.inputs is None:
+            return {"V": closed_form.projected(released[0], ridge=settings.item_ridge).astype(np.float32)}
+        theta = encoder.from_named_arrays({k: np.asarray(v, np.float32) for k, v in state.items()}, self.inputs)
+        rng = self.facts.streams.numpy("published-batches", round=s)
+        moved = gradient.ssp1(
+            theta,
+            self.inputs,
+            released.__getitem__,
+            resamples=settings.resamples,
+            descent=settings.descent,
+            ridge=settings.item_ridge,
+            rng=rng,
+        ).parameters
+        return {**encoder.to_named_arrays(moved, self.inputs), "V": encoder.forward(moved, self.inputs)}
+
+    def _statistics(self, s: int, r: int, answer: Release) -> ItemStatistics:
+        """(A_j, b_j) in the units of the model: vectors were reported divided by Gamma_u, values by Gamma_y."""
+        settings = self.settings
+        gram = answer.values[f"gram/{s}/{r}"] * settings.user_radius**2
+        moment = answer.values[f"moment/{s}/{r}"] * settings.user_radius
+        if self.facts.kind == "ratings":
+            return ItemStatistics(gram.astype(np.float32), (moment * settings.target_radius).astype(np.float32))
+        gramian = answer.values[f"gramian/{s}"] * settings.user_radius**2
+        alpha = settings.click_weight
+        return ItemStatistics((alpha * gram + gramian).astype(np.float32), ((1 + alpha) * moment).astype(np.float32))
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """Item vectors, the noisy mean, and the ridge of the device's own solve."""
+
+    item_vectors: npt.NDArray[np.float32]
+    offset: float
+    settings: PublishedSettings
+    kind: Kind
+
+    def user_vectors(self, history: Interactions) -> Floats:
+        """u_k = (sum v v' + lambda I)^-1 sum y v (AM-SSP App. E), or Hu et al. eq. 4 for clicks; in float64, user by user."""
+        return _user_vectors(history, np.asarray(self.item_vectors, np.float64), self.offset, self.settings)
+
+    def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Item vectors and offset."""
+        return {"item_vectors": self.item_vectors, "offset": np.array(self.offset)}
+
+
+def client_steps(settings: PublishedSettings) -> Mapping[str, ClientStep]:
+    """What runs on a device, by the name a question gives."""
+    return {
+        "published/counts": lambda question, mine, first_user: _report_counts(question, mine, settings),
+        "published/statistics": lambda question, mine, first_user: _report_statistics(question, mine, settings, first_user),
+    }
+
+
+def _report_counts(question: Question, mine: Interactions, settings: PublishedSettings) -> Reports:
+    """min(1, sqrt(limit / n_k)) on each item, norm at most sqrt(limit); and the user's mean above mid-scale, at most half of it."""
+    ones = item_counts.clipped_contributions(mine, limit=settings.count_limit)
+    n, (low, high), half = np.diff(mine.user_ptr), mine.value_range, _half_range(mine.value_range)
+    totals = segments.sums(mine.user_ptr, np.asarray(mine.values, np.float64))
+    means = np.where(n > 0, totals / np.maximum(n, 1) - (low + high) / 2, 0.0)
+    one = np.ones((mine.num_users, 1))
+    blocks = [RealBlock(ones.values, one), RealBlock(clip_values(means, low=-half, high=half).values, one)]
+    return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")
+
+
+def _report_statistics(question: Question, mine: Interactions, settings: PublishedSettings, first_user: int) -> Reports:
+    """Alg. 8 l. 2-5: solve u, clip it to Gamma_u and y to Gamma_y, weight; A and b come from these factors."""
+    V, offset = np.asarray(question.public["V"], np.float64), float(question.public["mean"]) if mine.kind == "ratings" else 0.0
+    noisy = np.asarray(question.public["counts"], np.float64)
+    U = clip_rows(_user_vectors(mine, V, offset, settings), radius=settings.user_radius).rows / settings.user_radius
+    mine = _sampled(mine, settings, noisy, first_user)
+    w = _weights(mine, settings, noisy)
+    y = clip_values(mine.values - offset, low=-settings.target_radius, high=settings.target_radius).values / settings.target_radius
+    target = y if mine.kind == "ratings" else np.ones(len(mine))
+    ptr, items = mine.user_ptr, mine.items
+    if settings.unit == "example":  # every event reports for itself
+        U, ptr = np.repeat(U, np.diff(ptr), axis=0), np.arange(len(mine) + 1, dtype=np.int64)
+    pair = [RealBlock(w, U), RealBlock(w * target, U)]
+    blocks = pair * settings.resamples
+    if mine.kind == "clicks":
+        blocks.append(RealBlock(np.ones(len(U)), U))
+    return bounded(ptr, items, blocks, question.releases, scaling="clip")
+
+
+def _user_vectors(mine: Interactions, V: Float64s, offset: float, settings: PublishedSettings) -> Float64s:
+    if mine.kind == "clicks":
+        return np.asarray(solve_clicks(mine.user_ptr, mine.items, V, ridge=settings.user_ridge, alpha=settings.click_weight), np.float64)
+    return np.asarray(solve_users(mine, V, ridge=settings.user_ridge, targets=mine.values - offset), np.float64)
+
+
+def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s, first_user: int) -> Interactions:
+    if not settings.max_items:
+        return mine
+    key = Streams(0).key("published-sampling")  # public: it chooses among a user's own items, nothing rests on its secrecy
+    if settings.sampling == "uniform":
+        return mine.select(sampling.uniform(mine, limit=settings.max_items, key=key, first_user=first_user))
+    return mine.select(sampling.tail(mine, noisy, limit=settings.max_items, key=key, first_user=first_user))
+
+
+def _weights(mine: Interactions, settings: PublishedSettings, noisy: Float64s) -> Float64s:
+    """Per event; sum of squares at most 1 for every user, or 1 for every event."""
+    if settings.unit == "example":
+        return np.ones(len(mine))
+    if settings.weights == "uniform":
+        return weights.uniform(mine, budget=1.0).values
+    if settings.weights == "normalised":
+        return weights.normalised(mine, noisy, mu=settings.weight_exponent, budget=1.0).values
+    if settings.weights == "clipped":
+        return weights.adaptive_as_printed(mine, noisy, mu=settings.weight_exponent, budget=1.0).values
+    return weights.am_ssp_as_printed(mine, noisy, budget=1.0).values
+
+
+def _half_range(value_range: tuple[float, float]) -> float:
+    return (value_range[1] - value_range[0]) / 2

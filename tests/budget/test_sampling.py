@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+from fedrec.budget import sampling
+from fedrec.data.interactions import Interactions
+from fedrec.streams import Streams
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+M = 40
+KEY = Streams(7).key("sampling")
+
+
+def interactions_of(histories: list[set[int]]) -> Interactions:
+    users = np.repeat(np.arange(len(histories)), [len(h) for h in histories])
+    items = np.array([j for h in histories for j in h], np.int64)
+    return Interactions.from_columns(users, items, None, num_users=len(histories), num_items=M, value_range=(0, 1), kind="clicks")
+
+
+histories = st.lists(st.sets(st.integers(0, M - 1), max_size=M), min_size=1, max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories, st.integers(1, 45), st.booleans())
+def test_every_user_keeps_exactly_the_smaller_of_the_limit_and_its_items(h: list[set[int]], limit: int, biased: bool) -> None:
+    data = interactions_of(h)
+    flat = np.ones(M)  # equal counts everywhere: ties must not let a user pass the limit
+    mask = sampling.tail(data, flat, limit=limit, key=KEY) if biased else sampling.uniform(data, limit=limit, key=KEY)
+    kept = np.add.reduceat(np.append(mask, False), data.user_ptr[:-1]) * (np.diff(data.user_ptr) > 0)
+    np.testing.assert_array_equal(kept, np.minimum([len(x) for x in h], limit))
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories, st.integers(1, 10), st.integers(0, 11))
+def test_a_user_is_sampled_the_same_alone_and_in_company(h: list[set[int]], limit: int, user: int) -> None:
+    k = user % len(h)
+    noisy = np.random.default_rng(0).normal(10, 5, M)
+    data, alone = interactions_of(h), interactions_of([h[k]])
+    mine = slice(data.user_ptr[k], data.user_ptr[k + 1])
+    for whole, single in (
+        (sampling.uniform(data, limit=limit, key=KEY), sampling.uniform(alone, limit=limit, key=KEY, first_user=k)),
+        (sampling.tail(data, noisy, limit=limit, key=KEY), sampling.tail(alone, noisy, limit=limit, key=KEY, first_user=k)),
+    ):
+        np.testing.assert_array_equal(whole[mine], single)
+
+
+def test_tail_sampling_keeps_the_items_of_smallest_noisy_count() -> None:
+    noisy = np.random.default_rng(1).permutation(M).astype(np.float64)
+    data = interactions_of([set(range(0, M, 2)), set(range(25))])
+    mask = sampling.tail(data, noisy, limit=6, key=KEY)
+    for k in range(2):
+        mine = slice(data.user_ptr[k], data.user_ptr[k + 1])
+        kept, left = noisy[data.items[mine][mask[mine]]], noisy[data.items[mine][~mask[mine]]]
+        assert kept.max() < left.min()
+
+
+def test_uniform_sampling_draws_every_item_equally_often() -> None:
+    """4,000 users draw 10 of 40 items; each item's share has std .0068, and 5 std are left: false alarms below 1e-4."""
+    users = 4000
+    data = interactions_of([set(range(M))] * users)
+    shares = np.bincount(data.items[sampling.uniform(data, limit=10, key=KEY)], minlength=M) / users
+    assert np.abs(shares - 0.25).max() < 5 * np.sqrt(0.25 * 0.75 / users)
+
+
+def test_pairs_of_items_are_drawn_together_as_often_as_chance_says() -> None:
+    """Guards against a hash that orders items alike for all users: 780 pairs, 5.5 std, false alarms below 1e-4."""
+    users = 4000
+    data = interactions_of([set(range(M))] * users)
+    chosen = sampling.uniform(data, limit=10, key=KEY).reshape(users, M).astype(float)
+    together = (chosen.T @ chosen / users)[np.triu_indices(M, 1)]
+    p = 10 / 40 * 9 / 39
+    assert np.abs(together - p).max() < 5.5 * np.sqrt(p * (1 - p) / users)
+
+
+def test_another_key_gives_another_sample_and_ties_do_not_favour_small_numbers() -> None:
+    data = interactions_of([set(range(M))] * 200)
+    one, other = (sampling.tail(data, np.ones(M), limit=10, key=Streams(seed).key("sampling")) for seed in (1, 2))
+    assert not np.array_equal(one, other)
+    assert abs(float(data.items[one].mean()) - (M - 1) / 2) < 1.5  # std of the mean is .22
+
+
+def test_a_limit_below_one_and_missing_counts_are_refused() -> None:
+    data = interactions_of([{1, 2}])
+    with pytest.raises(ValueError, match="limit 0"):
+        sampling.uniform(data, limit=0, key=KEY)
+    with pytest.raises(ValueError, match="40 items, found 3"):
+        sampling.tail(data, np.ones(3), limit=1, key=KEY)
