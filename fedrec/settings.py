@@ -71,7 +71,9 @@ class ModelSettings(_Table):
     encoder: Literal["features", "id"] = Field("features", description="item vectors from public features, or one free vector per item")
     user_ridge: float = Field(0.0, ge=0, description="ridge of the user solve; 0 = chosen by the recipe")
     item_ridge: float = Field(0.0, ge=0, description="ridge of the item update; 0 = chosen by the recipe")
-    weights: Literal["normalised", "clipped", "uniform"] = Field("normalised", description="how a user's budget is divided over items")
+    weights: Literal["printed", "normalised", "clipped", "uniform"] = Field(
+        "printed", description="of the published recipe: AM-SSP App. E, exactly normalised, Ada-DPALS eq. 12, or all alike"
+    )
     weight_exponent: float = Field(0.25, ge=0, le=1, description="mu in n^-mu: larger favours rare items")
     count_share: float = Field(0.0, ge=0, lt=1, description="share of mu^2 for item counts; 0 = chosen by the recipe")
     resamples: int = Field(1, ge=1, le=64, description="1: noise once (SSP2); more: fresh noise in that many steps (SSP1)")

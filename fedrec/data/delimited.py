@@ -93,8 +93,9 @@ def _fast(path: Path, separator: str, has_header: bool) -> pl.DataFrame:
     types: dict[str, type[pl.DataType]] = {}
     for place, (name, kind) in enumerate(_COLUMNS.items()):
         types |= {f"between{place}{n}": pl.String for n in range(len(separator) - 1) if place} | {name: kind}
+    wanted = [place for place, name in enumerate(types) if name in _COLUMNS]
     return pl.read_csv(
-        path, has_header=False, skip_rows=int(has_header), separator=separator[0], quote_char=None, schema=types, columns=list(_COLUMNS)
+        path, has_header=False, skip_rows=int(has_header), separator=separator[0], quote_char=None, schema=types, columns=wanted
     )
 
 

@@ -115,7 +115,7 @@ def svd_embedding(
     X = joined(features, weights=weights)
     left, values = _leading(X, rank, Streams(seed).numpy("svd"))
     signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(rank)])
-    embedding[:, :rank] = left * (signs * np.where(values > 1e-9 * values[0], values, 0.0))
+    embedding[:, :rank] = left * (signs * np.where(values > 1e-6 * values[0], values, 0.0))
     return embedding
 
 
@@ -123,14 +123,14 @@ def _leading(X: sparse.csr_matrix, rank: int, rng: np.random.Generator) -> tuple
     """Leading left singular vectors and values of X with its column means taken off, without making it dense."""
     means, Xt = np.asarray(X.mean(axis=0)).ravel(), sparse.csr_matrix(X.T)
 
-    def times(block: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return np.asarray(X @ block - means @ block)
+    def squared(block: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """X X' times an (m, .) block."""
+        inner = np.asarray(Xt @ block) - np.outer(means, block.sum(axis=0))
+        return np.asarray(X @ inner) - means @ inner
 
-    def transposed_times(block: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return np.asarray(Xt @ block - np.outer(means, block.sum(axis=0)))
-
-    Q = np.linalg.qr(times(rng.standard_normal((X.shape[1], min(rank + 20, *X.shape)))))[0]
+    Q = np.linalg.qr(squared(rng.standard_normal((X.shape[0], min(rank + 20, X.shape[0])))))[0]
     for _ in range(8):
-        Q = np.linalg.qr(times(np.linalg.qr(transposed_times(Q))[0]))[0]
-    left, values, _ = np.linalg.svd(transposed_times(Q).T, full_matrices=False)
-    return np.asarray((Q @ left)[:, :rank]), np.asarray(values[:rank])
+        Q = np.linalg.qr(squared(Q))[0]
+    squares, rotation = np.linalg.eigh(Q.T @ squared(Q))
+    order = np.argsort(squares)[::-1][:rank]
+    return np.asarray((Q @ rotation)[:, order]), np.sqrt(np.maximum(squares[order], 0.0))

@@ -48,9 +48,8 @@ class SparseRows:
     def from_csr(matrix: sparse.csr_matrix) -> SparseRows:
         """Take the arrays of a CSR matrix."""
         row_ptr = matrix.indptr.astype(np.int64)
-        marks = np.linspace(0, row_ptr[-1] + len(row_ptr), _PIECES + 1)  # an empty row costs about one non-zero
-        cuts = np.searchsorted(row_ptr + np.arange(len(row_ptr)), marks)
-        cuts[0], cuts[-1] = 0, len(row_ptr) - 1
+        work = row_ptr + np.arange(len(row_ptr))  # an empty row costs about one non-zero
+        cuts = np.searchsorted(work, np.linspace(0, work[-1], _PIECES + 1)).clip(0, len(row_ptr) - 1)
         return SparseRows(row_ptr, matrix.indices.astype(np.int32), matrix.data.astype(np.float32), cuts)
 
     def times(self, dense: Floats) -> Floats:

@@ -40,7 +40,7 @@ def pseudo_inverse(statistics: ItemStatistics, *, ridge: float | Floats) -> Floa
 def projected(statistics: ItemStatistics, *, ridge: float | Floats) -> Float64s:
     """theta_j = (projection of A_j on the PSD cone + ridge_j I)^-1 b_j, as in the papers' public code; (m, d) float64, ridge > 0."""
     if not bool(np.all(np.asarray(ridge) > 0)):
-        raise ValueError(f"the projected solution needs a positive ridge, found {np.min(ridge)!r}")
+        raise ValueError(f"the projected solution needs a positive ridge, found {float(np.min(ridge))!r}")
 
     def invert(eigenvalues: Float64s, ridges: Float64s) -> Float64s:
         return np.asarray(1.0 / (np.maximum(eigenvalues, 0.0) + ridges), np.float64)

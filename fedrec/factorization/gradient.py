@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs
+from fedrec.errors import SettingsError
 from fedrec.factorization.optimizers import Adam, Optimizer
 from fedrec.factorization.statistics import ItemStatistics
 from fedrec.threads import map_ranges
@@ -94,7 +95,8 @@ def ssp2(
 ) -> Descended:
     """Algorithms 3 and 5, lines 6-9: T steps on statistics that are noised once. `start` is left as it is.
 
-    ridge: one number, or (m,). rng: draws the batches, unused without them. Raises ValueError where shapes do not fit `inputs`.
+    ridge: one number, or (m,). rng: draws the batches, unused without them. Raises ValueError where shapes do not fit `inputs`,
+    SettingsError where the loss stops being finite.
     """
     return _descend(start, inputs, lambda step: statistics, descent, ridge, rng)
 
@@ -172,10 +174,15 @@ def _descend(
     theta = EncoderParameters(start.embeddings.copy(), start.dense.copy(), start.bias.copy())  # ours to overwrite
     memory = [np.zeros((descent.optimizer.slots, *table.shape), table.dtype) for table in _tables(theta)]
     losses = np.empty(descent.steps, np.float64)
-    for t in range(descent.steps):
-        chosen, batch = _batch(inputs, descent.batch_items, rng)
-        g, losses[t] = gradient(theta, batch, statistics_at(t), ridge=ridge, items=chosen)
-        _step(theta, g, memory, descent, t)
+    with np.errstate(over="ignore", invalid="ignore"):  # told apart below
+        for t in range(descent.steps):
+            chosen, batch = _batch(inputs, descent.batch_items, rng)
+            g, losses[t] = gradient(theta, batch, statistics_at(t), ridge=ridge, items=chosen)
+            if not math.isfinite(losses[t]):
+                raise SettingsError(
+                    f"the item encoder diverged at step {t} of {descent.steps}", "Lower the learning rate or raise the ridge."
+                )
+            _step(theta, g, memory, descent, t)
     return Descended(theta, losses)
 
 

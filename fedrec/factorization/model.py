@@ -5,7 +5,7 @@ Everything here is public or local. A prediction is a dot product, so the same m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from fedrec.data.interactions import Interactions
 
 Floats = npt.NDArray[np.floating]
 Float64s = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.integer]
 
 
 class Model(Protocol):
@@ -35,12 +36,21 @@ class Model(Protocol):
         """What is written into the released file."""
 
 
-def predict(model: Model, history: Interactions, targets: Interactions) -> Float64s:
-    """Predicted values of the events of `targets` (same users as `history`), in its order, clipped to its range."""
+def predictor(model: Model, history: Interactions) -> Callable[[Ids, Ids], Float64s]:
+    """`predict(users, items)` for the users of `history`, whose vectors are solved once; ratings are clipped to their range."""
     U, V = model.user_vectors(history), model.item_vectors
-    raw, users = np.empty(len(targets)), targets.users
-    for start in range(0, len(targets), 1 << 18):  # bounded memory: gathers two rows an event
-        part = slice(start, start + (1 << 18))
-        raw[part] = np.einsum("ed,ed->e", U[users[part]], V[targets.items[part]], dtype=np.float64)
-    low, high = targets.value_range
-    return np.clip(raw + model.offset, low, high) if targets.kind == "ratings" else raw + model.offset
+    low, high = history.value_range if history.kind == "ratings" else (-np.inf, np.inf)
+
+    def predictions(users: Ids, items: Ids) -> Float64s:
+        raw = np.empty(len(users))
+        for start in range(0, len(users), 1 << 18):  # bounded memory: gathers two rows an event
+            part = slice(start, start + (1 << 18))
+            raw[part] = np.einsum("ed,ed->e", U[users[part]], V[items[part]], dtype=np.float64)
+        return np.clip(raw + model.offset, low, high)
+
+    return predictions
+
+
+def predict(model: Model, history: Interactions, targets: Interactions) -> Float64s:
+    """Predicted values of the events of `targets` (same users as `history`), in its order."""
+    return predictor(model, history)(targets.users, targets.items)

@@ -30,11 +30,11 @@ import numpy.typing as npt
 from fedrec import segments
 from fedrec.budget import counts as item_counts
 from fedrec.budget import sampling, weights
-from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions, Kind
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import ItemInputs
 from fedrec.factorization import closed_form, gradient
+from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks, solve_users
 from fedrec.factorization.statistics import ItemStatistics
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
@@ -72,18 +72,6 @@ class PublishedSettings:
     max_items: int = 0
     sampling: Literal["uniform", "tail"] = "uniform"
     unit: Literal["user", "example"] = "user"
-
-
-@dataclass(frozen=True)
-class PublicFacts:
-    """What everybody knows before the run: sizes, the value scale, features, and the run's seed."""
-
-    num_users: int
-    num_items: int
-    kind: Kind
-    value_range: tuple[float, float]
-    features: PublicFeatures | None
-    streams: Streams
 
 
 def shares(settings: PublishedSettings, kind: Kind, *, count_share: float) -> dict[str, float]:

@@ -115,6 +115,12 @@ class Reports:
         """Users in this batch."""
         return len(self.user_ptr) - 1
 
+    @property
+    def wire_bytes(self) -> int:
+        """4 an item id, 2 a coefficient or vector entry (15 bits and a sign), 64 a user for report id, plan hash and round."""
+        numbers = sum(len(block.coefficients) + block.vectors.size for block in self.blocks)
+        return 4 * len(self.items) + 2 * numbers + 64 * self.num_users
+
 
 def quantise(values: npt.NDArray[np.floating], step: float | npt.NDArray[np.floating], *, bits: int) -> Int32s:
     """Towards zero on the grid of `step`: a rounded number is never larger than the number, so no norm ever grows.

@@ -56,7 +56,8 @@ class Link(Protocol):
 class Loopback:
     """All users and the aggregator in this process; the same messages as over a network.
 
-    The ledger is charged before noise is drawn, and refuses what the plan does not hold.
+    The ledger is charged before noise is drawn, and refuses what the plan does not hold. `bytes_up` counts what all
+    devices have sent so far.
     """
 
     interactions: Interactions
@@ -65,6 +66,7 @@ class Loopback:
     noise: Streams | SystemStreams
     ledger: Ledger
     users_per_batch: int = 16_384
+    bytes_up: int = 0
 
     def answer(self, question: Question) -> Release:
         """One round over all users, batch by batch, in bounded memory."""
@@ -73,6 +75,7 @@ class Loopback:
             if not within_radius(reports, question.releases).all():
                 raise AssertionError(f"client step {question.step!r} made a report larger than its radius")
             sums.add(reports)
+            self.bytes_up += reports.wire_bytes
         answer, self.ledger = release(question, sums.blocks, self.plan, self.ledger, noise=self.noise)
         return answer
 

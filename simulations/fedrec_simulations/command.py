@@ -69,7 +69,9 @@ def simulate(
 
 @app.command()
 def account(
-    scenario: Annotated[Path | None, typer.Argument(help="Scenario file (TOML).")] = None, overrides: Overrides = None, as_json: Json = False
+    scenario: Annotated[Path | None, typer.Argument(help="Scenario file (TOML).")] = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
 ) -> None:
     """Print the privacy plan of a scenario without running it: every release, its share, its noise, three accountants.
 

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from fedrec.budget import sampling
 from fedrec.data.interactions import Interactions
 from fedrec.streams import Streams
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 M = 40
 KEY = Streams(7).key("sampling")

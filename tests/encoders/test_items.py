@@ -1,10 +1,11 @@
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy import sparse
+
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.encoders import items
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs
-from scipy import sparse
 
 Floats = npt.NDArray[np.floating]
 

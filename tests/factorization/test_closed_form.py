@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from fedrec.factorization import closed_form
 from fedrec.factorization.statistics import ItemStatistics, pack
 

@@ -3,14 +3,16 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy import sparse
+
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.encoders import items
 from fedrec.encoders.items import EncoderParameters, ItemInputs
+from fedrec.errors import SettingsError
 from fedrec.factorization import gradient
 from fedrec.factorization.gradient import Constant, Descent, InverseRoot
 from fedrec.factorization.optimizers import Adagrad, Adam, GradientDescent, Momentum, Optimizer
 from fedrec.factorization.statistics import ItemStatistics, pack
-from scipy import sparse
 
 Floats = npt.NDArray[np.floating]
 M, D = 12, 4
@@ -91,7 +93,7 @@ def test_differences_of_the_reported_loss_are_differences_of_the_loss_over_examp
 
 @pytest.mark.parametrize(
     ("optimizer", "rate", "steps"),
-    [(GradientDescent(), 0.01, 4000), (Momentum(), 0.003, 1500), (Adagrad(), 0.3, 3000), (Adam(), 0.02, 3000)],
+    [(GradientDescent(), 0.003, 4000), (Momentum(), 0.003, 1500), (Adagrad(), 0.3, 3000), (Adam(), 0.02, 3000)],
 )
 def test_enough_steps_on_exact_statistics_reach_the_minimiser(optimizer: Optimizer, rate: float, steps: int) -> None:
     """With an identity category the encoder can be any V, so the minimiser is the ridge solution of every item."""
@@ -170,13 +172,20 @@ def test_ssp1_asks_for_each_release_once_in_order_and_for_no_more_than_were_paid
     assert asked == list(range(resamples))
 
 
+def test_a_descent_that_diverges_says_so_with_a_remedy() -> None:
+    inputs, theta = a_start()
+    descent = Descent(steps=200, rate=Constant(1.0), optimizer=GradientDescent())
+    with pytest.raises(SettingsError, match="diverged at step"):
+        gradient.ssp2(theta, inputs, statistics_of(some_examples()), descent=descent, ridge=1.0, rng=np.random.default_rng(0))
+
+
 def test_impossible_plans_are_refused_with_their_numbers() -> None:
     inputs, theta = a_start()
     statistics, rng = statistics_of(some_examples()), np.random.default_rng(0)
     with pytest.raises(ValueError, match="found 3 and 0"):
         Descent(steps=3, rate=Constant(0.1), batch_items=0)
+    descent = Descent(steps=7, rate=Constant(0.1))
     with pytest.raises(ValueError, match="found 8"):
-        descent = Descent(steps=7, rate=Constant(0.1))
         gradient.ssp1(theta, inputs, lambda turn: statistics, resamples=8, descent=descent, ridge=1.0, rng=rng)
     with pytest.raises(ValueError, match=r"do not fit embeddings \(12, 3\)"):
         gradient.residuals(statistics, np.zeros((12, 3)), ridge=0.0)

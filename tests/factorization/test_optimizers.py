@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from fedrec.factorization.optimizers import Adagrad, Adam, GradientDescent, Momentum, Optimizer
 
 EVERY = [GradientDescent(), Momentum(0.8), Adagrad(1e-3), Adam(0.8, 0.95, 1e-3)]

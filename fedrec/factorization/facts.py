@@ -1,0 +1,21 @@
+"""What everybody knows before a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Kind
+from fedrec.streams import Streams
+
+
+@dataclass(frozen=True)
+class PublicFacts:
+    """What everybody knows before the run: sizes, the value scale, features, and the run's seed."""
+
+    num_users: int
+    num_items: int
+    kind: Kind
+    value_range: tuple[float, float]
+    features: PublicFeatures | None
+    streams: Streams

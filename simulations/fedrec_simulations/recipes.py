@@ -1,0 +1,85 @@
+"""From a scenario's words to objects: the table of recipes, and the choices a scenario leaves to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedrec.factorization import gradient, ssp
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.model import Model
+from fedrec.federation.rounds import ClientStep, Recipe, State
+from fedrec.privacy.calibration import Plan, calibrate
+from fedrec.privacy.conversions import am_ssp_plan
+from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.settings import Scenario
+
+
+class TrainableRecipe(Recipe, Protocol):
+    """A recipe whose states are models."""
+
+    def model(self, state: State) -> Model:
+        """The model of a state."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe, what runs on its devices, and the plan both obey."""
+
+    recipe: TrainableRecipe
+    steps: Mapping[str, ClientStep]
+    plan: Plan
+
+
+def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
+    """Everything public that a run needs. Raises SettingsError on combinations that cannot work."""
+    return RECIPES[scenario.recipe](scenario, facts)
+
+
+def guarantee_of(scenario: Scenario) -> Guarantee:
+    """What the scenario promises; example-level alternating minimisation is not established (see `factorization.ssp`)."""
+    privacy = scenario.privacy
+    if privacy.epsilon == float("inf"):
+        return non_private(privacy.delta, privacy.unit)
+    if privacy.unit == "example":
+        note = "user vectors are refit on the example that is removed, which AM-SSP Theorem 1 leaves out"
+        return Guarantee(privacy.epsilon, privacy.delta, "example", established=False, note=note)
+    return Guarantee(privacy.epsilon, privacy.delta)
+
+
+def _published(scenario: Scenario, facts: PublicFacts) -> Prepared:
+    settings = published_settings(scenario)
+    # 12% of the budget for counts at epsilon 1, 14% at 5, 20% at 20 (Ada-DPALS App. D.1)
+    count_share = scenario.model.count_share or (0.12 if scenario.privacy.epsilon < 3 else 0.14 if scenario.privacy.epsilon < 15 else 0.2)
+    shares, guarantee = ssp.shares(settings, facts.kind, count_share=count_share), guarantee_of(scenario)
+    if scenario.privacy.accountant == "am-ssp" and guarantee.private:
+        plan = am_ssp_plan(guarantee, shares, steps=settings.steps)
+    else:
+        plan = calibrate(guarantee, shares)
+    recipe = ssp.PublishedRecipe.of(plan, settings, facts, with_features=scenario.model.encoder == "features" and scenario.data.features)
+    return Prepared(recipe, ssp.client_steps(settings), plan)
+
+
+def published_settings(scenario: Scenario) -> ssp.PublishedSettings:
+    """The scenario's values, and the papers' kind of values where it leaves a choice open."""
+    chosen = scenario.model
+    descent = gradient.Descent(
+        chosen.encoder_steps or 50, gradient.Constant(chosen.learning_rate or 0.01), batch_items=chosen.item_batch or None
+    )
+    return ssp.PublishedSettings(
+        dimension=chosen.dimension or 4,
+        steps=chosen.steps or 2,
+        user_ridge=chosen.user_ridge or 10.0,
+        item_ridge=chosen.item_ridge or 10.0,
+        weights=chosen.weights,
+        weight_exponent=chosen.weight_exponent,
+        descent=descent,
+        resamples=chosen.resamples,
+        max_items=chosen.max_items_per_user,
+        sampling=chosen.sampling,
+        unit=scenario.privacy.unit,
+    )
+
+
+RECIPES = {"published": _published}

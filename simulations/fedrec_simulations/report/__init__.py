@@ -1,0 +1,1 @@
+"""What a run tells a person: one self-contained page, and a table for the terminal."""

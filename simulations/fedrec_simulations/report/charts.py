@@ -1,0 +1,210 @@
+"""The report's charts, drawn by hand as SVG: metric against epsilon, by popularity, by outer step.
+
+Each is drawn twice, for a desk and for a phone, and the page shows one of them: text keeps its size on both. Lines are
+labelled where they end; colours come from the page (`s1` ... `s4`, told apart by colour-blind readers and by their labels).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from fedrec_simulations.report import wording
+from fedrec_simulations.report.content import BucketBars, Convergence, PrivacyCurve, Series
+from fedrec_simulations.report.svg import Scale, decimals, element, line, path, picture, spread, text, ticks
+
+WIDE, NARROW = 720.0, 344.0
+_LINE_HEIGHT = 15.0
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where the data goes inside a picture."""
+
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    @property
+    def wide(self) -> bool:
+        return self.width > 500
+
+
+def both_widths(draw: Callable[[float, str], Markup], name: str) -> Markup:
+    """A drawing at desk and at phone width; the page's style shows the one that fits."""
+    wide, narrow = draw(WIDE, f"{name}-wide"), draw(NARROW, f"{name}-narrow")
+    return Markup('<div class="only-wide">{}</div><div class="only-narrow">{}</div>').format(wide, narrow)
+
+
+def privacy_curve(curve: PrivacyCurve) -> Markup:
+    """The metric of each line against epsilon (logarithmic), baselines as dashed levels."""
+    return both_widths(lambda width, name: _curve(curve, width, name), "curve")
+
+
+def convergence(chart: Convergence) -> Markup:
+    """The metric of each line by outer step."""
+    return both_widths(lambda width, name: _convergence(chart, width, name), "convergence")
+
+
+def bucket_bars(chart: BucketBars, *, name: str) -> Markup:
+    """Horizontal bars from zero: a group for each bucket, rarest first, a bar for each method."""
+    return both_widths(lambda width, at: _bars(chart, width, at), name)
+
+
+def bucket_names(count: int) -> tuple[str, ...]:
+    """"rarest 20%", "20-40%", ..., "most popular 20%"."""
+    edges = [round(100 * b / count) for b in range(count + 1)]
+    between = tuple(f"{a}–{b}%" for a, b in zip(edges[1:-2], edges[2:-1], strict=True))
+    return (f"rarest {edges[1]}%", *between, f"most popular {100 - edges[-2]}%") if count > 1 else ("all items",)
+
+
+def _curve(curve: PrivacyCurve, width: float, name: str) -> Markup:
+    lines = [Series(label, tuple(p.epsilon for p in points), tuple(p.value for p in points)) for label, points in curve.lines.items()]
+    epsilons = sorted({x for series in lines for x in series.x})
+    f = _Frame(width, 380.0 if width > 500 else 340.0, 48.0, width - (172.0 if width > 500 else 104.0), 18.0, 0.0)
+    f = _Frame(f.width, f.height, f.left, f.right, f.top, f.height - 56.0)
+    low, high = epsilons[0], epsilons[-1]
+    pad = (high / low) ** 0.06 if high > low else 2.0
+    x = Scale(low / pad, high * pad, f.left, f.right, log=True)
+    reach = [p.value + side * p.spread for points in curve.lines.values() for p in points for side in (-1, 1)]
+    y = _vertical(f, reach + [value for _, value in curve.baselines])
+    parts = _grid(f, y)
+    parts += [text(x(e), f.bottom + 18, f"{e:g}", anchor="middle", class_="tick") for e in _sparse(epsilons, x)]
+    axis = f"ε per {curve.unit} ({curve.neighbours}), δ = {wording.power(curve.delta)}"
+    parts.append(text((f.left + f.right) / 2, f.bottom + 40, axis, anchor="middle", class_="axis"))
+    parts += [_error_bar(x(p.epsilon), y, p.value, p.spread, s) for s, points in enumerate(curve.lines.values(), 1) for p in points if p.spread > 0]
+    parts += _levels(f, y, curve.baselines)
+    parts += _polylines(lines, x, y)
+    parts += _point_values(lines, x, y)
+    parts += _end_labels(f, y, lines, curve.baselines)
+    better = "lower" if curve.lower_is_better else "higher"
+    title = f"{curve.metric} against ε per {curve.unit} ({curve.neighbours})"
+    return picture(parts, width=f.width, height=f.height, name=name, title=title, description=f"{_spoken(lines, curve.baselines)} {better} is better.")
+
+
+def _convergence(chart: Convergence, width: float, name: str) -> Markup:
+    wide = width > 500
+    f = _Frame(width, 300.0, 48.0, width - (172.0 if wide else 104.0), 18.0, 244.0)
+    steps = sorted({x for series in chart.lines for x in series.x})
+    x = Scale(steps[0], steps[-1], f.left + 8, f.right - 8)
+    y = _vertical(f, [v for series in chart.lines for v in series.y] + [value for _, value in chart.baselines])
+    parts = _grid(f, y)
+    parts += [text(x(step), f.bottom + 18, f"{step:g}", anchor="middle", class_="tick") for step in _sparse(steps, x)]
+    parts.append(text((f.left + f.right) / 2, f.bottom + 40, "outer step", anchor="middle", class_="axis"))
+    parts += _levels(f, y, chart.baselines) + _polylines(chart.lines, x, y) + _end_labels(f, y, chart.lines, chart.baselines)
+    title = f"{chart.metric} by outer step"
+    return picture(parts, width=width, height=f.height, name=name, title=title, description=_spoken(chart.lines, chart.baselines))
+
+
+def _bars(chart: BucketBars, width: float, name: str) -> Markup:
+    wide = width > 500
+    left, right, bar, gap = (132.0 if wide else 84.0), width - 48.0, 13.0, 16.0
+    labels = bucket_names(len(next(iter(chart.methods.values()))))
+    finite = [v for values in chart.methods.values() for v in values if math.isfinite(v)]
+    x = Scale(0.0, max([*finite, 1e-9]), left, right)
+    parts, top = [], 6.0
+    for b, label in enumerate(labels):
+        middle = top + len(chart.methods) * (bar + 2) / 2 + 4
+        short = label if wide else label.replace("most popular", "top")
+        parts.append(text(left - 12, middle, short, anchor="end", class_="tick"))
+        for s, values in enumerate(chart.methods.values(), 1):
+            parts += _bar(x, left, top, bar, values[b], s)
+            top += bar + 2
+        top += gap
+    parts.append(line(left, 0.0, left, top - gap + 4, class_="rule"))
+    spoken = " ".join(f"{m}: {', '.join(f'{n} {wording.number(v, digits=3)}' for n, v in zip(labels, vs, strict=True))}." for m, vs in chart.methods.items())
+    title = f"{chart.metric} by popularity of the item"
+    return picture(parts, width=width, height=top - gap + 8, name=name, title=title, description=spoken)
+
+
+def _bar(x: Scale, left: float, top: float, height: float, value: float, s: int) -> list[Markup]:
+    length = x(value) - left if math.isfinite(value) else 0.0
+    label = text(left + length + 6, top + height - 2.5, wording.number(value, digits=3), class_="value")
+    return [element("rect", x=left, y=top, width=max(length, 0.0), height=height, rx=1.5, class_=f"f{s}"), label]
+
+
+def _vertical(f: _Frame, values: Sequence[float]) -> Scale:
+    low, high = min(values), max(values)
+    room = (high - low) * 0.08 or abs(high) * 0.05 or 1.0
+    return Scale(low - room, high + room, f.bottom, f.top)
+
+
+def _grid(f: _Frame, y: Scale) -> list[Markup]:
+    marks = ticks(y.low, y.high)
+    digits = decimals(marks)
+    lines = [line(f.left, y(v), f.right, y(v), class_="grid") for v in marks]
+    return lines + [text(f.left - 8, y(v) + 4, f"{v:.{digits}f}", anchor="end", class_="tick") for v in marks]
+
+
+def _sparse(values: Sequence[float], x: Scale, *, gap: float = 24.0) -> list[float]:
+    """The values whose labels do not touch, the last one always."""
+    kept: list[float] = []
+    for value in reversed(values):
+        if not kept or x(kept[-1]) - x(value) >= gap:
+            kept.append(value)
+    return kept
+
+
+def _error_bar(x: float, y: Scale, value: float, deviation: float, s: int) -> Markup:
+    return line(x, y(value - deviation), x, y(value + deviation), class_=f"error s{s}")
+
+
+def _levels(f: _Frame, y: Scale, baselines: Sequence[tuple[str, float]]) -> list[Markup]:
+    return [line(f.left, y(value), f.right, y(value), class_="level") for _, value in baselines]
+
+
+def _polylines(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
+    parts = []
+    for s, series in enumerate(lines, 1):
+        points = [(x(a), y(b)) for a, b in zip(series.x, series.y, strict=True)]
+        parts.append(path(points, class_=f"line s{s}"))
+        parts += [element("circle", cx=a, cy=b, r=3.5, class_=f"dot f{s}") for a, b in points]
+    return parts
+
+
+def _point_values(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
+    """Values at the points, above the line that is higher on the page and below the others."""
+    if not lines:
+        return []
+    highest = min(range(len(lines)), key=lambda i: y(lines[i].y[0]))
+    return [
+        text(x(a), y(b) + (-10 if i == highest else 20), wording.number(b, digits=3), anchor="middle", class_="value halo")
+        for i, series in enumerate(lines)
+        for a, b in zip(series.x, series.y, strict=True)
+    ]
+
+
+def _end_labels(f: _Frame, y: Scale, lines: Sequence[Series], baselines: Sequence[tuple[str, float]]) -> list[Markup]:
+    """Names to the right of where lines and levels end, moved apart where they would touch, value beneath where space is short."""
+    ends = [(series.name, series.y[-1], f"t{s}") for s, series in enumerate(lines, 1)] + [(name, value, "quiet") for name, value in baselines]
+    per_label = 1 if f.wide else 2
+    places = spread([y(value) for _, value, _ in ends], gap=_LINE_HEIGHT * per_label, low=f.top, high=f.bottom - (per_label - 1) * 12)
+    parts = []
+    for (name, value, class_), at in zip(ends, places, strict=True):
+        parts.append(path([(f.right + 2, y(value)), (f.right + 10, at)], class_="leader"))
+        shown = wording.number(value, digits=3)
+        parts.append(text(f.right + 14, at + 4, f"{name} {shown}" if f.wide else _short(name), class_=f"label {class_}"))
+        if not f.wide:
+            parts.append(text(f.right + 14, at + 17, shown, class_=f"value {class_}"))
+    return parts
+
+
+def _short(name: str, *, limit: int = 15) -> str:
+    return name if len(name) <= limit else name[: limit - 1].rstrip() + "…"
+
+
+def _spoken(lines: Sequence[Series], baselines: Sequence[tuple[str, float]]) -> str:
+    said = [f"{s.name}: " + ", ".join(f"{b:.3f} at {a:g}" for a, b in zip(s.x, s.y, strict=True)) + "." for s in lines]
+    return " ".join(said + [f"{name}: {value:.3f}." for name, value in baselines])
+
+
+def legend(names: Mapping[str, object]) -> Markup:
+    """Colour and name of each method, as text that wraps."""
+    keys = Markup("").join(Markup('<li><span class="swatch f{}"></span>{}</li>').format(s, name) for s, name in enumerate(names, 1))
+    return Markup('<ul class="legend">{}</ul>').format(keys)

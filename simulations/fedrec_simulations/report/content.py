@@ -1,0 +1,188 @@
+"""What a report says, as plain frozen values. Everything but the title and the data's description may be left out.
+
+An epsilon is never a bare number here: it comes in a `Guarantee`, or in a curve that names unit, neighbours and delta.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedrec.evaluation.controls import Verdict
+from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number a reader should see first: "test RMSE", "0.871", "item + user bias: 0.909"."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What another accountant makes of the same releases, at the same delta, unit and neighbours."""
+
+    accountant: str
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A guarantee, what it covers, the accountant that established it, and second opinions."""
+
+    guarantee: Guarantee
+    covers: str = "everything this run released"
+    accountant: str = "exact Gaussian (GDP)"
+    second_opinions: tuple[Opinion, ...] = ()
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the table of methods. bytes: per client over the whole run, None where nothing is sent."""
+
+    name: str
+    guarantee: Guarantee
+    metrics: Mapping[str, float]
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    ours: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """One training run, or the mean of several with their standard deviation `spread`."""
+
+    epsilon: float
+    value: float
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class Series:
+    """A named line through (x, y)."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.x) != len(self.y) or not self.x:
+            raise ValueError(f"series {self.name!r} has {len(self.x)} x and {len(self.y)} y: expected equally many, at least one")
+
+
+@dataclass(frozen=True)
+class PrivacyCurve:
+    """A metric against epsilon, all points with the same delta, unit and neighbours; baselines are (name, value)."""
+
+    metric: str
+    lines: Mapping[str, tuple[CurvePoint, ...]]
+    baselines: tuple[tuple[str, float], ...]
+    delta: float
+    unit: Unit
+    neighbours: Neighbours
+    lower_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        for name, points in self.lines.items():
+            if not points or not all(0 < point.epsilon < math.inf for point in points):
+                raise ValueError(f"line {name!r} needs points of positive, finite epsilon; what has none is a baseline")
+
+
+@dataclass(frozen=True)
+class BucketBars:
+    """A metric in each popularity bucket, rarest first, for each named method."""
+
+    metric: str
+    methods: Mapping[str, tuple[float, ...]]
+    lower_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        if len({len(values) for values in self.methods.values()}) != 1:
+            raise ValueError(f"all methods need the same number of buckets, found { {k: len(v) for k, v in self.methods.items()} }")
+
+
+@dataclass(frozen=True)
+class BudgetLine:
+    """One release: its share of the budget (of mu squared, adding up to 1) and the noise std in real units."""
+
+    release: str
+    share: float
+    noise_std: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """A metric by outer step."""
+
+    metric: str
+    lines: tuple[Series, ...]
+    baselines: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Departure:
+    """One thing that left a client's device: for which release, of what shape, how many bytes, and what is in it."""
+
+    release: str
+    shape: str
+    bytes: int
+    contains: str
+
+
+@dataclass(frozen=True)
+class ExampleReport:
+    """The integers that one planted (invented) user sent: `payload` are the very bytes, `integers` named groups of them."""
+
+    who: str
+    integers: Mapping[str, tuple[int, ...]]
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class NeighbourList:
+    """The nearest items in one model: (title, cosine similarity), nearest first."""
+
+    model: str
+    items: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class NeighbourCard:
+    """A queried item, a word about it (its count in train), and its neighbours in each model."""
+
+    query: str
+    note: str
+    lists: tuple[NeighbourList, ...]
+
+
+@dataclass(frozen=True)
+class ReportContent:
+    """The page, top to bottom. `metrics` orders the table's columns; empty parts leave no trace on the page."""
+
+    title: str
+    data: str
+    facts: tuple[Fact, ...] = ()
+    promises: tuple[Promise, ...] = ()
+    methods: tuple[Method, ...] = ()
+    curve: PrivacyCurve | None = None
+    buckets: tuple[BucketBars, ...] = ()
+    budget: tuple[BudgetLine, ...] = ()
+    convergence: Convergence | None = None
+    departures: tuple[Departure, ...] = ()
+    example: ExampleReport | None = None
+    neighbours: tuple[NeighbourCard, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    settings: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    made: str = ""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics of all methods, in the order of first appearance."""
+        return tuple(dict.fromkeys(name for method in self.methods for name in method.metrics))

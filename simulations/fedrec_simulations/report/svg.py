@@ -1,0 +1,90 @@
+"""The few shapes that the charts are drawn from. Colours are classes of the page, so that charts follow light and dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps data [low, high] to pixels [start, stop], linearly or by logarithm."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, x = (math.log(v) if self.log else v for v in (self.low, self.high, value))
+        share = (x - low) / (high - low) if high > low else 0.5
+        return self.start + share * (self.stop - self.start)
+
+
+def element(tag: str, content: str | None = None, **attributes: object) -> Markup:
+    """An SVG element, everything escaped; `class_` becomes class, underscores hyphens, numbers two decimals."""
+    words = {name.rstrip("_").replace("_", "-"): f"{v:.2f}".rstrip("0").rstrip(".") if isinstance(v, float) else v for name, v in attributes.items()}
+    inside = "".join(f' {name}="{escape(value)}"' for name, value in words.items() if value is not None)
+    return Markup(f"<{tag}{inside}/>" if content is None else f"<{tag}{inside}>{escape(content)}</{tag}>")
+
+
+def text(x: float, y: float, words: str, *, anchor: str = "start", class_: str | None = None) -> Markup:
+    """One line of text whose baseline starts, centres or ends at (x, y)."""
+    return element("text", words, x=x, y=y, text_anchor=anchor, class_=class_)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, *, class_: str) -> Markup:
+    """A straight line."""
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)
+
+
+def path(points: Sequence[tuple[float, float]], *, class_: str) -> Markup:
+    """A line through points."""
+    return element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), class_=class_)
+
+
+def picture(parts: Sequence[Markup], *, width: float, height: float, name: str, title: str, description: str) -> Markup:
+    """An accessible SVG; `name` must be unique on the page."""
+    head = element("title", title, id=f"{name}-t") + element("desc", description, id=f"{name}-d")
+    opening = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-labelledby="{escape(name)}-t {escape(name)}-d">'
+    return Markup(opening) + head + Markup("").join(parts) + Markup("</svg>")
+
+
+def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of ten apart) within [low, high]."""
+    span = max(high - low, 1e-12)
+    power = 10.0 ** math.floor(math.log10(span / about))
+    step = min((m * power for m in (1, 2, 5, 10)), key=lambda s: abs(span / s - about))
+    return [k * step for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def decimals(values: Sequence[float]) -> int:
+    """Digits after the point that tell neighbouring ticks apart."""
+    gaps = [b - a for a, b in zip(values, values[1:], strict=False) if b > a]
+    return max(0, -math.floor(math.log10(min(gaps)) + 1e-9)) if gaps else 2
+
+
+def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
+    """Positions near the wanted ones, at least `gap` apart and within [low, high] where there is room; order is kept."""
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    placed = [min(max(wanted[i], low), high) for i in order]
+    for _ in range(200):  # push apart in pairs; settles long before
+        moved = False
+        for a in range(len(placed) - 1):
+            overlap = gap - (placed[a + 1] - placed[a])
+            if overlap > 1e-6:
+                placed[a], placed[a + 1], moved = placed[a] - overlap / 2, placed[a + 1] + overlap / 2, True
+        if placed and placed[0] < low:
+            placed = [max(p, low + gap * i) for i, p in enumerate(placed)]
+        if placed and placed[-1] > high:
+            placed = [min(p, high - gap * (len(placed) - 1 - i)) for i, p in enumerate(placed)]
+        if not moved:
+            break
+    positions = [0.0] * len(wanted)
+    for i, p in zip(order, placed, strict=True):
+        positions[i] = p
+    return positions

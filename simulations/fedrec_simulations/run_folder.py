@@ -1,0 +1,37 @@
+"""Where a run keeps everything: named by its scenario, so that the same run finds its folder again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from fedrec.checkpoint import read_json, write_json
+from fedrec.errors import RunError
+from fedrec.settings import Scenario
+
+RESULT = "result.json"
+SETTINGS = "settings.json"
+
+
+def open_folder(scenario: Scenario, name: str, *, resume: bool) -> Path:
+    """The scenario's run folder, fresh, or as an interrupted run left it where `resume`.
+
+    Raises RunError where there is nothing to resume, where the folder belongs to another scenario, or cannot be written.
+    """
+    folder = Path(scenario.run.directory) / f"{name}-{scenario.digest()[:10]}"
+    settings = scenario.model_dump(mode="json")
+    if resume:
+        if not (folder / SETTINGS).exists():
+            raise RunError(f"there is no run to resume in {folder}", "Run the command without --resume; the scenario must be the same.")
+        if read_json(folder / SETTINGS) != settings:
+            raise RunError(f"{folder} belongs to another scenario", "Resume with the same file and the same --set values.")
+        return folder
+    try:
+        if folder.exists():
+            shutil.rmtree(folder)
+        write_json(folder / SETTINGS, settings)
+    except OSError as failure:
+        raise RunError(
+            f"{folder} cannot be written: {failure.strerror or failure}", "Choose another folder: --set run.directory=..."
+        ) from None
+    return folder

@@ -1,0 +1,112 @@
+"""One training at one epsilon, kept in a folder: plan, a checkpoint after every round, one JSON line a round."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from fedrec.data.splits import Fold
+
+from fedrec.checkpoint import Checkpoints, write_bytes, write_json
+from fedrec.data.interactions import Interactions
+from fedrec.evaluation.ranking import evaluate_ranking
+from fedrec.evaluation.ratings import rating_metrics
+from fedrec.evaluation.toplists import dot_product
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.model import Model, predict
+from fedrec.federation.rounds import Loopback, State, train
+from fedrec.privacy.ledger import Ledger
+from fedrec.settings import Scenario
+from fedrec.streams import Streams, SystemStreams
+from fedrec_simulations.recipes import Prepared, prepare
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One round: what was released, bytes per user up and down, seconds, and the model's error on validation after it.
+
+    `validation` is the RMSE of ratings or NDCG@20 of clicks, measured outside the protocol, from 5,000 users at most.
+    """
+
+    round: int
+    step: str
+    releases: tuple[str, ...]
+    bytes_up: float
+    bytes_down: int
+    seconds: float
+    validation: float
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training."""
+
+    prepared: Prepared
+    state: State
+    rounds: tuple[RoundRecord, ...]
+
+    @property
+    def model(self) -> Model:
+        """The released model."""
+        return self.prepared.recipe.model(self.state)
+
+
+class Training:
+    """A training that can stop after any round and go on from its folder to the same bytes."""
+
+    def __init__(self, scenario: Scenario, facts: PublicFacts, data: Interactions, validation: Fold, folder: Path) -> None:
+        self.prepared = prepare(scenario, facts)
+        self._seeded = scenario.privacy.noise == "seeded"
+        self._streams = Streams(scenario.seed) if self._seeded else SystemStreams()
+        self._data, self._validation, self._folder = data, validation, folder
+        self._checkpoints, self._records = Checkpoints(folder / "checkpoints"), folder / "rounds.jsonl"
+
+    def run(self) -> Iterator[RoundRecord]:
+        """Train to the end, yielding after every round; `result` is there afterwards."""
+        plan = self.prepared.plan
+        write_json(self._folder / "plan.json", asdict(plan))
+        state = self._checkpoints.latest() or self.prepared.recipe.begin()
+        records = self._known(int(state["round"]))
+        ledger = Ledger(plan.guarantee)
+        for record in records:
+            for name in record.releases:
+                ledger = ledger.add(plan.event(name))
+        link = Loopback(self._data, self.prepared.steps, plan, self._streams, ledger)
+        started, sent = time.perf_counter(), 0
+        for done in train(self.prepared.recipe, link, state):
+            state = done.state
+            seconds, up = time.perf_counter() - started, (link.bytes_up - sent) / max(self._data.num_users, 1)
+            down = sum(array.nbytes for array in done.question.public.values())
+            names = tuple(release.name for release in done.question.releases)
+            record = RoundRecord(done.question.round, done.question.step, names, up, down, seconds, self._validate(state))
+            records.append(record)
+            self._keep(state, records)
+            yield record
+            started, sent = time.perf_counter(), link.bytes_up
+        self.result = Trained(self.prepared, state, tuple(records))
+
+    def _keep(self, state: State, records: list[RoundRecord]) -> None:
+        """Records first: a crash in between leaves one line too many, which resuming drops."""
+        lines = "".join(json.dumps(asdict(record)) + "\n" for record in records)
+        write_bytes(self._records, lines.encode())
+        self._checkpoints.save(state, round=int(state["round"]))
+
+    def _known(self, rounds: int) -> list[RoundRecord]:
+        if not self._records.exists():
+            return []
+        rows = [json.loads(line) for line in self._records.read_text().splitlines()]
+        return [RoundRecord(**{**row, "releases": tuple(row["releases"])}) for row in rows][:rounds]
+
+    def _validate(self, state: State) -> float:
+        fold, model = self._validation, self.prepared.recipe.model(state)
+        some = np.arange(min(fold.targets.num_users, 5_000))
+        history, targets = fold.history.users_subset(some), fold.targets.users_subset(some)
+        if targets.kind == "ratings":
+            return rating_metrics(predict(model, history, targets), targets).rmse
+        counts = np.bincount(self._data.items, minlength=self._data.num_items)
+        scores = dot_product(np.asarray(model.user_vectors(history), np.float32), np.asarray(model.item_vectors, np.float32))
+        return evaluate_ranking(scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)).at[20].ndcg
