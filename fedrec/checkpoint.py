@@ -81,6 +81,10 @@ class Checkpoints:
         """Keep `state` after `round` answers."""
         write_arrays(self.folder / f"round-{round:03d}.safetensors", state)
 
+    def all(self) -> list[dict[str, npt.NDArray[np.generic]]]:
+        """Every state kept, oldest first."""
+        return [read_arrays(file) for file in sorted(self.folder.glob("round-*.safetensors"))]
+
     def latest(self) -> dict[str, npt.NDArray[np.generic]] | None:
         """The newest state, or None before the first round."""
         files = sorted(self.folder.glob("round-*.safetensors"))

@@ -126,7 +126,7 @@ def _leading(X: sparse.csr_matrix, rank: int, rng: np.random.Generator) -> tuple
     def squared(block: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """X X' times an (m, .) block."""
         inner = np.asarray(Xt @ block) - np.outer(means, block.sum(axis=0))
-        return np.asarray(X @ inner) - means @ inner
+        return np.asarray(X @ inner - means @ inner)
 
     Q = np.linalg.qr(squared(rng.standard_normal((X.shape[0], min(rank + 20, X.shape[0])))))[0]
     for _ in range(8):

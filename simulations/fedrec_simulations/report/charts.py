@@ -6,6 +6,7 @@ labelled where they end; colours come from the page (`s1` ... `s4`, told apart b
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,9 +59,9 @@ def bucket_bars(chart: BucketBars, *, name: str) -> Markup:
 
 
 def bucket_names(count: int) -> tuple[str, ...]:
-    """"rarest 20%", "20-40%", ..., "most popular 20%"."""
+    """ "rarest 20%", "20-40%", ..., "most popular 20%"."""
     edges = [round(100 * b / count) for b in range(count + 1)]
-    between = tuple(f"{a}–{b}%" for a, b in zip(edges[1:-2], edges[2:-1], strict=True))
+    between = tuple(f"{a}–{b}%" for a, b in itertools.pairwise(edges[1:-1]))
     return (f"rarest {edges[1]}%", *between, f"most popular {100 - edges[-2]}%") if count > 1 else ("all items",)
 
 
@@ -78,14 +79,21 @@ def _curve(curve: PrivacyCurve, width: float, name: str) -> Markup:
     parts += [text(x(e), f.bottom + 18, f"{e:g}", anchor="middle", class_="tick") for e in _sparse(epsilons, x)]
     axis = f"ε per {curve.unit} ({curve.neighbours}), δ = {wording.power(curve.delta)}"
     parts.append(text((f.left + f.right) / 2, f.bottom + 40, axis, anchor="middle", class_="axis"))
-    parts += [_error_bar(x(p.epsilon), y, p.value, p.spread, s) for s, points in enumerate(curve.lines.values(), 1) for p in points if p.spread > 0]
+    parts += [
+        _error_bar(x(p.epsilon), y, p.value, p.spread, s)
+        for s, points in enumerate(curve.lines.values(), 1)
+        for p in points
+        if p.spread > 0
+    ]
     parts += _levels(f, y, curve.baselines)
     parts += _polylines(lines, x, y)
     parts += _point_values(lines, x, y)
     parts += _end_labels(f, y, lines, curve.baselines)
     better = "lower" if curve.lower_is_better else "higher"
     title = f"{curve.metric} against ε per {curve.unit} ({curve.neighbours})"
-    return picture(parts, width=f.width, height=f.height, name=name, title=title, description=f"{_spoken(lines, curve.baselines)} {better} is better.")
+    return picture(
+        parts, width=f.width, height=f.height, name=name, title=title, description=f"{_spoken(lines, curve.baselines)} {better} is better."
+    )
 
 
 def _convergence(chart: Convergence, width: float, name: str) -> Markup:
@@ -118,7 +126,10 @@ def _bars(chart: BucketBars, width: float, name: str) -> Markup:
             top += bar + 2
         top += gap
     parts.append(line(left, 0.0, left, top - gap + 4, class_="rule"))
-    spoken = " ".join(f"{m}: {', '.join(f'{n} {wording.number(v, digits=3)}' for n, v in zip(labels, vs, strict=True))}." for m, vs in chart.methods.items())
+    spoken = " ".join(
+        f"{m}: {', '.join(f'{n} {wording.number(v, digits=3)}' for n, v in zip(labels, vs, strict=True))}."
+        for m, vs in chart.methods.items()
+    )
     title = f"{chart.metric} by popularity of the item"
     return picture(parts, width=width, height=top - gap + 8, name=name, title=title, description=spoken)
 
@@ -182,7 +193,9 @@ def _point_values(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
 
 def _end_labels(f: _Frame, y: Scale, lines: Sequence[Series], baselines: Sequence[tuple[str, float]]) -> list[Markup]:
     """Names to the right of where lines and levels end, moved apart where they would touch, value beneath where space is short."""
-    ends = [(series.name, series.y[-1], f"t{s}") for s, series in enumerate(lines, 1)] + [(name, value, "quiet") for name, value in baselines]
+    ends = [(series.name, series.y[-1], f"t{s}") for s, series in enumerate(lines, 1)] + [
+        (name, value, "quiet") for name, value in baselines
+    ]
     per_label = 1 if f.wide else 2
     places = spread([y(value) for _, value, _ in ends], gap=_LINE_HEIGHT * per_label, low=f.top, high=f.bottom - (per_label - 1) * 12)
     parts = []

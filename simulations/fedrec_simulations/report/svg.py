@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
+        """The pixel of a value; the middle where low equals high."""
         low, high, x = (math.log(v) if self.log else v for v in (self.low, self.high, value))
         share = (x - low) / (high - low) if high > low else 0.5
         return self.start + share * (self.stop - self.start)
@@ -27,7 +29,10 @@ class Scale:
 
 def element(tag: str, content: str | None = None, **attributes: object) -> Markup:
     """An SVG element, everything escaped; `class_` becomes class, underscores hyphens, numbers two decimals."""
-    words = {name.rstrip("_").replace("_", "-"): f"{v:.2f}".rstrip("0").rstrip(".") if isinstance(v, float) else v for name, v in attributes.items()}
+    words = {
+        name.rstrip("_").replace("_", "-"): f"{v:.2f}".rstrip("0").rstrip(".") if isinstance(v, float) else v
+        for name, v in attributes.items()
+    }
     inside = "".join(f' {name}="{escape(value)}"' for name, value in words.items() if value is not None)
     return Markup(f"<{tag}{inside}/>" if content is None else f"<{tag}{inside}>{escape(content)}</{tag}>")
 
@@ -64,7 +69,7 @@ def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
 
 def decimals(values: Sequence[float]) -> int:
     """Digits after the point that tell neighbouring ticks apart."""
-    gaps = [b - a for a, b in zip(values, values[1:], strict=False) if b > a]
+    gaps = [b - a for a, b in itertools.pairwise(values) if b > a]
     return max(0, -math.floor(math.log10(min(gaps)) + 1e-9)) if gaps else 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_simulations.report.content import ExampleReport, Promise
+from fedrec_simulations.report.content import ExampleReport, PrivacyCurve, Promise
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _AGREE = 1e-3  # relative; second opinions are computed on grids
@@ -27,9 +27,9 @@ def power(value: float) -> str:
     return ten if number == "1" else f"{number}·{ten}"
 
 
-def unit(guarantee: Guarantee) -> str:
+def unit(epsilon_of: Guarantee | PrivacyCurve) -> str:
     """The words that must stand beside every epsilon."""
-    return f"per {guarantee.unit} ({guarantee.neighbours})"
+    return f"per {epsilon_of.unit} ({epsilon_of.neighbours})"
 
 
 def guarantee(promise: Guarantee) -> str:

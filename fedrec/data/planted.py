@@ -1,0 +1,299 @@
+"""A data set with a known answer: events drawn from planted vectors, biases and noise, at any size, in bounded memory.
+
+Items have public features (`planted_items`) that explain a stated part of their vectors. Item popularity falls off like a Zipf law,
+activity of users like a log-normal; each user's items are distinct. A rating is clip(round(mean + user bias + item bias + u'v + noise)) to
+the scale; clicks are drawn by popularity and affinity. Everything that happens to a user depends on the seed and the user's number alone,
+so a data set does not depend on the chunks it is made in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numba
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from scipy.special import ndtr
+
+from fedrec.data.dataset import Catalogue, Dataset, Provenance, ReadReport
+from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Float32s, Int32s, Int64s, Interactions, Kind
+from fedrec.data.planted_items import PlantedItems, plant_items
+from fedrec.streams import Streams
+from fedrec.threads import map_ranges
+
+Uint64s = npt.NDArray[np.uint64]
+_MOST_OF_CATALOGUE = 0.3  # no user has seen more of the items than this
+_FIRST_TIME, _LAST_TIME = 946_684_800, 1_104_537_600  # 2000 to 2004
+
+
+@dataclass(frozen=True)
+class PlantedShape:
+    """Sizes and strengths of a planted data set; standard deviations are in units of the rating scale.
+
+    explained: share of the variance of item vectors, and of item biases, that the public features explain. least_events: of any user.
+    selectivity: how strongly affinity decides what a user meets (0: popularity alone); None takes 0.5 for ratings and 6 for clicks.
+    """
+
+    users: int
+    items: int
+    events: int
+    kind: Kind = "ratings"
+    dimension: int = 8
+    explained: float = 0.5
+    least_events: int = 10
+    value_range: tuple[float, float] = (1.0, 5.0)
+    step: float = 1.0
+    mean: float = 3.6
+    user_bias_std: float = 0.4
+    item_bias_std: float = 0.45
+    interaction_std: float = 0.45
+    noise_std: float = 0.75
+    selectivity: float | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.users, self.items, self.dimension, self.least_events) < 1 or not 0 <= self.explained <= 1 or self.step <= 0:
+            raise ValueError(f"sizes and step must be positive and explained in [0, 1], found {self}")
+        most = self.users * self.most_events
+        if not self.users * self.least_events <= self.events <= most:
+            raise ValueError(f"events must be between {self.users * self.least_events} and {most}, found {self.events}")
+
+    @property
+    def most_events(self) -> int:
+        """The most events of any user."""
+        return max(self.least_events, int(_MOST_OF_CATALOGUE * self.items))
+
+
+SHAPES: dict[str, PlantedShape] = {
+    "small": PlantedShape(users=300, items=120, events=7_500),
+    "demo": PlantedShape(users=4_000, items=1_500, events=400_000, least_events=20),
+    "ml10m": PlantedShape(users=69_878, items=10_677, events=10_000_000, least_events=20, value_range=(0.5, 5.0), step=0.5),
+    "ml10m_x10": PlantedShape(users=698_780, items=10_677, events=100_000_000, least_events=20, value_range=(0.5, 5.0), step=0.5),
+}
+
+
+@dataclass(frozen=True)
+class PlantedTruth:
+    """What the events were drawn from. user_vectors (n, d), item_vectors (m, d), user_bias (n,), item_bias (m,), all float32."""
+
+    shape: PlantedShape
+    user_vectors: Float32s
+    item_vectors: Float32s
+    user_bias: Float32s
+    item_bias: Float32s
+    popularity: npt.NDArray[np.float64]
+    user_events: Int64s
+
+    def affinity(self, interactions: Interactions) -> Float32s:
+        """(n,) float32: mean + biases + u'v of each event, before noise, rounding and clipping."""
+        users, items = interactions.users, interactions.items
+        inner = np.einsum("nd,nd->n", self.user_vectors[users], self.item_vectors[items])
+        return np.asarray(self.shape.mean + self.user_bias[users] + self.item_bias[items] + inner, dtype=np.float32)
+
+    def expected(self, interactions: Interactions) -> Float32s:
+        """(n,) float32: the mean rating of each event given the truth, the best prediction there is."""
+        (low, high), step = self.shape.value_range, self.shape.step
+        affinity = self.affinity(interactions).astype(np.float64)
+        expected = np.full(len(affinity), low)
+        for edge in np.arange(low + step / 2, high, step):  # E[rating] = low + step * sum over edges of P(above the edge)
+            expected += step * ndtr((affinity - edge) / self.shape.noise_std)
+        return expected.astype(np.float32)
+
+    def noise_floor(self, interactions: Interactions) -> float:
+        """RMSE of `expected` on these ratings: what no model can beat but by chance."""
+        return float(np.sqrt(np.mean((self.expected(interactions).astype(np.float64) - interactions.values) ** 2)))
+
+
+@dataclass(frozen=True)
+class PlantedChunk:
+    """The events of users `first_user`, `first_user + 1`, ... (numbered from 0 in `interactions`)."""
+
+    first_user: int
+    interactions: Interactions
+
+
+def planted(shape: PlantedShape, *, seed: int) -> Dataset:
+    """The whole planted data set in memory (16 bytes an event)."""
+    truth, items = _plant(shape, seed)
+    events = _draw(truth, seed, 0, shape.users)
+    catalogue = Catalogue(tuple(str(j + 1) for j in range(shape.items)), items.titles, tuple(str(k + 1) for k in range(shape.users)))
+    report = ReadReport(len(events), len(events), notes=(f"planted with seed {seed}: {shape}",))
+    return Dataset(events, catalogue, items.features, Provenance("planted", (), report))
+
+
+def planted_truth(shape: PlantedShape, *, seed: int) -> PlantedTruth:
+    """What `planted` with the same arguments draws from."""
+    return _plant(shape, seed)[0]
+
+
+def planted_features(shape: PlantedShape, *, seed: int) -> PublicFeatures:
+    """The public features of `planted` with the same arguments."""
+    return _plant(shape, seed)[1].features
+
+
+def generate_chunks(shape: PlantedShape, *, seed: int, events_per_chunk: int = 5_000_000) -> Iterator[PlantedChunk]:
+    """The events of `planted` with the same arguments, by consecutive users, about `events_per_chunk` at a time."""
+    truth, _ = _plant(shape, seed)
+    ends = np.cumsum(truth.user_events)
+    start = 0
+    while start < shape.users:
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + events_per_chunk, side="right")))
+        yield PlantedChunk(start, _draw(truth, seed, start, stop))
+        start = stop
+
+
+def write_parquet(folder: Path, shape: PlantedShape, *, seed: int, events_per_chunk: int = 5_000_000) -> list[Path]:
+    """Write the events as Parquet parts with the columns user, item, rating (for ratings) and timestamp, numbers from 1; the files written.
+
+    `read(folder, format="table", rating="rating", timestamp="timestamp", rating_range=shape.value_range)` reads them again.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for number, chunk in enumerate(generate_chunks(shape, seed=seed, events_per_chunk=events_per_chunk)):
+        events = chunk.interactions
+        columns = {"user": events.users + np.int32(chunk.first_user + 1), "item": events.items + np.int32(1)}
+        ratings = {"rating": events.values} if shape.kind == "ratings" else {}
+        written.append(folder / f"part-{number:05d}.parquet")
+        pl.DataFrame(columns | ratings | {"timestamp": events.times}).write_parquet(written[-1])
+    return written
+
+
+def _plant(shape: PlantedShape, seed: int) -> tuple[PlantedTruth, PlantedItems]:
+    """Everything but the events: memory grows with users and items only."""
+    streams, d = Streams(seed), shape.dimension
+    items = plant_items(shape.items, d, shape.explained, rng=streams.numpy("planted-items"))
+    rng = streams.numpy("planted-users")
+    spread = np.arange(1, d + 1) ** -0.5  # tastes differ more in some directions than in others
+    spread *= shape.interaction_std / np.sqrt(np.sum(spread**2))
+    return PlantedTruth(
+        shape=shape,
+        user_vectors=(rng.standard_normal((shape.users, d)) * spread).astype(np.float32),
+        item_vectors=items.vectors,
+        user_bias=(shape.user_bias_std * rng.standard_normal(shape.users)).astype(np.float32),
+        item_bias=(shape.item_bias_std * items.quality).astype(np.float32),
+        popularity=items.popularity,
+        user_events=_activity(shape, rng),
+    ), items
+
+
+def _activity(shape: PlantedShape, rng: np.random.Generator) -> Int64s:
+    """Events of each user: log-normal, between the least and the most, summing to `shape.events`."""
+    raw = np.exp(1.1 * rng.standard_normal(shape.users))
+    low, high = 0.0, 1e3 * shape.events
+    for _ in range(200):  # bisection on the factor that makes the clipped counts add up
+        factor = (low + high) / 2
+        total = np.clip(factor * raw, shape.least_events, shape.most_events).sum()
+        low, high = (factor, high) if total < shape.events else (low, factor)
+    counts = np.floor(np.clip(low * raw, shape.least_events, shape.most_events)).astype(np.int64)
+    while missing := shape.events - int(counts.sum()):
+        room = np.flatnonzero(counts < shape.most_events)
+        counts[rng.permutation(room)[: abs(missing)]] += 1
+    return counts
+
+
+def _draw(truth: PlantedTruth, seed: int, start: int, stop: int) -> Interactions:
+    """The events of users start..stop-1, numbered from 0."""
+    shape = truth.shape
+    user_ptr = np.concatenate([[0], np.cumsum(truth.user_events[start:stop])]).astype(np.int64)
+    n = int(user_ptr[-1])
+    items, values, times = np.empty(n, np.int32), np.ones(n, np.float32), np.empty(n, np.int64)
+    threshold, alias = _alias_table(truth.popularity)
+    selectivity = (0.5 if shape.kind == "ratings" else 6.0) if shape.selectivity is None else shape.selectivity
+    key = np.frombuffer(Streams(seed).key("planted-events")[:8], dtype="<u8")[0]
+    settings = np.array([shape.mean, *shape.value_range, shape.step, shape.noise_std, selectivity])
+
+    def fill(a: int, b: int) -> None:
+        _fill_users(
+            a, b, start, user_ptr, threshold, alias, truth.user_vectors, truth.item_vectors, truth.user_bias, truth.item_bias,
+            settings, shape.kind == "ratings", key, items, values, times,
+        )  # fmt: skip
+
+    map_ranges(fill, stop - start)
+    scale = shape.value_range if shape.kind == "ratings" else (0.0, 1.0)
+    return Interactions(user_ptr, items, values, shape.items, scale, shape.kind, times)
+
+
+def _alias_table(weights: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.float64], Int32s]:
+    """Walker's alias method (Vose 1991): item j of a uniform draw stands for itself below `threshold[j]`, else for `alias[j]`."""
+    m = len(weights)
+    threshold, alias = weights * (m / weights.sum()), np.arange(m, dtype=np.int32)
+    small, large = [int(j) for j in np.flatnonzero(threshold < 1)], [int(j) for j in np.flatnonzero(threshold >= 1)]
+    while small and large:
+        less, more = small.pop(), large[-1]
+        alias[less] = more
+        threshold[more] -= 1 - threshold[less]
+        if threshold[more] < 1:
+            small.append(large.pop())
+    threshold[small + large] = 1.0
+    return threshold, alias
+
+
+@numba.njit(nogil=True, cache=True, inline="always")
+def _next(state: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """SplitMix64 (Steele, Lea, Flood 2014): the next state and 64 bits. For data, not for noise that protects."""
+    state = state + np.uint64(0x9E3779B97F4A7C15)
+    z = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state, z ^ (z >> np.uint64(31))
+
+
+@numba.njit(nogil=True, cache=True)
+def _fill_users(
+    start: int, stop: int, first_user: int, user_ptr: Int64s, threshold: npt.NDArray[np.float64], alias: Int32s,
+    U: Float32s, V: Float32s, user_bias: Float32s, item_bias: Float32s, settings: npt.NDArray[np.float64], rated: bool,
+    key: np.uint64, items: Int32s, values: Float32s, times: Int64s,
+) -> None:  # fmt: skip
+    """Draw items without replacement by popularity x sigmoid(affinity), then a rating and a time for each, in the order of the items."""
+    m, d, unit = V.shape[0], V.shape[1], 1.0 / 9007199254740992.0  # 2^-53
+    mean, low, high, step, noise_std, selectivity = settings
+    seen = np.zeros((m + 63) // 64, np.uint64)
+    for local in range(start, stop):
+        k = first_user + local
+        state, bits = _next(key ^ (np.uint64(k) * np.uint64(0xD1342543DE82EF95)))
+        state = state ^ bits
+        count, found = user_ptr[local + 1] - user_ptr[local], 0
+        while found < count:
+            state, bits = _next(state)
+            j = np.int64((bits >> np.uint64(32)) * np.uint64(m) >> np.uint64(32))
+            state, more = _next(state)
+            if np.float64(more >> np.uint64(11)) * unit >= threshold[j]:
+                j = np.int64(alias[j])
+            word, bit = j >> 6, np.uint64(1) << np.uint64(j & 63)
+            if seen[word] & bit:
+                continue
+            affinity = np.float64(item_bias[j])
+            for c in range(d):
+                affinity += U[k, c] * V[j, c]
+            state, bits = _next(state)
+            if np.float64(bits >> np.uint64(11)) * unit < 1.0 / (1.0 + np.exp(-selectivity * affinity)):
+                seen[word] |= bit
+                found += 1
+        state, bits = _next(state)
+        joined = _FIRST_TIME + np.float64(bits >> np.uint64(11)) * unit * 0.7 * (_LAST_TIME - _FIRST_TIME)
+        e = user_ptr[local]
+        for word in range(len(seen)):
+            while seen[word]:
+                lowest = seen[word] & (~seen[word] + np.uint64(1))
+                seen[word] ^= lowest
+                place = 0
+                while lowest >> np.uint64(place) != np.uint64(1):
+                    place += 1
+                j = word * 64 + place
+                items[e] = j
+                state, bits = _next(state)
+                state, more = _next(state)
+                first, second = (np.float64(bits >> np.uint64(11)) + 1.0) * unit, np.float64(more >> np.uint64(11)) * unit
+                if rated:
+                    rating = mean + user_bias[k] + item_bias[j]
+                    for c in range(d):
+                        rating += U[k, c] * V[j, c]
+                    rating += noise_std * np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * np.pi * second)  # Box, Muller 1958
+                    values[e] = min(max(low + step * np.floor((rating - low) / step + 0.5), low), high)
+                state, bits = _next(state)
+                wait = np.float64(bits >> np.uint64(11)) * unit
+                times[e] = np.int64(joined + wait * wait * (_LAST_TIME - joined))
+                e = e + np.int64(1)

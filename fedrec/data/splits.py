@@ -1,0 +1,246 @@
+"""Splits: what training may see, what a user may show, and what must be predicted. Each is a function of a seed, and is checked for leaks.
+
+| kind           | train                                | a fold's history            | a fold's targets                       |
+|----------------|--------------------------------------|-----------------------------|----------------------------------------|
+| random         | 80% of the events                    | train                       | 10% of the events                      |
+| held-out-users | all events of 80% of the users       | 80% of each held-out user   | its other 20% (Liang et al. 2018)      |
+| temporal       | events up to the 80% quantile in time| train                       | the next 10% in time                   |
+| leave-last-out | all but each user's last two events  | train                       | the last but one; the last             |
+| given          | the source's train events but 10%    | train                       | these 10%; the source's test events    |
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.interactions import Int32s, Int64s, Interactions
+from fedrec.errors import DataError, LeakageError
+from fedrec.streams import Streams
+
+SplitKind = Literal["random", "held-out-users", "temporal", "leave-last-out", "given"]
+_TRAIN, _VALIDATION, _TEST = 0, 1, 2
+_REMEDY = "Make the split with a function of fedrec.data.splits, from one data set without duplicates."
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What is known of users when predicting (`history`) and what is to be predicted (`targets`), over the same users and items.
+
+    users: (num_users,) int32, the data set's number of each user of the fold; None when the fold has the users of train.
+    """
+
+    history: Interactions
+    targets: Interactions
+    users: Int32s | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """One division of a data set. `cuts` are the last time of train and of validation (temporal only).
+
+    train_users: (train.num_users,) int32, the data set's number of each user of train; None when train has them all.
+    """
+
+    kind: SplitKind
+    seed: int
+    train: Interactions
+    validation: Fold
+    test: Fold
+    train_users: Int32s | None = None
+    cuts: tuple[int, int] | None = None
+
+    def describe(self) -> dict[str, object]:
+        """Kind, seed, sizes and a SHA-256 of who has which event where: what a run records."""
+        sizes = {name: len(part) for name, part in _parts(self).items()}
+        return {"kind": self.kind, "seed": self.seed, "events": sizes, "cuts": self.cuts, "sha256": _digest(self)}
+
+
+def random_split(interactions: Interactions, *, seed: int) -> Split:
+    """80% of the events to train, 10% to validation, 10% to test, whoever they belong to. Raises DataError below ten events."""
+    n = len(interactions)
+    _require(n >= 10, f"{n} events are too few for a random 80/10/10 split", "Use ten events or more.")
+    shuffled = Streams(seed).numpy("split").permutation(n)
+    part = np.full(n, _TRAIN, dtype=np.int8)
+    part[shuffled[: n // 10]], part[shuffled[n // 10 : 2 * (n // 10)]] = _TEST, _VALIDATION
+    return _checked(_by_event(interactions, part, "random", seed))
+
+
+def temporal(interactions: Interactions, *, seed: int) -> Split:
+    """The first 80% in time to train, the next 10% to validation, the last 10% to test; equal times stay together.
+
+    The seed is recorded and changes nothing. Raises DataError where times are missing, mostly one value, or more than 1% zero.
+    """
+    times = _known_times(interactions)
+    first, second = (int(np.quantile(times, share, method="lower")) for share in (0.8, 0.9))
+    part = (np.int8(_TRAIN) + (times > first) + (times > second)).astype(np.int8)
+    _require(len(np.unique(part)) == 3, "too many events share their time to cut the last 20% in two", "Choose another split.")
+    return _checked(_by_event(interactions, part, "temporal", seed, cuts=(first, second)))
+
+
+def leave_last_out(interactions: Interactions, *, seed: int) -> Split:
+    """Each user's last event to test, the one before to validation; users with fewer than three events stay in train.
+
+    The seed breaks ties between equal times. Raises DataError where times are missing, mostly one value, or more than 1% zero.
+    """
+    times = _known_times(interactions)
+    ties = Streams(seed).numpy("split").permutation(len(interactions))
+    order = np.lexsort((ties, times, interactions.users))
+    last = interactions.user_ptr[1:][np.diff(interactions.user_ptr) >= 3] - 1
+    _require(len(last) > 0, "no user has three events", "Choose another split.")
+    part = np.full(len(interactions), _TRAIN, dtype=np.int8)
+    part[order[last]], part[order[last - 1]] = _TEST, _VALIDATION
+    return _checked(_by_event(interactions, part, "leave-last-out", seed))
+
+
+def held_out_users(interactions: Interactions, *, seed: int, held_out: int | None = None) -> Split:
+    """Train on some users, predict for others from 80% of their events (Liang et al. 2018, section 4.2).
+
+    held_out: users in each of validation and test (None: a tenth). Users of each part are numbered anew, in the data set's order; a
+    held-out user with one event has history only. Raises DataError where users with events are too few.
+    """
+    rng = Streams(seed).numpy("split")
+    active = np.flatnonzero(np.diff(interactions.user_ptr) > 0).astype(np.int32)
+    count = len(active) // 10 if held_out is None else held_out
+    _require(count >= 1 and 2 * count < len(active), f"{len(active)} users with events cannot spare twice {count}", "Hold out fewer users.")
+    shuffled = rng.permutation(active)
+    test, validation, train = (np.sort(users) for users in np.split(shuffled, [count, 2 * count]))
+    folds = [_user_fold(interactions, users, rng) for users in (validation, test)]
+    return _checked(Split("held-out-users", seed, interactions.users_subset(train), folds[0], folds[1], train_users=train))
+
+
+def given(train: Interactions, test: Interactions, *, seed: int) -> Split:
+    """The source's own test events, and a random tenth of its train events as validation.
+
+    Raises LeakageError where train and test share an event, DataError below ten train events.
+    """
+    _require(len(train) >= 10, f"{len(train)} train events are too few to carve validation from", "Use ten events or more.")
+    chosen = Streams(seed).numpy("split").permutation(len(train))[: len(train) // 10]
+    kept = np.ones(len(train), dtype=np.bool_)
+    kept[chosen] = False
+    history = train.select(kept)
+    return _checked(Split("given", seed, history, Fold(history, train.select(~kept)), Fold(history, test)))
+
+
+def check_no_leak(split: Split) -> None:
+    """Raise LeakageError when training, or a fold's history, shows what is to be predicted.
+
+    An event of train or of a history that is also a target; a target in both folds; a held-out user in train or in both folds; with a
+    temporal split, a train event after the cut or a target before it.
+    """
+    folds = {"validation": split.validation, "test": split.test}
+    owners = {"train": split.train_users} | {name: fold.users for name, fold in folds.items()}
+    for name, fold in folds.items():
+        _check_disjoint(fold.history, fold.targets, f"the history of {name}", f"the targets of {name}")
+        if owners[name] is None and fold.history is not split.train:
+            _check_disjoint(split.train, fold.targets, "train", f"the targets of {name}")
+    for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
+        _check_users(owners[one], owners[other], one, other)
+    if split.validation.users is None:
+        _check_disjoint(split.validation.targets, split.test.targets, "validation", "test")
+    if split.cuts is not None:
+        _check_order(split, split.cuts)
+
+
+def _require(holds: bool, cause: str, remedy: str) -> None:
+    if not holds:
+        raise DataError(cause, remedy)
+
+
+def _checked(split: Split) -> Split:
+    check_no_leak(split)
+    return split
+
+
+def _by_event(
+    events: Interactions, part: npt.NDArray[np.int8], kind: SplitKind, seed: int, *, cuts: tuple[int, int] | None = None
+) -> Split:
+    train, validation, test = (events.select(part == which) for which in (_TRAIN, _VALIDATION, _TEST))
+    return Split(kind, seed, train, Fold(train, validation), Fold(train, test), cuts=cuts)
+
+
+def _user_fold(interactions: Interactions, users: Int32s, rng: np.random.Generator) -> Fold:
+    """80/20 within each user: of n >= 2 events max(1, round(n / 5)) are targets."""
+    events = interactions.users_subset(users)
+    sizes = np.diff(events.user_ptr)
+    order = np.lexsort((rng.random(len(events)), events.users))  # a random order within each user
+    rank = np.empty(len(events), dtype=np.int64)
+    rank[order] = np.arange(len(events)) - np.repeat(events.user_ptr[:-1], sizes)
+    targets = np.where(sizes >= 2, np.maximum(1, np.round(sizes / 5)), 0).astype(np.int64)
+    chosen = rank < np.repeat(targets, sizes)
+    return Fold(events.select(~chosen), events.select(chosen), users)
+
+
+def _known_times(interactions: Interactions) -> Int64s:
+    """The times, when they can order events."""
+    times = interactions.times
+    if times is None:
+        raise DataError("the events have no times", "Choose the random or the held-out-users split.")
+    remedy = "Times that are unknown cannot order events: choose the random or the held-out-users split."
+    _require(len(times) > 0, "there are no events", "Check the data.")
+    unknown = float(np.mean(times == 0))
+    _require(unknown <= 0.01, f"{unknown:.1%} of the times are 0, which means unknown", remedy)
+    common = float(np.unique(times, return_counts=True)[1].max() / len(times))
+    _require(common <= 0.5, f"{common:.1%} of the events have the same time", remedy)
+    return times
+
+
+def _check_disjoint(one: Interactions, other: Interactions, name: str, other_name: str) -> None:
+    """No (user, item) in both."""
+    if (one.num_users, one.num_items) != (other.num_users, other.num_items):
+        raise LeakageError(f"{name} and {other_name} number their users or items differently", _REMEDY)
+    keys, sought = _keys(one), _keys(other)
+    place = np.searchsorted(keys, sought)
+    inside = place < len(keys)
+    shared = np.flatnonzero(keys[place[inside]] == sought[inside])
+    if len(shared):
+        user, item = divmod(int(sought[inside][shared[0]]), one.num_items)
+        raise LeakageError(f"{len(shared)} events are in {name} and in {other_name}, the first: user {user}, item {item}", _REMEDY)
+
+
+def _keys(events: Interactions) -> Int64s:
+    return np.sort(events.users.astype(np.int64) * events.num_items + events.items)
+
+
+def _check_users(one: Int32s | None, other: Int32s | None, name: str, other_name: str) -> None:
+    if one is None and other is None:
+        return
+    if one is None or other is None:
+        raise LeakageError(f"{name} or {other_name} does not say which users it has", _REMEDY)
+    if len(shared := np.intersect1d(one, other)):
+        raise LeakageError(f"{len(shared)} users are in {name} and in {other_name}, the first: user {int(shared[0])}", _REMEDY)
+
+
+def _check_order(split: Split, cuts: tuple[int, int]) -> None:
+    bounds = {"train": (None, cuts[0]), "validation": cuts, "test": (cuts[1], None)}
+    parts = {"train": split.train, "validation": split.validation.targets, "test": split.test.targets}
+    for name, (after, until) in bounds.items():
+        times = parts[name].times
+        if times is None:
+            raise LeakageError(f"{name} of a temporal split has no times", _REMEDY)
+        early = 0 if after is None else int(np.sum(times <= after))
+        late = 0 if until is None else int(np.sum(times > until))
+        if early or late:
+            raise LeakageError(f"{early + late} events of {name} are on the wrong side of a temporal cut", _REMEDY)
+
+
+def _parts(split: Split) -> dict[str, Interactions]:
+    folds = {"validation": split.validation, "test": split.test}
+    pieces = {f"{name}_{piece}": getattr(fold, piece) for name, fold in folds.items() for piece in ("history", "targets")}
+    return {"train": split.train} | pieces
+
+
+def _digest(split: Split) -> str:
+    """SHA-256 over users and items of every part, in a fixed order; independent of the machine's byte order."""
+    digest = hashlib.sha256(f"{split.kind}/{split.seed}/{split.train.num_users}/{split.train.num_items}".encode())
+    for name, part in _parts(split).items():
+        digest.update(f"/{name}/{len(part)}/".encode())
+        digest.update(part.user_ptr.astype("<i8").tobytes())
+        digest.update(part.items.astype("<i4").tobytes())
+    for users in (split.train_users, split.validation.users, split.test.users):
+        digest.update(b"/" + (b"all" if users is None else users.astype("<i4").tobytes()))
+    return digest.hexdigest()

@@ -1,0 +1,223 @@
+"""From a finished run to what its report says."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from fedrec.checkpoint import Checkpoints
+from fedrec.data.interactions import Interactions
+from fedrec.evaluation.neighbours import nearest
+from fedrec.factorization.model import Model
+from fedrec.federation.messages import BlockReports, BlockSpec, Question, Reports
+from fedrec.federation.releases import noise_stds
+from fedrec.privacy.guarantee import non_private
+from fedrec_simulations.outcomes import Outcome
+from fedrec_simulations.report.content import (
+    BucketBars,
+    BudgetLine,
+    Convergence,
+    CurvePoint,
+    Departure,
+    ExampleReport,
+    Fact,
+    Method,
+    NeighbourCard,
+    NeighbourList,
+    Opinion,
+    PrivacyCurve,
+    Promise,
+    ReportContent,
+    Series,
+)
+from fedrec_simulations.simulate import Run, versions
+from fedrec_simulations.training import Trained
+
+INVENTED_ITEMS = 20
+
+
+def report_content(run: Run) -> ReportContent:
+    """Everything the report shows; what a run does not have is left out."""
+    questions = list(_questions(run))
+    departures, example = _departures(run, questions)
+    metric = _headline(run)
+    return ReportContent(
+        title=f"{run.scenario.recipe} recipe on {run.dataset.provenance.format}",
+        data=_data(run),
+        facts=_facts(run, metric),
+        promises=(_promise(run.main),),
+        methods=tuple(_methods(run)),
+        curve=_curve(run, metric),
+        buckets=tuple(_buckets(run)),
+        budget=tuple(_budget(run, questions)),
+        convergence=_convergence(run, metric),
+        departures=departures,
+        example=example,
+        neighbours=tuple(_neighbours(run)),
+        verdicts=run.outcome.verdicts,
+        settings=json.dumps(run.scenario.model_dump(mode="json"), indent=2),
+        versions=versions(),
+    )
+
+
+def _headline(run: Run) -> str:
+    return "rmse" if run.split.train.kind == "ratings" else f"ndcg@{max(run.scenario.evaluation.cutoffs)}"
+
+
+def _data(run: Run) -> str:
+    train, split = run.split.train, run.split
+    events = f"{len(train):,} {train.kind} of {train.num_users:,} users on {train.num_items:,} items"
+    return f"trained on {events}; {split.kind} split, seed {split.seed}; tested on {len(split.test.targets):,}"
+
+
+def _facts(run: Run, metric: str) -> tuple[Fact, ...]:
+    ours, plan = run.outcome.metrics()[metric], run.main.prepared.plan
+    rivals = [(name, outcome.metrics().get(metric)) for name, outcome in run.rivals.items()]
+    beside = ", ".join(f"{name}: {value:.4f}" for name, value in rivals[-2:] if value is not None)
+    up = sum(r.bytes_up for r in run.main.rounds)
+    return (
+        Fact(f"test {metric.upper()}", f"{ours:.4f}", beside),
+        Fact("guarantee", str(plan.guarantee), f"over {len(plan.releases)} noised releases"),
+        Fact("sent by a client", f"{up / 1000:.1f} kB", f"in {len(run.main.rounds)} rounds, on average"),
+    )
+
+
+def _promise(trained: Trained) -> Promise:
+    plan = trained.prepared.plan
+    said = plan.opinions()
+    others = (Opinion("privacy loss distribution (PLD)", said.pld), Opinion("Renyi (RDP)", said.rdp))
+    return Promise(plan.guarantee, second_opinions=others if plan.guarantee.private else ())
+
+
+def _methods(run: Run) -> Iterator[Method]:
+    nothing = non_private(run.scenario.privacy.delta)
+    for name, outcome in run.rivals.items():
+        yield Method(name, nothing, _shown(outcome))
+    for epsilon, trained in sorted(run.trained.items()):
+        rounds, plan = trained.rounds, trained.prepared.plan
+        up, down = round(sum(r.bytes_up for r in rounds)), sum(r.bytes_down for r in rounds)
+        name = f"fedrec {run.scenario.recipe}"
+        yield Method(name, plan.guarantee, _shown(run.outcomes[epsilon]), up, down, ours=epsilon == run.scenario.privacy.epsilon)
+
+
+def _shown(outcome: Outcome) -> dict[str, float]:
+    metrics = outcome.metrics()
+    names = ("rmse", "mae") if outcome.ratings else tuple(n for n in metrics if n.startswith(("ndcg@", "recall@")) and "stderr" not in n)
+    return {name: float(value) for name in names if (value := metrics.get(name)) is not None}
+
+
+def _curve(run: Run, metric: str) -> PrivacyCurve | None:
+    privacy = run.scenario.privacy
+    points = [CurvePoint(e, float(o.metrics()[metric] or 0)) for e, o in sorted(run.outcomes.items()) if math.isfinite(e)]
+    if len(points) < 2:
+        return None
+    rivals = [(name, o.metrics().get(metric)) for name, o in run.rivals.items()]
+    baselines = tuple((name, float(value)) for name, value in rivals if value is not None)
+    lines = {f"fedrec {run.scenario.recipe}": tuple(points)}
+    guarantee = run.main.prepared.plan.guarantee
+    return PrivacyCurve(metric, lines, baselines, privacy.delta, guarantee.unit, guarantee.neighbours, lower_is_better=metric == "rmse")
+
+
+def _buckets(run: Run) -> Iterator[BucketBars]:
+    shown = {str(e_name): outcome for e_name, outcome in [*run.rivals.items(), (_ours(run), run.outcome)]}
+    if run.outcome.ratings:
+        bars = {name: tuple(b.rmse for b in o.rating_buckets) for name, o in shown.items() if o.rating_buckets and name != "global mean"}
+        yield BucketBars("rmse", bars)
+    elif run.outcome.ranking:
+        k = max(run.scenario.evaluation.cutoffs)
+        ranked = {name: o.ranking for name, o in shown.items() if o.ranking}
+        yield BucketBars(f"recall@{k}", {n: tuple(b[k].recall_capped for b in r.buckets) for n, r in ranked.items()}, lower_is_better=False)
+
+
+def _ours(run: Run) -> str:
+    return "fedrec, private" if run.main.prepared.plan.guarantee.private else "fedrec, no privacy"
+
+
+def _budget(run: Run, questions: list[Question]) -> Iterator[BudgetLine]:
+    plan = run.main.prepared.plan
+    if not plan.guarantee.private:
+        return
+    stds = {name: std for question in questions for name, std in noise_stds(question, plan).items()}
+    for release in plan.releases:
+        yield BudgetLine(release.name, release.share, stds[release.name])
+
+
+def _convergence(run: Run, metric: str) -> Convergence | None:
+    rounds = [r for r in run.main.rounds if math.isfinite(r.validation)]
+    if len(rounds) < 2:
+        return None
+    line = Series(_ours(run), tuple(float(r.round + 1) for r in rounds), tuple(r.validation for r in rounds))
+    return Convergence(f"validation {metric if metric == 'rmse' else 'ndcg@20'}", (line,))
+
+
+def _questions(run: Run) -> Iterator[Question]:
+    """Every question of the main training again, from its checkpoints: they are public."""
+    recipe, plan_folder = run.main.prepared.recipe, run.folder / f"epsilon-{run.scenario.privacy.epsilon:g}"
+    states = [recipe.begin(), *Checkpoints(plan_folder / "checkpoints").all()]
+    for state in states:
+        if (question := recipe.ask(state)) is not None:
+            yield question
+
+
+def _departures(run: Run, questions: list[Question]) -> tuple[tuple[Departure, ...], ExampleReport | None]:
+    """What an invented user would have sent in every round, byte for byte."""
+    invented, rows, last = _invented_user(run.split.train), list[Departure](), None
+    for question in questions:
+        reports = run.main.prepared.steps[question.step](question, invented, 0)
+        for spec, part in zip(question.blocks, reports.blocks, strict=True):
+            rows.append(Departure(spec.name, _shape(spec, part), 2 * (len(part.coefficients) + part.vectors.size), _words(spec)))
+        last = (question, reports)
+    return tuple(rows), _example(*last) if last else None
+
+
+def _invented_user(train: Interactions) -> Interactions:
+    items = np.unique(np.linspace(0, train.num_items - 1, min(INVENTED_ITEMS, train.num_items)).astype(np.int64))
+    low, high = train.value_range
+    values = np.where(np.arange(len(items)) % 3 == 0, high, (low + high) / 2) if train.kind == "ratings" else None
+    users = np.zeros(len(items), np.int64)
+    columns = {"num_users": 1, "num_items": train.num_items, "value_range": train.value_range, "kind": train.kind}
+    return Interactions.from_columns(users, items, values, **columns)  # type: ignore[arg-type]
+
+
+def _shape(spec: BlockSpec, part: BlockReports) -> str:
+    if spec.rows == 1:
+        return f"{part.vectors.size} numbers"
+    return f"{len(part.coefficients)} coefficients, 1 vector of {spec.width}"
+
+
+def _words(spec: BlockSpec) -> str:
+    what = "a vector" if spec.kind == "linear" else "a vector that stands for its square matrix"
+    where = "for the whole user" if spec.rows == 1 else "with one coefficient for each of the user's items"
+    return f"{what}, {where}; bounded, summed with everybody's, then noised"
+
+
+def _example(question: Question, reports: Reports) -> ExampleReport:
+    groups = {"item ids": reports.items}
+    for spec, part in zip(question.blocks, reports.blocks, strict=True):
+        groups |= {f"{spec.name}: coefficients": part.coefficients, f"{spec.name}: vector": part.vectors[0]}
+    payload = b"".join(array.astype("<i4" if name == "item ids" else "<i2").tobytes() for name, array in groups.items())
+    integers = {name: tuple(int(x) for x in array) for name, array in groups.items()}
+    return ExampleReport(f"an invented user with {len(reports.items)} items, round {question.round}", integers, payload)
+
+
+def _neighbours(run: Run) -> Iterator[NeighbourCard]:
+    titles = run.dataset.catalogue.titles or run.dataset.catalogue.item_ids
+    counts = np.bincount(run.split.train.items, minlength=run.split.train.num_items)
+    popular = np.argsort(-counts, kind="stable")
+    queries = popular[np.unique(np.geomspace(1, max(len(popular) // 3, 1), run.scenario.run.examples).astype(np.int64) - 1)]
+    models: dict[str, Model] = {_ours(run): run.main.model, **run.rival_models}
+    found = {name: nearest(_taste(model), queries) for name, model in models.items()}
+    for q, query in enumerate(queries):
+        lists = [
+            NeighbourList(n, tuple((titles[j], s) for j, s in zip(f[q].items, f[q].similarities, strict=True))) for n, f in found.items()
+        ]
+        yield NeighbourCard(titles[query], f"{counts[query]:,} in train", tuple(lists))
+
+
+def _taste(model: Model) -> np.ndarray:  # type: ignore[type-arg]
+    """Item vectors without the columns that are the same for everybody, centred: cosines then compare tastes, not popularity."""
+    V = np.asarray(model.item_vectors, np.float64)
+    return V - V.mean(axis=0)

@@ -1,0 +1,31 @@
+"""The end of a run in a terminal: methods, what they reach, what they promise, what they send."""
+
+from __future__ import annotations
+
+import math
+
+from rich.table import Table
+from rich.text import Text
+
+from fedrec_simulations.report import wording
+from fedrec_simulations.report.content import Method, ReportContent
+
+
+def methods_table(content: ReportContent) -> Table:
+    """The methods of the report as a rich table; ours in bold. Every epsilon names its unit and neighbours."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("method", no_wrap=True)
+    for name in content.metrics:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("guarantee")
+    table.add_column("sent", justify="right", no_wrap=True)
+    table.add_column("received", justify="right", no_wrap=True)
+    for method in content.methods:
+        table.add_row(*_cells(method, content.metrics), style="bold" if method.ours else "")
+    return table
+
+
+def _cells(method: Method, metrics: tuple[str, ...]) -> list[Text]:
+    numbers = [wording.number(method.metrics.get(name, math.nan)) for name in metrics]
+    words = [method.name, *numbers, wording.guarantee(method.guarantee), wording.size(method.bytes_up), wording.size(method.bytes_down)]
+    return [Text(word) for word in words]  # Text, so that a name in [brackets] is not read as markup
