@@ -58,7 +58,7 @@ def read_json(path: Path) -> Any:
 
 def write_arrays(path: Path, arrays: Arrays) -> str:
     """Named arrays as safetensors, atomically; returns the SHA-256 of the file."""
-    content = save({name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())})
+    content = save({name: np.asarray(array, order="C") for name, array in sorted(arrays.items())})
     write_bytes(path, content)
     return hashlib.sha256(content).hexdigest()
 

@@ -38,7 +38,8 @@ class DataSettings(_Table):
     test_path: str = Field("", description="the test file of a data set that comes with its own split")
     features_path: str = Field("", description="public item features; empty takes those that come with the data")
     features: bool = Field(True, description="whether training may use public item features at all")
-    kind: Literal["ratings", "clicks"] = Field("ratings", description="what a row is")
+    kind: Literal["auto", "ratings", "clicks"] = Field("auto", description="what to learn from; clicks may be made from ratings")
+    click_threshold: float = Field(0.0, description="the lowest rating that counts as a click")
     columns: dict[str, str] = Field(default_factory=dict, description="column names of tables: user, item, rating, time")
     rating_range: tuple[float, float] | None = Field(None, description="lowest and highest rating, where the format has no public scale")
     duplicates: Literal["refuse", "last", "mean"] = Field("refuse", description="what to do with a second row of one user and item")
@@ -71,8 +72,10 @@ class ModelSettings(_Table):
     encoder: Literal["features", "id"] = Field("features", description="item vectors from public features, or one free vector per item")
     user_ridge: float = Field(0.0, ge=0, description="ridge of the user solve; 0 = chosen by the recipe")
     item_ridge: float = Field(0.0, ge=0, description="ridge of the item update; 0 = chosen by the recipe")
+    user_radius: float = Field(0.0, ge=0, description="Gamma_u, the longest user vector; 0 = chosen by the recipe")
+    target_radius: float = Field(0.0, ge=0, description="Gamma_y, the largest centred rating; 0 = chosen by the recipe")
     weights: Literal["printed", "normalised", "clipped", "uniform"] = Field(
-        "printed", description="of the published recipe: AM-SSP App. E, exactly normalised, Ada-DPALS eq. 12, or all alike"
+        "normalised", description="of the published recipe: AM-SSP App. E to the letter, exactly normalised, Ada-DPALS eq. 12, or all alike"
     )
     weight_exponent: float = Field(0.25, ge=0, le=1, description="mu in n^-mu: larger favours rare items")
     count_share: float = Field(0.0, ge=0, lt=1, description="share of mu^2 for item counts; 0 = chosen by the recipe")

@@ -68,7 +68,7 @@ def read_movielens(
     form: MovieLensFormat,
     path: Path,
     *,
-    metadata: str | None = None,
+    item_features: str | None = None,
     min_items: int | None = None,
     given: str | None = None,
     duplicates: Duplicates = "refuse",
@@ -76,7 +76,7 @@ def read_movielens(
 ) -> Dataset:
     """The data set in a folder (or beside a ratings file) in one of the official formats.
 
-    metadata: a `metadata.jsonl`; None takes the one in the folder, if any, and "none" takes none. min_items: how many films must share
+    item_features: a `metadata.jsonl`; None takes the one in the folder, if any, and "none" takes none. min_items: how many films must share
     a feature's value (None: each category's own number). given: "u1" reads `u1.base` as the train and `u1.test` as the test events (100K).
     Raises DataError on a missing or empty file or a rating of a film that the films file does not have, MalformedRowError at bad lines.
     """
@@ -90,7 +90,7 @@ def read_movielens(
     events, reports = zip(*(_events(_rows(part, users, items), form, len(users), len(items), policies) for part in parts), strict=True)
     titles = tuple(film.title for film in films) if films else None
     catalogue = Catalogue(tuple(map(str, items.tolist())), titles, tuple(map(str, users.tolist())))
-    features, described, notes = _features(folder, catalogue, films, metadata, min_items)
+    features, described, notes = _features(folder, catalogue, films, item_features, min_items)
     files = [folder / name for name in names] + ([folder / form.films] if films else []) + described
     report = added(reports, notes)
     provenance = Provenance(form.name, tuple(digest_file(file) for file in files), report)

@@ -147,19 +147,32 @@ def generate_chunks(shape: PlantedShape, *, seed: int, events_per_chunk: int = 5
 
 
 def write_parquet(folder: Path, shape: PlantedShape, *, seed: int, events_per_chunk: int = 5_000_000) -> list[Path]:
-    """Write the events as Parquet parts with the columns user, item, rating (for ratings) and timestamp, numbers from 1; the files written.
+    """Write the events as Parquet parts and the items as `items.csv`; the files written, the items last.
 
-    `read(folder, format="table", rating="rating", timestamp="timestamp", rating_range=shape.value_range)` reads them again.
+    Parts have the columns user, item, rating (for ratings) and timestamp, numbers from 1. To read them again: `read(folder,
+    format="table", rating="rating", timestamp="timestamp", rating_range=shape.value_range, item_features=folder / "items.csv")`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    written: list[Path] = []
     for number, chunk in enumerate(generate_chunks(shape, seed=seed, events_per_chunk=events_per_chunk)):
         events = chunk.interactions
         columns = {"user": events.users + np.int32(chunk.first_user + 1), "item": events.items + np.int32(1)}
         ratings = {"rating": events.values} if shape.kind == "ratings" else {}
         written.append(folder / f"part-{number:05d}.parquet")
         pl.DataFrame(columns | ratings | {"timestamp": events.times}).write_parquet(written[-1])
-    return written
+    return [*written, _write_items(folder / "items.csv", _plant(shape, seed)[1])]
+
+
+def _write_items(path: Path, items: PlantedItems) -> Path:
+    """One row an item: number from 1, title, and each bag's values with `|` between."""
+    columns: dict[str, list[str]] = {"item": [str(j + 1) for j in range(len(items.titles))], "title": list(items.titles)}
+    for name, bag in items.features.bags.items():
+        rows = np.split(
+            np.repeat(bag.counts.indices, bag.counts.data.astype(np.int64)), np.cumsum(bag.counts.sum(axis=1), dtype=np.int64)[:-1]
+        )
+        columns[name] = ["|".join(bag.vocabulary[p] for p in row) for row in rows]
+    pl.DataFrame(columns).write_csv(path)
+    return path
 
 
 def _plant(shape: PlantedShape, seed: int) -> tuple[PlantedTruth, PlantedItems]:
@@ -274,7 +287,7 @@ def _fill_users(
                 found += 1
         state, bits = _next(state)
         joined = _FIRST_TIME + np.float64(bits >> np.uint64(11)) * unit * 0.7 * (_LAST_TIME - _FIRST_TIME)
-        e = user_ptr[local]
+        e = np.int64(user_ptr[local])
         for word in range(len(seen)):
             while seen[word]:
                 lowest = seen[word] & (~seen[word] + np.uint64(1))
@@ -296,4 +309,4 @@ def _fill_users(
                 state, bits = _next(state)
                 wait = np.float64(bits >> np.uint64(11)) * unit
                 times[e] = np.int64(joined + wait * wait * (_LAST_TIME - joined))
-                e = e + np.int64(1)
+                e += 1

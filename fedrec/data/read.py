@@ -30,7 +30,7 @@ class Reader:
 def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
     """The data set at `path`, a file or a folder, in the named format, or in the one its contents show.
 
-    options: keywords of the format's reader (see `FORMATS`): `metadata`, `min_items`, `given` for MovieLens; `user`, `item`, `rating`,
+    options: keywords of the format's reader (see `FORMATS`): `item_features`, `min_items`, `given` for MovieLens; `user`, `item`, `rating`,
     `timestamp`, `rating_range`, `item_features` for tables; `duplicates` and `out_of_range` for all that have ratings.
     Raises SettingsError on an unknown format or option, DataError when nothing is there or no format fits, and what the reader raises.
     """

@@ -89,11 +89,14 @@ def leave_last_out(interactions: Interactions, *, seed: int) -> Split:
     """
     times = _known_times(interactions)
     ties = Streams(seed).numpy("split").permutation(len(interactions))
-    order = np.lexsort((ties, times, interactions.users))
-    last = interactions.user_ptr[1:][np.diff(interactions.user_ptr) >= 3] - 1
-    _require(len(last) > 0, "no user has three events", "Choose another split.")
+    sizes = np.diff(interactions.user_ptr)
     part = np.full(len(interactions), _TRAIN, dtype=np.int8)
-    part[order[last]], part[order[last - 1]] = _TEST, _VALIDATION
+    for which, left in ((_TEST, 3), (_VALIDATION, 2)):
+        left_over = np.repeat(sizes >= 3, sizes) & (part == _TRAIN)
+        _require(bool(left_over.any()), "no user has three events", "Choose another split.")
+        events = np.flatnonzero(left_over)
+        starts = np.concatenate([[0], np.cumsum(sizes[sizes >= 3] - (3 - left))[:-1]])
+        part[events[_latest(times[events], ties[events], starts)]] = which
     return _checked(_by_event(interactions, part, "leave-last-out", seed))
 
 
@@ -173,6 +176,13 @@ def _user_fold(interactions: Interactions, users: Int32s, rng: np.random.Generat
     targets = np.where(sizes >= 2, np.maximum(1, np.round(sizes / 5)), 0).astype(np.int64)
     chosen = rank < np.repeat(targets, sizes)
     return Fold(events.select(~chosen), events.select(chosen), users)
+
+
+def _latest(times: Int64s, ties: Int64s, starts: Int64s) -> Int64s:
+    """The index of the latest event of each segment that begins at `starts`; of equal times the one with the largest tie-breaker."""
+    lengths = np.diff(np.append(starts, len(times)))
+    candidates = np.where(times == np.repeat(np.maximum.reduceat(times, starts), lengths), ties, -1)
+    return np.flatnonzero(candidates == np.repeat(np.maximum.reduceat(candidates, starts), lengths))
 
 
 def _known_times(interactions: Interactions) -> Int64s:

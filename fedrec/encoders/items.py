@@ -52,9 +52,9 @@ class SparseRows:
         cuts = np.searchsorted(work, np.linspace(0, work[-1], _PIECES + 1)).clip(0, len(row_ptr) - 1)
         return SparseRows(row_ptr, matrix.indices.astype(np.int32), matrix.data.astype(np.float32), cuts)
 
-    def times(self, dense: Floats) -> Floats:
-        """(r, d) product with `dense` (p, d), in its dtype. The order of summation of a row is that of its columns."""
-        out = np.empty((len(self.row_ptr) - 1, dense.shape[1]), dense.dtype)
+    def times(self, dense: Floats, *, out: Floats | None = None) -> Floats:
+        """(r, d) product with `dense` (p, d), in its dtype, into `out` if given. A row is summed in the order of its columns."""
+        out = np.empty((len(self.row_ptr) - 1, dense.shape[1]), dense.dtype) if out is None else out
 
         def piece(start: int, stop: int) -> None:
             _multiply(self.row_ptr, self.columns, self.values, dense, out, self.cuts[start], self.cuts[stop])
@@ -107,6 +107,25 @@ class EncoderGradient:
     bias: Floats
 
 
+@dataclass(frozen=True)
+class Scratch:
+    """Room for one pass forward and back, used again at every step: fresh pages cost as much as the products that fill them.
+
+    hidden, hidden_gradient: (num_items, C d). embeddings: (a, d), where `pullback` puts the gradient until the next pass.
+    """
+
+    hidden: Floats
+    hidden_gradient: Floats
+    embeddings: Floats
+
+    @staticmethod
+    def like(parameters: EncoderParameters, inputs: ItemInputs) -> Scratch:
+        """Room that fits these parameters on these items."""
+        wide, d = parameters.dense.shape
+        shapes = ((inputs.num_items, wide), (inputs.num_items, wide), (len(inputs.occurring), d))
+        return Scratch(*(np.empty(shape, parameters.dense.dtype) for shape in shapes))
+
+
 def prepare(features: PublicFeatures, *, identities: bool = False) -> ItemInputs:
     """Average every bag (a repeated value weighs as often as it occurs, App. E.1) and transpose once.
 
@@ -142,21 +161,30 @@ def forward(parameters: EncoderParameters, inputs: ItemInputs) -> Floats:
     return hidden(parameters, inputs) @ parameters.dense + parameters.bias
 
 
-def hidden(parameters: EncoderParameters, inputs: ItemInputs) -> Floats:
+def hidden(parameters: EncoderParameters, inputs: ItemInputs, *, scratch: Scratch | None = None) -> Floats:
     """(num_items, C d): the averaged embeddings of every category side by side."""
-    return inputs.bags.times(parameters.embeddings).reshape(inputs.num_items, -1)
+    d = parameters.embeddings.shape[1]
+    out = None if scratch is None else scratch.hidden.reshape(-1, d)
+    return inputs.bags.times(parameters.embeddings, out=out).reshape(inputs.num_items, -1)
 
 
-def pullback(parameters: EncoderParameters, inputs: ItemInputs, dV: Floats, *, hidden_layer: Floats | None = None) -> EncoderGradient:
+def pullback(
+    parameters: EncoderParameters,
+    inputs: ItemInputs,
+    dV: Floats,
+    *,
+    hidden_layer: Floats | None = None,
+    scratch: Scratch | None = None,
+) -> EncoderGradient:
     """sum_j J_j dV_j, with J_j the transposed Jacobian of v_j in theta_v (Prop. 1), for dV (num_items, d).
 
     hidden_layer: `hidden(parameters, inputs)` where the caller already has it.
     """
-    H = hidden(parameters, inputs) if hidden_layer is None else hidden_layer
-    dH = dV @ parameters.dense.T
+    H = hidden(parameters, inputs, scratch=scratch) if hidden_layer is None else hidden_layer
+    dH = np.matmul(dV, parameters.dense.T, out=None if scratch is None else scratch.hidden_gradient)
     return EncoderGradient(
         features=inputs.occurring,
-        embeddings=inputs.transposed.times(dH.reshape(-1, dV.shape[1])),
+        embeddings=inputs.transposed.times(dH.reshape(-1, dV.shape[1]), out=None if scratch is None else scratch.embeddings),
         dense=H.T @ dV,
         bias=dV.sum(axis=0),
     )

@@ -25,7 +25,15 @@ Predict = Callable[[npt.NDArray[np.int32], npt.NDArray[np.int32]], npt.NDArray[n
 """`predict(users, items)`: (n,) predicted ratings of parallel ids."""
 
 SHUFFLED = "shuffled history"
-LOWER_IS_BETTER = frozenset({"rmse", "mae"})
+_LABELS = {
+    "recall_capped": "capped recall",
+    "recall": "recall",
+    "ndcg": "NDCG",
+    "mrr": "MRR",
+    "hit_rate": "hit rate",
+    "precision": "precision",
+    "average_precision": "MAP",
+}
 _CLEARLY = 2.0  # standard errors of the difference
 
 
@@ -115,7 +123,10 @@ def ranking_controls(
 def rating_verdicts(metrics: RatingMetrics, controls: Sequence[RatingControl]) -> tuple[Verdict, ...]:
     """RMSE beside each control."""
     named = [(control.name, control.metrics) for control in controls]
-    return tuple(compare("rmse", metrics.rmse, metrics.rmse_stderr, name, other.rmse, other.rmse_stderr) for name, other in named)
+    return tuple(
+        compare("RMSE", metrics.rmse, metrics.rmse_stderr, name, other.rmse, other.rmse_stderr, lower_is_better=True)
+        for name, other in named
+    )
 
 
 def ranking_verdicts(
@@ -125,12 +136,14 @@ def ranking_verdicts(
     return tuple(_ranking_verdict(metric, report.at[k], control.name, control.report.at[k]) for metric in metrics for control in controls)
 
 
-def compare(metric: str, value: float, stderr: float, control: str, control_value: float, control_stderr: float) -> Verdict:
+def compare(
+    metric: str, value: float, stderr: float, control: str, control_value: float, control_stderr: float, *, lower_is_better: bool
+) -> Verdict:
     """Clearly better means by two standard errors of the difference, as if the two were independent.
 
     They share users and events, so the true error is smaller: this errs towards "not clearly". An unknown error is infinite.
     """
-    gain = (control_value - value) if metric.split("@")[0] in LOWER_IS_BETTER else (value - control_value)
+    gain = (control_value - value) if lower_is_better else (value - control_value)
     margin = _CLEARLY * math.hypot(stderr, control_stderr)
     if math.isnan(gain):
         return Verdict(metric, value, control, control_value, "cannot be compared")
@@ -141,4 +154,5 @@ def compare(metric: str, value: float, stderr: float, control: str, control_valu
 
 def _ranking_verdict(metric: str, ours: RankingMetrics, control: str, theirs: RankingMetrics) -> Verdict:
     value, other = float(getattr(ours, metric)), float(getattr(theirs, metric))
-    return compare(f"{metric}@{ours.k}", value, ours.stderr[metric], control, other, theirs.stderr[metric])
+    label = f"{_LABELS[metric]}@{ours.k}"
+    return compare(label, value, ours.stderr[metric], control, other, theirs.stderr[metric], lower_is_better=False)

@@ -40,7 +40,12 @@ class GradientDescent:
 
     def step(self, table: Floats, rows: Integers, gradient: Floats, memory: Floats, *, rate: float, time: int) -> None:
         """See Optimizer."""
-        table[rows] -= table.dtype.type(rate) * gradient
+        change = np.asarray(rate, table.dtype)
+
+        def piece(start: int, stop: int) -> None:
+            _subtract(table, rows, gradient, change, start, stop)
+
+        map_ranges(piece, len(rows))
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,14 @@ class Adam:
             _adam(table, rows, gradient, memory[0], memory[1], constants, start, stop)
 
         map_ranges(piece, len(rows))
+
+
+@numba.njit(nogil=True, cache=True)
+def _subtract(table: Floats, rows: Integers, gradient: Floats, rate: Floats, start: int, stop: int) -> None:
+    for i in range(start, stop):
+        r = rows[i]
+        for c in range(table.shape[1]):
+            table[r, c] -= rate[()] * gradient[i, c]
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")

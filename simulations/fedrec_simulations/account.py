@@ -18,7 +18,14 @@ def describe(scenario: Scenario) -> dict[str, Any]:
 
     The plan is divided before any data is seen, so placeholder sizes stand for the data's.
     """
-    facts = PublicFacts(1, 1, scenario.data.kind, scenario.data.rating_range or (1.0, 5.0), PublicFeatures({}), Streams(scenario.seed))
+    facts = PublicFacts(
+        1,
+        1,
+        "clicks" if scenario.data.kind == "clicks" else "ratings",
+        scenario.data.rating_range or (1.0, 5.0),
+        PublicFeatures({}),
+        Streams(scenario.seed),
+    )
     plan = prepare(scenario, facts).plan
     releases = [{**asdict(release), "noise_multiplier": release.noise_multiplier} for release in plan.releases]
     content = {"guarantee": {**asdict(plan.guarantee), "words": str(plan.guarantee)}, "accountants": asdict(plan.opinions())}

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import traceback
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -118,7 +118,7 @@ def data_plant(
     typer.echo(plant(folder, preset, seed))
 
 
-class Bench(str, Enum):
+class Bench(StrEnum):
     """What can be measured."""
 
     kernels = "kernels"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.data.planted import PRESETS, write_parquet
+from fedrec.data.planted import SHAPES, write_parquet
 from fedrec.data.read import FORMATS
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario
@@ -43,7 +43,7 @@ def describe(scenario: Scenario) -> dict[str, Any]:
 
 def plant(folder: Path, preset: str, seed: int) -> str:
     """Write a planted data set; returns what was written in a line."""
-    if preset not in PRESETS:
-        raise SettingsError(f"preset {preset!r} is unknown", f"Use one of: {', '.join(PRESETS)}.")
-    rows = write_parquet(folder, PRESETS[preset], seed=seed)
-    return f"{rows} events in {folder}"
+    if preset not in SHAPES:
+        raise SettingsError(f"preset {preset!r} is unknown", f"Use one of: {', '.join(SHAPES)}.")
+    files = write_parquet(folder, SHAPES[preset], seed=seed)
+    return "\n".join(str(file) for file in files)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedrec.data.planted import PRESETS, planted
-from fedrec.data.splits import Split, given, held_out_users, leave_last_out, random_split, temporal
+import numpy as np
 
 from fedrec.data.dataset import Dataset
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
+from fedrec.data.planted import SHAPES, planted
 from fedrec.data.read import read
+from fedrec.data.splits import Split, given, held_out_users, leave_last_out, random_split, temporal
 from fedrec.errors import SettingsError
 from fedrec.settings import DataSettings, Scenario
 
@@ -22,7 +23,7 @@ def load_dataset(scenario: Scenario) -> Dataset:
     data = scenario.data
     if not data.path:
         return _planted(data, scenario.seed)
-    dataset = read(data.path, data.format, **_options(data))
+    dataset = _as_kind(read(data.path, data.format, **_options(data)), data)
     return dataset if data.features else replace(dataset, features=PublicFeatures({}))
 
 
@@ -35,6 +36,21 @@ def load_split(scenario: Scenario, dataset: Dataset) -> Split:
     return SPLITS[scenario.split.kind](_everything(dataset), seed=scenario.split.seed)
 
 
+def _as_kind(dataset: Dataset, data: DataSettings) -> Dataset:
+    """Ratings of at least the threshold as clicks, where the scenario asks for clicks (Liang et al. 2018 take 4 stars)."""
+    if data.kind == dataset.interactions.kind or data.kind == "auto":
+        return dataset
+    if data.kind == "ratings":
+        raise SettingsError('data.kind = "ratings" needs ratings, but this data holds clicks', 'Set data.kind = "auto".')
+    given_test = None if dataset.given_test is None else _clicks(dataset.given_test, data.click_threshold)
+    return replace(dataset, interactions=_clicks(dataset.interactions, data.click_threshold), given_test=given_test)
+
+
+def _clicks(events: Interactions, threshold: float) -> Interactions:
+    kept = events.select(events.values >= threshold)
+    return replace(kept, values=np.ones(len(kept), np.float32), kind="clicks", value_range=(0.0, 1.0))
+
+
 def _everything(dataset: Dataset) -> Interactions:
     if dataset.given_test is None:
         return dataset.interactions
@@ -42,9 +58,9 @@ def _everything(dataset: Dataset) -> Interactions:
 
 
 def _planted(data: DataSettings, seed: int) -> Dataset:
-    if data.preset not in PRESETS:
-        raise SettingsError(f"data.preset {data.preset!r} is unknown", f"Use one of: {', '.join(PRESETS)}.")
-    return planted(replace(PRESETS[data.preset], kind=data.kind), seed=seed).dataset
+    if data.preset not in SHAPES:
+        raise SettingsError(f"data.preset {data.preset!r} is unknown", f"Use one of: {', '.join(SHAPES)}.")
+    return planted(replace(SHAPES[data.preset], kind="clicks" if data.kind == "clicks" else "ratings"), seed=seed)
 
 
 def _options(data: DataSettings) -> dict[str, object]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from fedrec.data.splits import Fold
 
 from fedrec.data.interactions import Interactions
+from fedrec.data.splits import Fold
 from fedrec.evaluation.baselines import global_mean, item_means, item_user_bias
 from fedrec.evaluation.controls import Verdict, ranking_controls, ranking_verdicts, rating_controls, rating_verdicts
 from fedrec.evaluation.ranking import RankingReport, evaluate_ranking

@@ -65,13 +65,15 @@ def published_settings(scenario: Scenario) -> ssp.PublishedSettings:
     """The scenario's values, and the papers' kind of values where it leaves a choice open."""
     chosen = scenario.model
     descent = gradient.Descent(
-        chosen.encoder_steps or 50, gradient.Constant(chosen.learning_rate or 0.01), batch_items=chosen.item_batch or None
+        chosen.encoder_steps or 50, gradient.Constant(chosen.learning_rate or 0.005), batch_items=chosen.item_batch or None
     )
     return ssp.PublishedSettings(
         dimension=chosen.dimension or 4,
-        steps=chosen.steps or 2,
-        user_ridge=chosen.user_ridge or 10.0,
+        steps=chosen.steps or 3,
+        user_ridge=chosen.user_ridge or 1.0,
         item_ridge=chosen.item_ridge or 10.0,
+        user_radius=chosen.user_radius or (0.5 if chosen.encoder == "features" else 1.0),
+        target_radius=chosen.target_radius or 1.0,
         weights=chosen.weights,
         weight_exponent=chosen.weight_exponent,
         descent=descent,

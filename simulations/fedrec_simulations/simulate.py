@@ -60,7 +60,7 @@ def run(scenario: Scenario, *, name: str, resume: bool = False, quiet: bool = Fa
     """Do everything and return what `--json` prints. Raises FedRecError."""
     from fedrec_simulations.findings import report_content  # pulls in the plotting library
     from fedrec_simulations.report.page import write
-    from fedrec_simulations.report.table import show
+    from fedrec_simulations.report.table import methods_table
 
     console = Console(stderr=True, quiet=quiet)
     started = time.perf_counter()
@@ -83,7 +83,7 @@ def run(scenario: Scenario, *, name: str, resume: bool = False, quiet: bool = Fa
     result = _result(done)
     write_json(folder / RESULT, result)
     if not quiet:
-        show(content, Console())
+        Console().print(methods_table(content))
         Console().print(f"report  {folder / 'report.html'}\nmodel   {folder / 'model'}", soft_wrap=True, highlight=False)
     return result
 

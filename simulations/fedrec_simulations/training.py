@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from fedrec.data.splits import Fold
 
 from fedrec.checkpoint import Checkpoints, write_bytes, write_json
 from fedrec.data.interactions import Interactions
+from fedrec.data.splits import Fold
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product

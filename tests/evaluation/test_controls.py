@@ -76,22 +76,22 @@ def test_rating_controls_are_the_baselines_and_exchanged_users() -> None:
 @pytest.mark.parametrize(
     ("metric", "value", "control", "outcome"),
     [
-        ("rmse", 0.80, 0.90, "better"),
-        ("rmse", 0.90, 0.90, "no better"),
-        ("rmse", 0.899, 0.90, "not clearly better"),
-        ("ndcg@20", 0.80, 0.90, "no better"),
-        ("ndcg@20", 0.90, 0.80, "better"),
-        ("ndcg@20", math.nan, 0.80, "cannot be compared"),
+        ("RMSE", 0.80, 0.90, "better"),
+        ("RMSE", 0.90, 0.90, "no better"),
+        ("RMSE", 0.899, 0.90, "not clearly better"),
+        ("NDCG@20", 0.80, 0.90, "no better"),
+        ("NDCG@20", 0.90, 0.80, "better"),
+        ("NDCG@20", math.nan, 0.80, "cannot be compared"),
     ],
 )
 def test_direction_and_margin_of_a_verdict(metric: str, value: float, control: float, outcome: str) -> None:
-    verdict = compare(metric, value, 0.01, "control", control, 0.01)
+    verdict = compare(metric, value, 0.01, "control", control, 0.01, lower_is_better=metric == "RMSE")
     assert verdict.outcome == outcome
     assert outcome.upper() in verdict.sentence.upper()
 
 
 def test_an_unknown_error_never_makes_a_clear_win() -> None:
-    verdict = compare("rmse", 0.5, math.nan, "control", 0.9, 0.01)
+    verdict = compare("RMSE", 0.5, math.nan, "control", 0.9, 0.01, lower_is_better=True)
     assert verdict.outcome == "not clearly better"
     assert verdict.as_dict()["value"] == 0.5
 

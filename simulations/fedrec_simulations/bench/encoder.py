@@ -8,7 +8,7 @@ What is compared with what:
   transpose) and the symmetric packed A_j v_j, each timed alone, each in the fastest form we know of (ours, numpy, scipy or torch).
 - an SSP2 epoch visits every item once, with everything: products, statistics, optimizer, copies (Alg. 5; full batch is Alg. 3).
 - a DP-SGD epoch visits every example once (Alg. 6 without its item cache, which Opacus has no way to express). The paper gives no batch
-  size for it and calls 100-1,000 the small-batch regime: 1,000 is taken as "the paper's", 10,000 beside it. A few batches are timed
+  size for it and calls 100-1,000 the small-batch regime: 1,000 is taken as "the paper's", 4,000 beside it. A few batches are timed
   and multiplied: `extrapolated_from_batches` says from how many. Ghost clipping, the fastest mode of Opacus for this model, is used,
   with as many torch threads as is fastest (on busy machines that is one).
 """
@@ -196,35 +196,35 @@ def _epoch(
 
 
 def _dp_sgd_epochs(shape: Shape, inputs: ItemInputs, quick: bool) -> dict[str, dict[str, float]]:
-    sizes = (100,) if quick else (1_000, 10_000)
-    return {str(size): _dp_sgd_epoch(shape, inputs, size, batches=2 if quick else 5) for size in sizes}
-
-
-def _dp_sgd_epoch(shape: Shape, inputs: ItemInputs, batch_size: int, *, batches: int) -> dict[str, float]:
-    """Seconds per epoch of DP-SGD at a batch size, from the median of a few batches after one to warm up."""
+    """At the small batch size with one torch thread and with all, at the large one with what was faster."""
     import torch
 
-    before, per_batch = torch.get_num_threads(), {}
+    small, large = (20, 100) if quick else (1_000, 4_000)
+    everything = torch.get_num_threads()
     try:
-        for threads in {1, before}:
-            torch.set_num_threads(threads)
-            per_batch[threads] = _dp_sgd_batch(shape, inputs, batch_size, batches)
+        tried = {threads: _dp_sgd_batch(shape, inputs, small, batches=5, threads=threads) for threads in {1, everything}}
+        fastest = min(tried, key=lambda threads: tried[threads])
+        seconds = {small: (tried[fastest], 5), large: (_dp_sgd_batch(shape, inputs, large, batches=1, threads=fastest), 1)}
     finally:
-        torch.set_num_threads(before)
-    threads, fastest = min(per_batch.items(), key=lambda pair: pair[1])
+        torch.set_num_threads(everything)
     return {
-        "seconds_per_batch": fastest,
-        "torch_threads": threads,
-        "extrapolated_from_batches": batches,
-        "seconds_per_epoch": fastest * shape.num_examples / batch_size,
+        str(size): {
+            "seconds_per_batch": per_batch,
+            "torch_threads": fastest,
+            "extrapolated_from_batches": batches,
+            "seconds_per_epoch": per_batch * shape.num_examples / size,
+        }
+        for size, (per_batch, batches) in seconds.items()
     }
 
 
-def _dp_sgd_batch(shape: Shape, inputs: ItemInputs, batch_size: int, batches: int) -> float:
+def _dp_sgd_batch(shape: Shape, inputs: ItemInputs, batch_size: int, *, batches: int, threads: int) -> float:
+    """Median seconds of a few batches, after one to warm up."""
     import torch
 
     from fedrec_simulations.bench import opacus_peer
 
+    torch.set_num_threads(threads)
     rng = np.random.default_rng(1)
     peer = opacus_peer.make(inputs, shape.dimension, batch_size)
     popularity = rng.lognormal(0, 1.5, shape.num_items)

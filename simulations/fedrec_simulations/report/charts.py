@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,11 @@ class _Frame:
     right: float
     top: float
     bottom: float
+
+    @staticmethod
+    def of(width: float, *, height: float) -> _Frame:
+        """Ticks to the left, two lines of text below, labels to the right."""
+        return _Frame(width, height, 44.0, width - (172.0 if width > 500 else 106.0), 18.0, height - 56.0)
 
     @property
     def wide(self) -> bool:
@@ -68,8 +74,7 @@ def bucket_names(count: int) -> tuple[str, ...]:
 def _curve(curve: PrivacyCurve, width: float, name: str) -> Markup:
     lines = [Series(label, tuple(p.epsilon for p in points), tuple(p.value for p in points)) for label, points in curve.lines.items()]
     epsilons = sorted({x for series in lines for x in series.x})
-    f = _Frame(width, 380.0 if width > 500 else 340.0, 48.0, width - (172.0 if width > 500 else 104.0), 18.0, 0.0)
-    f = _Frame(f.width, f.height, f.left, f.right, f.top, f.height - 56.0)
+    f = _Frame.of(width, height=400.0)
     low, high = epsilons[0], epsilons[-1]
     pad = (high / low) ** 0.06 if high > low else 2.0
     x = Scale(low / pad, high * pad, f.left, f.right, log=True)
@@ -97,8 +102,7 @@ def _curve(curve: PrivacyCurve, width: float, name: str) -> Markup:
 
 
 def _convergence(chart: Convergence, width: float, name: str) -> Markup:
-    wide = width > 500
-    f = _Frame(width, 300.0, 48.0, width - (172.0 if wide else 104.0), 18.0, 244.0)
+    f = _Frame.of(width, height=300.0)
     steps = sorted({x for series in chart.lines for x in series.x})
     x = Scale(steps[0], steps[-1], f.left + 8, f.right - 8)
     y = _vertical(f, [v for series in chart.lines for v in series.y] + [value for _, value in chart.baselines])
@@ -180,36 +184,60 @@ def _polylines(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
 
 
 def _point_values(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
-    """Values at the points, above the line that is higher on the page and below the others."""
+    """Values at the points, as far as there is room: above the line that is highest on the page, below the others.
+
+    The last value of a line stands in its label; a steep neighbour pushes the number to the other side.
+    """
     if not lines:
         return []
     highest = min(range(len(lines)), key=lambda i: y(lines[i].y[0]))
-    return [
-        text(x(a), y(b) + (-10 if i == highest else 20), wording.number(b, digits=3), anchor="middle", class_="value halo")
-        for i, series in enumerate(lines)
-        for a, b in zip(series.x, series.y, strict=True)
-    ]
-
-
-def _end_labels(f: _Frame, y: Scale, lines: Sequence[Series], baselines: Sequence[tuple[str, float]]) -> list[Markup]:
-    """Names to the right of where lines and levels end, moved apart where they would touch, value beneath where space is short."""
-    ends = [(series.name, series.y[-1], f"t{s}") for s, series in enumerate(lines, 1)] + [
-        (name, value, "quiet") for name, value in baselines
-    ]
-    per_label = 1 if f.wide else 2
-    places = spread([y(value) for _, value, _ in ends], gap=_LINE_HEIGHT * per_label, low=f.top, high=f.bottom - (per_label - 1) * 12)
     parts = []
-    for (name, value, class_), at in zip(ends, places, strict=True):
-        parts.append(path([(f.right + 2, y(value)), (f.right + 10, at)], class_="leader"))
-        shown = wording.number(value, digits=3)
-        parts.append(text(f.right + 14, at + 4, f"{name} {shown}" if f.wide else _short(name), class_=f"label {class_}"))
-        if not f.wide:
-            parts.append(text(f.right + 14, at + 17, shown, class_=f"value {class_}"))
+    for i, series in enumerate(lines):
+        side = -1 if i == highest else 1  # pixels grow downwards
+        points = [(x(a), y(b)) for a, b in zip(series.x, series.y, strict=True)]
+        shown = _roomy([point[0] for point in points[:-1]], before=points[-1][0])
+        for at in shown:
+            anchor = _free_side([side * point[1] for point in points], at) if at else "middle"
+            left, top = points[at]
+            parts.append(
+                text(left, top + (-10 if side < 0 else 20), wording.number(series.y[at], digits=3), anchor=anchor, class_="value halo")
+            )
     return parts
 
 
-def _short(name: str, *, limit: int = 15) -> str:
-    return name if len(name) <= limit else name[: limit - 1].rstrip() + "…"
+def _roomy(places: Sequence[float], *, before: float, gap: float = 36.0) -> list[int]:
+    """Indices of places at least `gap` apart, from the left, that end half a gap before the limit."""
+    kept: list[int] = []
+    for at, place in enumerate(places):
+        if (not kept or place - places[kept[-1]] >= gap) and place <= before - gap / 2:
+            kept.append(at)
+    return kept
+
+
+def _free_side(depths: Sequence[float], at: int) -> str:
+    """Where a number may grow from its point, if the line is steep (12 pixels) towards the number's side on the left or right."""
+    steep = depths[at] + 12
+    left, right = at > 0 and depths[at - 1] > steep, at + 1 < len(depths) and depths[at + 1] > steep
+    return "middle" if left == right else "start" if left else "end"
+
+
+def _end_labels(f: _Frame, y: Scale, lines: Sequence[Series], baselines: Sequence[tuple[str, float]]) -> list[Markup]:
+    """Names and last values to the right of where lines and levels end, wrapped, and moved apart where they would touch."""
+    ends = [(series.name, series.y[-1], f"t{s}") for s, series in enumerate(lines, 1)] + [
+        (name, value, "quiet") for name, value in baselines
+    ]
+    rows = [textwrap.wrap(name, 23 if f.wide else 13) for name, _, _ in ends]
+    for row, (_, value, _) in zip(rows, ends, strict=True):
+        shown = wording.number(value, digits=3)
+        row[-1:] = [f"{row[-1]} {shown}"] if len(row[-1]) < (19 if f.wide else 9) else [row[-1], shown]
+    sizes = [_LINE_HEIGHT * len(row) + 3 for row in rows]
+    wanted = [y(value) - _LINE_HEIGHT / 2 for _, value, _ in ends]
+    tops = spread(wanted, sizes, low=f.top - 10, high=max(f.bottom, f.top - 10 + sum(sizes)))
+    parts = []
+    for row, (_, value, class_), top in zip(rows, ends, tops, strict=True):
+        parts.append(path([(f.right + 2, y(value)), (f.right + 10, top + _LINE_HEIGHT / 2)], class_="leader"))
+        parts += [text(f.right + 14, top + 12 + _LINE_HEIGHT * i, words, class_=f"label {class_}") for i, words in enumerate(row)]
+    return parts
 
 
 def _spoken(lines: Sequence[Series], baselines: Sequence[tuple[str, float]]) -> str:

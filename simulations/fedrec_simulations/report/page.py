@@ -13,6 +13,7 @@ from markupsafe import Markup
 from fedrec_simulations.report import charts, wording
 from fedrec_simulations.report.content import BucketBars, NeighbourCard, ReportContent
 
+_EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"  # so that no line ends in "δ ="
 _MARKS = {"better": "✓", "not clearly better": "≈", "no better": "✗", "cannot be compared": "?"}
 
 
@@ -37,7 +38,7 @@ def render(content: ReportContent) -> str:
             bucket_charts=[_bucket_chart(chart, at) for at, chart in enumerate(content.buckets)],
             largest_share=max((part.share for part in content.budget), default=1.0) or 1.0,
             hex_rows=rows,
-            shown_bytes=min(len(content.example.payload), 16 * len(rows)) if content.example else 0,
+            shown_bytes=min(len(content.example.payload), 8 * len(rows)) if content.example else 0,
             marks=_MARKS,
             nan=math.nan,
         )
@@ -58,7 +59,7 @@ def _environment() -> Environment:
     filters: dict[str, Any] = {
         "unit": wording.unit,
         "power": wording.power,
-        "guarantee": wording.guarantee,
+        "guarantee": lambda promise: wording.guarantee(promise).replace(" = ", _EQUALS),
         "in_plain_words": wording.in_plain_words,
         "opinion": wording.opinion,
         "number": wording.number,

@@ -73,23 +73,18 @@ def decimals(values: Sequence[float]) -> int:
     return max(0, -math.floor(math.log10(min(gaps)) + 1e-9)) if gaps else 2
 
 
-def spread(wanted: Sequence[float], *, gap: float, low: float, high: float) -> list[float]:
-    """Positions near the wanted ones, at least `gap` apart and within [low, high] where there is room; order is kept."""
+def spread(wanted: Sequence[float], sizes: Sequence[float], *, low: float, high: float) -> list[float]:
+    """Tops of boxes of the given sizes, near the wanted tops, without overlap, in their order, within [low, high] if they fit.
+
+    Each box is put where it wants to be or under the last one; then those that stick out below are pushed up again.
+    """
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    placed = [min(max(wanted[i], low), high) for i in order]
-    for _ in range(200):  # push apart in pairs; settles long before
-        moved = False
-        for a in range(len(placed) - 1):
-            overlap = gap - (placed[a + 1] - placed[a])
-            if overlap > 1e-6:
-                placed[a], placed[a + 1], moved = placed[a] - overlap / 2, placed[a + 1] + overlap / 2, True
-        if placed and placed[0] < low:
-            placed = [max(p, low + gap * i) for i, p in enumerate(placed)]
-        if placed and placed[-1] > high:
-            placed = [min(p, high - gap * (len(placed) - 1 - i)) for i, p in enumerate(placed)]
-        if not moved:
-            break
-    positions = [0.0] * len(wanted)
-    for i, p in zip(order, placed, strict=True):
-        positions[i] = p
-    return positions
+    tops, floor = [0.0] * len(wanted), low
+    for i in order:
+        tops[i] = max(wanted[i], floor)
+        floor = tops[i] + sizes[i]
+    ceiling = high
+    for i in reversed(order):
+        tops[i] = min(tops[i], ceiling - sizes[i])
+        ceiling = tops[i]
+    return tops

@@ -44,7 +44,7 @@ def in_plain_words(promise: Guarantee) -> str:
     """What the guarantee says to somebody who never met one."""
     if not promise.private:
         return "Nothing is promised: whoever sees the output may learn what was in the data."
-    change = "was exchanged for another" if promise.neighbours == "replace" else "was left out"
+    change = "been exchanged for another" if promise.neighbours == "replace" else "been left out"
     factor = math.exp(promise.epsilon) if promise.epsilon < 700 else math.inf
     size = power(factor) if factor >= 1e6 else f"{factor:,.3g}" if factor < 1000 else f"{factor:,.0f}"
     return (
@@ -80,7 +80,7 @@ def size(count: int | None) -> str:
     return f"{value:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[at]}"
 
 
-def hex_rows(example: ExampleReport, *, rows: int = 8, width: int = 16) -> list[str]:
+def hex_rows(example: ExampleReport, *, rows: int = 12, width: int = 8) -> list[str]:
     """The first bytes of the payload as a hex dump: offset and bytes, `width` to a row."""
     shown = example.payload[: rows * width]
     return [f"{at:04x}  {shown[at : at + width].hex(' ')}" for at in range(0, len(shown), width)]

@@ -1,0 +1,46 @@
+"""Rules of the layout that no single module can check of itself."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LIBRARY = sorted((ROOT / "fedrec").rglob("*.py"))
+PACKAGES = [ROOT / "fedrec", *(ROOT / role / f"fedrec_{role}" for role in ("server", "client", "aggregator", "simulations"))]
+MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    found = set[str]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize("path", LIBRARY, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_library_knows_no_process(path: Path) -> None:
+    tops = {name.split(".")[0] for name in imported(path)}
+    processes = {"flwr", "grpc", "ray", "typer", "rich", "fedrec_server", "fedrec_client", "fedrec_aggregator", "fedrec_simulations"}
+    assert not tops & processes
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "fedrec/privacy").glob("*.py")), ids=lambda p: p.name)
+def test_the_privacy_room_knows_nobody(path: Path) -> None:
+    ours = {name for name in imported(path) if name.startswith("fedrec")}
+    assert all(name.startswith(("fedrec.privacy", "fedrec.errors", "fedrec.streams", "fedrec.threads")) for name in ours), ours
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_only_the_command_line_prints(path: Path) -> None:
+    calls = [n.func.id for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
+    assert "print" not in calls
+
+
+def test_only_releases_draw_noise() -> None:
+    users = {p.relative_to(ROOT).as_posix() for p in MODULES if any("discrete_gaussian" in line for line in p.read_text().splitlines())}
+    users -= {"fedrec/privacy/discrete_gaussian.py", "fedrec/privacy/gaussian.py"}
+    assert all("bench" in path for path in users), users

@@ -1,0 +1,59 @@
+import math
+from pathlib import Path
+
+import pytest
+
+from fedrec.errors import SettingsError
+from fedrec.settings import Scenario, load
+
+SCENARIOS = sorted((Path(__file__).parents[1] / "simulations").glob("*.toml"))
+
+
+def test_every_shipped_scenario_is_valid() -> None:
+    assert {path.name for path in SCENARIOS} >= {"planted.toml", "ml1m_ssp2.toml", "ml10m_ssp2.toml", "ml20m_ssp2.toml"}
+    for path in SCENARIOS:
+        assert isinstance(load(path), Scenario)
+
+
+def test_overrides_reach_every_table_and_bare_words_are_strings() -> None:
+    scenario = load(None, ["privacy.epsilon=inf", "data.path=/some folder/ml", "compare.epsilons=[1, 5]", "recipe=published", "seed=7"])
+    assert (scenario.privacy.epsilon, scenario.data.path, scenario.compare.epsilons) == (math.inf, "/some folder/ml", (1.0, 5.0))
+    assert (scenario.recipe, scenario.seed) == ("published", 7)
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("privacy.epsilon=0", "privacy.epsilon"),
+        ("privacy.epsilon=-1", "privacy.epsilon"),
+        ("privacy.delta=1", "privacy.delta"),
+        ("privacy.epsilom=1", "privacy.epsilom"),
+        ("split.kind=diagonal", "split.kind"),
+        ("recipe=best", "recipe"),
+        ("recipe.name=best", "recipe"),
+        ("seed", "expected key=value"),
+        ("seed.x.y=1", "seed"),
+        ("=1", "expected key=value"),
+        ("privacy.unit=example", "published"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named_with_a_remedy(override: str, named: str) -> None:
+    with pytest.raises(SettingsError, match=named) as caught:
+        load(None, [override])
+    assert caught.value.remedy
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_are_missing_or_no_toml_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="absent"):
+        load(tmp_path / "absent.toml")
+    (tmp_path / "broken.toml").write_text("privacy = [")
+    with pytest.raises(SettingsError, match=r"broken\.toml"):
+        load(tmp_path / "broken.toml")
+
+
+def test_the_digest_sees_every_choice_but_not_where_results_go() -> None:
+    base = load(None)
+    assert load(None, ["run.directory=elsewhere"]).digest() == base.digest()
+    others = ["privacy.epsilon=6", "privacy.epsilon=inf", "seed=2", "split.seed=2", "model.dimension=3", "data.features=false"]
+    assert len({load(None, [change]).digest() for change in others} | {base.digest()}) == len(others) + 1
