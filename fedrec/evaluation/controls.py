@@ -2,7 +2,8 @@
 
 ratings: global mean, item means, item + user bias, and the model with the users exchanged. rankings: popularity, and the model
 with the users exchanged. A model that does as well with another user's history in the place of the user's own is not personal;
-for rankings that list still leaves out the user's own history, so that the task is the same.
+for rankings that list still leaves out the user's own history, so that the task is the same. It may name the other user's
+history, which a model has learnt by heart: popularity is usually the harder control, and both are shown.
 """
 
 from __future__ import annotations

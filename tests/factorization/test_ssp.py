@@ -158,13 +158,13 @@ def test_epsilon_equals_an_independent_computation(epsilon: float) -> None:
 
 
 def test_a_planted_answer_is_found() -> None:
-    """Ratings of exact rank 2 around a mean: without noise and with clipping far out, unseen ones are predicted closely."""
+    """Ratings of exact rank 2 around a mean: without noise, and clipping hardly anybody, unseen ones are predicted closely."""
     rng = np.random.default_rng(1)
     tastes = 3 + rng.normal(size=(400, 2)) @ rng.normal(size=(2, 40)) * 0.5
     rated, unseen = rng.random((400, 40)) < 0.6, rng.random((400, 40)) < 0.1
     columns = {"num_users": 400, "num_items": 40, "value_range": (-3.0, 9.0)}
     seen, asked = (Interactions.from_columns(*np.nonzero(mask), tastes[mask], **columns) for mask in (rated & ~unseen, rated & unseen))
-    chosen = dataclasses.replace(SETTINGS, dimension=2, steps=8, user_ridge=0.1, item_ridge=0.01, user_radius=20.0, target_radius=6.0)
+    chosen = dataclasses.replace(SETTINGS, dimension=2, steps=8, user_ridge=0.1, item_ridge=0.1, user_radius=2.0, target_radius=3.0)
     recipe = recipe_for(seen, non_private(1e-5), chosen)
     *_, last = train(recipe, loopback(seen, recipe), recipe.begin())
     error = predict(recipe.model(last.state), seen, asked) - asked.values

@@ -38,7 +38,7 @@ def render(content: ReportContent) -> str:
             bucket_charts=[_bucket_chart(chart, at) for at, chart in enumerate(content.buckets)],
             largest_share=max((part.share for part in content.budget), default=1.0) or 1.0,
             hex_rows=rows,
-            shown_bytes=min(len(content.example.payload), 8 * len(rows)) if content.example else 0,
+            shown_bytes=min(len(content.example.payload), wording.HEX_WIDTH * len(rows)) if content.example else 0,
             marks=_MARKS,
             nan=math.nan,
         )

@@ -8,6 +8,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec_simulations.report.content import ExampleReport, PrivacyCurve, Promise
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+HEX_WIDTH = 8  # bytes a row: fits a phone
 _AGREE = 1e-3  # relative; second opinions are computed on grids
 
 _UNITS = {
@@ -80,7 +81,7 @@ def size(count: int | None) -> str:
     return f"{value:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[at]}"
 
 
-def hex_rows(example: ExampleReport, *, rows: int = 12, width: int = 8) -> list[str]:
+def hex_rows(example: ExampleReport, *, rows: int = 12, width: int = HEX_WIDTH) -> list[str]:
     """The first bytes of the payload as a hex dump: offset and bytes, `width` to a row."""
     shown = example.payload[: rows * width]
     return [f"{at:04x}  {shown[at : at + width].hex(' ')}" for at in range(0, len(shown), width)]
