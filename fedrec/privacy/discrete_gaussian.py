@@ -119,6 +119,8 @@ def _draw(
         x = np.int64(guide[np.int64(u >> np.uint64(64 - _GUIDE_BITS))])
         while u > thresholds[x]:
             x += 1
+        if u == thresholds[x]:
+            return at, done, True
         y = np.int64((v >> one) & mask)
         base = x << shift
         exponent = np.float64(y) * np.float64(y + 2 * base) * precision
@@ -130,8 +132,6 @@ def _draw(
             if uniform > accepted:
                 at += 2
                 continue
-        if u == thresholds[x]:
-            return at, done, True
         z = base + y
         negative = (v & one) == one
         at += 2
