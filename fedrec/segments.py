@@ -42,3 +42,13 @@ def row_squares(rows: Float64s) -> Float64s:
         for c in range(rows.shape[1]):
             out[i] += rows[i, c] * rows[i, c]
     return out
+
+
+@numba.njit(nogil=True, cache=True)
+def row_products(left: Float64s, right: Float64s) -> Float64s:
+    """(n,) dot product of each pair of rows of two (n, d) arrays."""
+    out = np.zeros(left.shape[0])
+    for i in range(left.shape[0]):
+        for c in range(left.shape[1]):
+            out[i] += left[i, c] * right[i, c]
+    return out

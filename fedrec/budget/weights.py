@@ -68,9 +68,16 @@ def normalised(interactions: Interactions, counts: Float64s, *, mu: float, budge
     return _per_user(interactions, counts**-mu, math.sqrt(budget), only_down=False)
 
 
-def adaptive_as_printed(interactions: Interactions, counts: Float64s, *, mu: float, budget: float, slack: float = 1.0) -> UserWeights:
-    """Ada-DPALS eq. 16 then 12 (eq. 11 for `mu=exponent(gamma)`), clip-only."""
-    task = task_weights(counts, mu=mu, budget=budget, num_users=interactions.num_users, slack=slack)
+def adaptive_as_printed(
+    interactions: Interactions, counts: Float64s, *, mu: float, budget: float, slack: float = 1.0, num_users: int | None = None
+) -> UserWeights:
+    """Ada-DPALS eq. 16 then 12 (eq. 11 for `mu=exponent(gamma)`), clip-only.
+
+    num_users: of the whole population, which eq. 16 divides by and is public. Left out, `interactions` is taken to be everybody: say it
+    wherever they are one client's or one shard's, or weights (never the bound) depend on the sharding.
+    """
+    population = interactions.num_users if num_users is None else num_users
+    task = task_weights(counts, mu=mu, budget=budget, num_users=population, slack=slack)
     return clipped(interactions, task, budget=budget)
 
 

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -47,6 +46,10 @@ def _dataset(
 ) -> Dataset:
     parts = [pairs(require_file(file)) for file in files]
     num_users, num_items = (max(shape[side] for _, _, shape, _ in parts) for side in (0, 1))
+    clicks = sum(len(users) for users, _, _, _ in parts)
+    if max(num_users, num_items) > max(10_000, 50 * clicks):
+        remedy = "Users and items must be numbered from 0 without large gaps."
+        raise DataError(f"{files[0]} names {num_users} x {num_items} users and items in {clicks} clicks", remedy)
     events, reports = [], []
     for file, (users, items, _, lines) in zip(files, parts, strict=True):
         rows = Rows(file, users, items, None, None, lines=lines)
@@ -88,7 +91,7 @@ def _whole_numbers(path: Path, line: int, text: bytes) -> Int32s:
 def _matrix_pairs(path: Path) -> tuple[Int32s, Int32s, Shape, Int32s | None]:
     try:
         matrix = sparse.coo_matrix(sparse.load_npz(path))
-    except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
+    except Exception as error:  # zipfile, zlib, NumPy and SciPy raise a dozen types on a damaged file
         raise DataError(f"{path} is not a SciPy sparse matrix", "Write it with scipy.sparse.save_npz.") from error
     clicked = matrix.data != 0
     return matrix.row[clicked].astype(np.int32), matrix.col[clicked].astype(np.int32), matrix.shape, None

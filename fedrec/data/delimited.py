@@ -149,7 +149,7 @@ def refuse_first_malformed(path: Path, separator: str, has_header: bool, reason:
 
 def is_integer(text: str, *, low: int, high: int) -> bool:
     """Whether the text is an integer in [low, high]."""
-    return _INTEGER.fullmatch(text) is not None and low <= int(text) <= high
+    return len(text) <= 20 and _INTEGER.fullmatch(text) is not None and low <= int(text) <= high
 
 
 def is_number(text: str) -> bool:

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import polars as pl
@@ -105,16 +106,24 @@ def _rows(path: Path) -> Iterator[list[str]]:
         yield from ([_text(value) for value in row] for row in frame.iter_rows())
         return
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        quoted = path.suffix == ".csv"
-        reader = csv.reader(file) if quoted else csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         length = 0
-        for fields in reader:
-            if not length:
-                fields[0] = fields[0].removeprefix("\ufeff")
+        for line, fields in table_lines(path, file):
             length = length or len(fields)
             if len(fields) != length:
-                raise MalformedRowError(path, reader.line_num, f"{length} fields", f"{len(fields)} fields")
+                raise MalformedRowError(path, line, f"{length} fields", f"{len(fields)} fields")
             yield fields
+
+
+def table_lines(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of each row of a CSV, or else of a TSV without quotes; the line is the one that a row ends on."""
+    reader = csv.reader(file) if path.suffix == ".csv" else csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+    try:
+        for fields in reader:
+            if reader.line_num == 1 and fields:
+                fields[0] = fields[0].removeprefix("\ufeff")
+            yield reader.line_num, fields
+    except csv.Error as error:
+        raise MalformedRowError(path, reader.line_num + 1, "a row of a table", str(error)) from error
 
 
 def _text(value: object) -> str:

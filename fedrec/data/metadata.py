@@ -140,7 +140,7 @@ def _records(path: Path) -> dict[str, Record]:
 def _record(path: Path, line: int, text: str) -> Record:
     try:
         found = json.loads(text)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("movieId"), int | str):
         raise MalformedRowError(path, line, "a JSON object with a movieId", text.strip()[:80])

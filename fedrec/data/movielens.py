@@ -156,6 +156,8 @@ def _film_fields(path: Path, form: MovieLensFormat) -> Iterator[tuple[int, list[
             for line, text in enumerate(file, start=1):
                 if text.strip():
                     yield line, text.rstrip("\r\n").split(separator), text.strip()
+        except csv.Error as error:
+            raise DataError(f"{path} cannot be read: {error}", "Check that the file is whole.") from error
         except UnicodeDecodeError as error:
             remedy = f"Check that the file is {form.name}: its films are written in {form.encoding}."
             raise DataError(f"{path} is not {form.encoding}: {error.reason}", remedy) from error
@@ -169,7 +171,7 @@ def _film_100k(fields: list[str]) -> Film | None:
         genre for genre, flag in zip(_GENRES_100K.strip().split("|"), fields[5:], strict=True) if flag == "1" and genre != "unknown"
     )
     year = fields[2][-4:]
-    return Film(int(fields[0]), fields[1], genres, float(year) if year.isdigit() else title_year(fields[1]))
+    return Film(int(fields[0]), fields[1], genres, float(year) if year.isdecimal() else title_year(fields[1]))
 
 
 def _film_dat(fields: list[str]) -> Film | None:

@@ -167,9 +167,8 @@ def _write_items(path: Path, items: PlantedItems) -> Path:
     """One row an item: number from 1, title, and each bag's values with `|` between."""
     columns: dict[str, list[str]] = {"item": [str(j + 1) for j in range(len(items.titles))], "title": list(items.titles)}
     for name, bag in items.features.bags.items():
-        rows = np.split(
-            np.repeat(bag.counts.indices, bag.counts.data.astype(np.int64)), np.cumsum(bag.counts.sum(axis=1), dtype=np.int64)[:-1]
-        )
+        ends = np.cumsum(np.asarray(bag.counts.sum(axis=1)).ravel()).astype(np.int64)
+        rows = np.split(np.repeat(bag.counts.indices, bag.counts.data.astype(np.int64)), ends[:-1])
         columns[name] = ["|".join(bag.vocabulary[p] for p in row) for row in rows]
     pl.DataFrame(columns).write_csv(path)
     return path
@@ -288,14 +287,14 @@ def _fill_users(
         state, bits = _next(state)
         joined = _FIRST_TIME + np.float64(bits >> np.uint64(11)) * unit * 0.7 * (_LAST_TIME - _FIRST_TIME)
         e = np.int64(user_ptr[local])
-        for word in range(len(seen)):
-            while seen[word]:
-                lowest = seen[word] & (~seen[word] + np.uint64(1))
-                seen[word] ^= lowest
-                place = 0
+        for block in range(len(seen)):
+            while seen[block]:
+                lowest = seen[block] & (~seen[block] + np.uint64(1))
+                seen[block] ^= lowest
+                place = np.int64(0)
                 while lowest >> np.uint64(place) != np.uint64(1):
                     place += 1
-                j = word * 64 + place
+                j = np.int64(block * 64 + place)
                 items[e] = j
                 state, bits = _next(state)
                 state, more = _next(state)

@@ -213,7 +213,8 @@ def _check_disjoint(one: Interactions, other: Interactions, name: str, other_nam
 
 
 def _keys(events: Interactions) -> Int64s:
-    return np.sort(events.users.astype(np.int64) * events.num_items + events.items)
+    keys = events.users.astype(np.int64) * events.num_items + events.items
+    return keys if bool(np.all(keys[1:] >= keys[:-1])) else np.sort(keys)
 
 
 def _check_users(one: Int32s | None, other: Int32s | None, name: str, other_name: str) -> None:

@@ -6,12 +6,10 @@ fact printed as a public one.
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 import numpy as np
 import polars as pl
@@ -20,7 +18,7 @@ from fedrec.data.dataset import Catalogue, Dataset, Provenance, added, digest_fi
 from fedrec.data.delimited import count_bytes, is_number, number_ids, require_file
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Int32s, Kind
-from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table
+from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table, table_lines
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 
@@ -170,7 +168,7 @@ def _numbered(ids: pl.Series) -> tuple[Int32s, tuple[str, ...]]:
         return numbers, tuple(map(str, known.tolist()))
     distinct = ids.unique()
     names, codes = distinct.cast(pl.String).to_list(), distinct.to_physical().to_numpy()
-    whole = all(name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") for name in names)
+    whole = all(name.isascii() and name.isdigit() and len(name) < 19 and (name == "0" or name[0] != "0") for name in names)
     order = sorted(range(len(names)), key=(lambda n: int(names[n])) if whole else names.__getitem__)
     place = np.zeros(int(codes.max()) + 1, dtype=np.int32)
     place[codes[order]] = np.arange(len(order), dtype=np.int32)
@@ -254,22 +252,13 @@ def _read_text(path: Path, columns: dict[str, str]) -> pl.DataFrame:
 
 def _header(path: Path) -> list[str]:
     with require_file(path).open(encoding="utf-8", errors="replace", newline="") as file:
-        return next(_lines(path, file))[1]
-
-
-def _lines(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of each row; the line is the one a row ends on."""
-    reader = csv.reader(file) if path.suffix == ".csv" else csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-    for fields in reader:
-        if reader.line_num == 1:
-            fields[0] = fields[0].removeprefix("\ufeff")
-        yield reader.line_num, fields
+        return next(table_lines(path, file))[1]
 
 
 def _refuse_first_malformed(path: Path, columns: dict[str, str], reason: str) -> NoReturn:
     """MalformedRowError at the first bad row; DataError with `reason` when no row explains it."""
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        lines = _lines(path, file)
+        lines = table_lines(path, file)
         header = next(lines)[1]
         for line, fields in lines:
             if len(fields) != len(header):

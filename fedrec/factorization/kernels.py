@@ -13,7 +13,7 @@ import numpy.typing as npt
 from numba import njit
 
 from fedrec.factorization.cholesky import solve_lanes
-from fedrec.factorization.tiles import LANES, outer_8x8, outer_8x16, take_row, weighted_sum
+from fedrec.factorization.tiles import LANES, outer_8x8, outer_8x16, prefetch, take_row, weighted_sum
 
 Array = npt.NDArray[np.generic]
 Floats = npt.NDArray[np.floating]
@@ -22,6 +22,8 @@ Int32s = npt.NDArray[np.int32]
 
 BLOCK_NUMBERS = 4096
 """Numbers gathered before a product: two such blocks of float32 fill a 32 kB first-level cache."""
+AHEAD = 16
+"""Events between asking for a source row and using it."""
 EXACT_TERMS = 256
 """Products of 45 bits that float64 adds without rounding: 2^45 * 2^8 = 2^53."""
 
@@ -33,7 +35,7 @@ def _block_rows(width: int, itemsize: int) -> int:
 
 
 @njit(nogil=True, cache=True)  # type: ignore[misc]
-def _add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> None:
+def add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> None:
     """C += left' right on the upper triangle, in tiles of 8 x 16 (8 x 8 on the diagonal where the count is odd)."""
     for i in range(0, width, LANES):
         j = i
@@ -48,16 +50,19 @@ def _add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> No
 @njit(nogil=True, cache=True)  # type: ignore[misc]
 def _gather(
     start: int, n: int, ids: Int32s, positions: Int64s, source: Floats, width: int, weights: Array, targets: Array,
-    rows: Floats, weighted: Floats, coefficients: Floats,
+    rows: Floats, weighted: Floats, coefficients: Floats, factors: Floats,
 ) -> None:  # fmt: skip
     """Copy n source rows, their weighted copies and their targets; pad the targets with zeros to a multiple of 4."""
-    one = rows.dtype.type(1.0)
+    one, last = rows.dtype.type(1.0), len(ids) - 1
     for k in range(n):
         e = start + k
         at = positions[e] if len(positions) > 0 else e
-        weight = rows.dtype.type(weights[at]) if len(weights) > 0 else one
-        take_row(source, np.intp(ids[e]) * width, weight, rows, weighted, k * width, width)
         coefficients[k] = targets[at] if len(targets) > 0 else one
+        factors[k] = weights[at] if len(weights) > 0 else one
+    for k in range(n):
+        e = start + k
+        prefetch(source, np.intp(ids[min(e + AHEAD, last)]) * width, width)
+        take_row(source, np.intp(ids[e]) * width, factors[k], rows, weighted, k * width, width)
     for k in range(n, (n + 3) // 4 * 4):
         coefficients[k] = 0
         rows[k * width : (k + 1) * width] = 0
@@ -66,14 +71,14 @@ def _gather(
 @njit(nogil=True, cache=True)  # type: ignore[misc]
 def _add_segment(
     begin: int, end: int, ids: Int32s, positions: Int64s, source: Floats, width: int, weights: Array, targets: Array,
-    C: Floats, b: Floats, rows: Floats, weighted: Floats, coefficients: Floats,
+    C: Floats, b: Floats, rows: Floats, weighted: Floats, coefficients: Floats, factors: Floats,
 ) -> None:  # fmt: skip
     """C += sum w u u' (upper triangle) and b += sum t u over the events [begin, end)."""
     block = len(coefficients)
     for start in range(begin, end, block):
         n = min(block, end - start)
-        _gather(start, n, ids, positions, source, width, weights, targets, rows, weighted, coefficients)
-        _add_outer(weighted, rows, C, n, width)
+        _gather(start, n, ids, positions, source, width, weights, targets, rows, weighted, coefficients, factors)
+        add_outer(weighted, rows, C, n, width)
         for j in range(0, width, LANES):
             weighted_sum(coefficients, rows, b, (n + 3) // 4 * 4, width, j)
 
@@ -87,12 +92,12 @@ def statistics_range(
     block = _block_rows(width, source.itemsize)
     rows = np.empty(block * width, source.dtype)
     weighted = np.empty(block * width, source.dtype) if len(weights) > 0 else rows
-    coefficients = np.empty(block, source.dtype)
+    coefficients, factors = np.empty(block, source.dtype), np.empty(block, source.dtype)
     C, b = np.empty(width * width, source.dtype), np.empty(width, source.dtype)
     for row in range(first, last):
         C[:] = 0
         b[:] = 0
-        _add_segment(ptr[row], ptr[row + 1], ids, positions, source, width, weights, targets, C, b, rows, weighted, coefficients)
+        _add_segment(ptr[row], ptr[row + 1], ids, positions, source, width, weights, targets, C, b, rows, weighted, coefficients, factors)
         moment[row] = b[:d]
         at = 0
         for i in range(d):
@@ -109,7 +114,7 @@ def exact_range(
     block = _block_rows(width, 8)
     rows, weighted = np.empty(block * width, np.float64), np.empty(block * width, np.float64)
     scratch, C = np.empty(block, np.float64), np.empty(width * width, np.float64)
-    b = np.empty(width, np.float64)
+    b, factors = np.empty(width, np.float64), np.empty(block, np.float64)
     none = np.empty(0, np.int32)
     for row in range(first, last):
         for begin in range(ptr[row], ptr[row + 1], EXACT_TERMS):
@@ -118,8 +123,8 @@ def exact_range(
                 C[:] = 0
                 for start in range(begin, end, block):
                     n = min(block, end - start)
-                    _gather(start, n, ids, positions, source, width, coefficients, none, rows, weighted, scratch)
-                    _add_outer(weighted, rows, C, n, width)
+                    _gather(start, n, ids, positions, source, width, coefficients, none, rows, weighted, scratch, factors)
+                    add_outer(weighted, rows, C, n, width)
                 at = 0
                 for i in range(d):
                     for j in range(i, d):
@@ -129,7 +134,7 @@ def exact_range(
                 b[:] = 0
                 for start in range(begin, end, block):
                     n = min(block, end - start)
-                    _gather(start, n, ids, positions, source, width, none, coefficients, rows, weighted, scratch)
+                    _gather(start, n, ids, positions, source, width, none, coefficients, rows, weighted, scratch, factors)
                     for j in range(0, width, LANES):
                         weighted_sum(scratch, rows, b, (n + 3) // 4 * 4, width, j)
                 for j in range(d):
@@ -154,7 +159,7 @@ def solve_range(
     block, side = _block_rows(width, source.itemsize), (d + 3) // 4 * 4
     rows = np.empty(block * width, source.dtype)
     weighted = np.empty(block * width, source.dtype) if len(weights) > 0 else rows
-    coefficients = np.empty(block, source.dtype)
+    coefficients, factors = np.empty(block, source.dtype), np.empty(block, source.dtype)
     C, b = np.empty(width * width, source.dtype), np.empty(width, source.dtype)
     M, inverse = np.empty(side * side * LANES, source.dtype), np.empty(side * LANES, source.dtype)
     y = np.zeros(side * LANES, source.dtype)
@@ -165,7 +170,7 @@ def solve_range(
             C[:] = base
             b[:] = 0
             if lane < taken:
-                _add_segment(ptr[row], ptr[row + 1], ids, positions, source, width, weights, targets, C, b, rows, weighted, coefficients)
+                _add_segment(ptr[row], ptr[row + 1], ids, positions, source, width, weights, targets, C, b, rows, weighted, coefficients, factors)
             _interleave(C, ridges[row] if lane < taken else 1, d, width, lane, M, side)
             for j in range(d):
                 y[j * LANES + lane] = b[j]

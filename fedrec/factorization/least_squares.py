@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
+from fedrec.factorization.eigen import project_range
 from fedrec.factorization.kernels import solve_packed_range, solve_range
-from fedrec.factorization.statistics import map_rows, pack, pad_columns, unpack
+from fedrec.factorization.statistics import map_rows, pad_columns
 from fedrec.threads import map_ranges
 
 Floats = npt.NDArray[np.floating]
@@ -104,16 +105,15 @@ def solve_clicks(ptr: Int64s, ids: Int32s, V: Floats, *, ridge: Ridge, alpha: fl
 
 
 def project_psd(packed: Floats, width: int, *, floor: float = 0.0) -> Floats:
-    """The nearest symmetric matrices with no eigenvalue below `floor`, packed (m, d(d+1)/2) to packed."""
-    projected = np.empty_like(packed)
+    """The nearest symmetric matrices with no eigenvalue below `floor`, packed (m, d(d+1)/2) to packed; the input's type.
 
-    def clip(first: int, last: int) -> None:
-        for a in range(first, last, 64):
-            z = min(a + 64, last)
-            values, vectors = np.linalg.eigh(unpack(packed[a:z], width))
-            projected[a:z] = pack((vectors * np.maximum(values, floor)[:, None, :]) @ vectors.swapaxes(1, 2))
-
-    map_ranges(clip, len(packed))
+    A matrix that needs nothing comes back unchanged. Raises ValueError where an entry is not finite or QL does not converge.
+    """
+    matrices = np.ascontiguousarray(packed)
+    projected, failed = np.empty_like(matrices), np.zeros(len(matrices), np.bool_)
+    map_ranges(lambda first, last: project_range(first, last, matrices, width, floor, projected, failed), len(matrices))
+    if bool(failed.any()):
+        raise ValueError(f"{int(failed.sum())} matrices have no eigenvalues, the first is row {int(np.argmax(failed))}")
     return projected
 
 

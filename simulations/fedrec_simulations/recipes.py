@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedrec.factorization import gradient, ssp
+from fedrec.factorization import default, gradient, ssp
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.federation.rounds import ClientStep, Recipe, State
@@ -84,4 +84,13 @@ def published_settings(scenario: Scenario) -> ssp.PublishedSettings:
     )
 
 
-RECIPES = {"published": _published}
+def _default(scenario: Scenario, facts: PublicFacts) -> Prepared:
+    guarantee = guarantee_of(scenario)
+    with_features = facts.features is not None and scenario.model.encoder == "features"
+    settings = default.settings_for(guarantee, users=facts.num_users, items=facts.num_items, features=with_features)
+    plan = calibrate(guarantee, settings.shares)
+    content = default.public_content(facts, settings) if with_features else None
+    return Prepared(default.DefaultRecipe(plan, settings, facts, content), default.CLIENT_STEPS, plan)
+
+
+RECIPES = {"published": _published, "default": _default}

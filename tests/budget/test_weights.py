@@ -116,6 +116,16 @@ def test_a_users_weights_do_not_depend_on_the_shard_it_is_in(monkeypatch: pytest
     assert whole.tobytes() == np.concatenate(parts).tobytes() == alone.tobytes()
 
 
+def test_eq_16_is_the_same_in_every_shard_once_told_the_population() -> None:
+    rng = np.random.default_rng(0)
+    data = interactions_of([set(rng.choice(M, rng.integers(1, M), replace=False).tolist()) for _ in range(20)])
+    n = rng.pareto(1, M) + 1
+    whole = weights.adaptive_as_printed(data, n, mu=0.25, budget=1.0).values
+    shards = [data.users_subset(np.arange(a, a + 5)) for a in range(0, 20, 5)]
+    parts = [weights.adaptive_as_printed(shard, n, mu=0.25, budget=1.0, num_users=20).values for shard in shards]
+    assert whole.tobytes() == np.concatenate(parts).tobytes()
+
+
 def test_a_user_that_names_an_item_twice_is_refused() -> None:
     data = Interactions.from_columns(np.array([0, 1, 1]), np.array([2, 5, 5]), None, num_users=2, num_items=M, value_range=(0, 1))
     with pytest.raises(ValueError, match="user 1 has item 5 twice"):

@@ -1,7 +1,7 @@
 """How fast the readers are: files of a given number of rows in every format, each parsed in a process of its own.
 
-`run(rows)` writes the files in a temporary folder (MovieLens-10M's shape at 10 million rows), reads each with `fedrec.data.read` and reports
-seconds and the process's peak memory. The goal is 10 s and 2 GB at 10 million rows.
+`run(rows)` writes the files in a temporary folder (MovieLens-10M's shape at 10 million rows), reads each with `fedrec.data.read` and
+reports seconds and the process's peak memory. The goal is 10 s and 2 GB at 10 million rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scipy import sparse
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, PlantedShape, generate_chunks
 
-# Runs in a fresh interpreter, so that the peak is the reader's own. VmHWM, not ru_maxrss: Linux hands the latter down from the parent process.
+# In a fresh interpreter, so that the peak is the reader's own. VmHWM, not ru_maxrss: Linux hands the latter down from the parent.
 _MEASURE = """
 import json, re, sys, time
 from fedrec.data.read import read
@@ -30,7 +30,8 @@ path, format, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 before, started, used = peak_mb(), time.perf_counter(), time.process_time()
 data = read(path, format, **options)
 seconds, cpu = time.perf_counter() - started, time.process_time() - used
-print(json.dumps({"rows": len(data.interactions), "seconds": seconds, "cpu_seconds": cpu, "peak_rss_mb": peak_mb(), "rss_before_mb": before}))
+rows = len(data.interactions)
+print(json.dumps({"rows": rows, "seconds": seconds, "cpu_seconds": cpu, "peak_rss_mb": peak_mb(), "rss_before_mb": before}))
 """
 _NAMES: dict[str, object] = {"user": "user", "item": "item", "rating": "rating", "timestamp": "timestamp", "rating_range": [0.5, 5.0]}
 

@@ -1,0 +1,373 @@
+"""The default recipe: private content and private deviations around an exact local user model.
+
+    x_uj = mean + b_j + phi_j' w_u + e,   w_u ~ N(0, I),   e ~ N(0, noise + variance_j)
+
+phi_j starts as public content (leading directions of the item features) with the private item bias and log count as two
+more columns, whitened by the private counts; its first d coordinates then get a private deviation per item. Rounds:
+
+    counts   how often each item is rated, every user weighing 1 in all, and the mean
+    biases   residuals and weights per item, in one report of norm 1
+    tastes   only without features: the Gram z z' of the most rated items gives the first directions
+    step/t   a noisy Newton step on (b_j, first d of phi_j): residual times [alpha, w_u], no per-item matrices
+
+Guarantee (user, add/remove): every release has sensitivity 1 (`default_client`); what the server makes of releases is
+post-processing, and the composition of the plan's releases is exact. Against the published recipe: no A_j is released,
+so that a report of one number an item carries all signal; biases come before tastes; every user's whole report has norm
+exactly 1; updates are shrunk by priors fitted to the noised sums themselves (SOUNDNESS, "Known gains").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.budget.waterfilling import waterfill
+from fedrec.data.features import svd_embedding
+from fedrec.data.interactions import Interactions
+from fedrec.data.metadata import METADATA_WEIGHTS
+from fedrec.factorization import default_client
+from fedrec.factorization.empirical_bayes import denoise_counts, regress
+from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.messages import Question, Release, ReleaseSpec
+from fedrec.federation.reports import block
+from fedrec.federation.rounds import ClientStep, State
+from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee
+
+Float64s = npt.NDArray[np.float64]
+Arrays = dict[str, npt.NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class DefaultSettings:
+    """Public choices. Shares are of mu^2. Variances are in squared units of the scale [-2, 2].
+
+    counts, biases, tastes, steps: shares, the last one per outer step. width: d, coordinates that carry a private deviation.
+    alpha: size of the bias coordinate in the step's vector. memory: weight of earlier observations at each step.
+    """
+
+    counts: float
+    biases: float
+    tastes: float
+    steps: tuple[float, ...]
+    width: int
+    alpha: float
+    memory: float
+    mean_energy: float = 0.03
+    kappa: float = 0.4
+    damping: float = 1.2
+    noise: float = 0.76
+    content: float = 0.16
+    learned: int = 48
+    served: int = 150
+    feature_dimension: int = 200
+    taste_items: int = 300
+    taste_variance: float = 0.12
+    shares: Mapping[str, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        named = {"counts": self.counts, "biases": self.biases} | ({"tastes": self.tastes} if self.tastes else {})
+        object.__setattr__(self, "shares", named | {f"step/{t}": share for t, share in enumerate(self.steps)})
+
+
+def settings_for(guarantee: Guarantee, *, users: int, items: int, features: bool) -> DefaultSettings:
+    """Smooth functions of one public number: the signal of an average item over the noise, were every user to rate 100 items.
+
+    Fitted to validation error on one split of MovieLens 1M; everything else is estimated from the releases.
+    """
+    mu = min(mu_for(guarantee.epsilon, guarantee.delta), 50.0)  # beyond, nothing changes: noise is no longer what limits
+    signal = 10 * mu * users / items
+    x = math.log(signal / 4)
+    counts, biases = float(np.clip(0.24 * math.exp(-0.6 * x), 0.05, 0.27)), float(np.clip(0.5 * math.exp(-0.9 * x), 0.06, 0.5))
+    tastes = 0.12 if not features and signal > 6 else 0.0
+    steps = 1.1 ** np.arange(int(np.clip(round(2 + 2.1 * x), 2, 5)))
+    return DefaultSettings(
+        counts=counts,
+        biases=biases,
+        tastes=tastes,
+        steps=tuple(float(s) for s in steps / steps.sum() * (1 - counts - biases - tastes)),
+        width=int(np.clip(round(1 + 4.8 * x), 1, 10)),
+        alpha=float(np.clip(6 * math.exp(-x), 1.2, 6)),
+        memory=float(np.clip(1 - 0.2 * x, 0.65, 1)),
+    )
+
+
+def public_content(facts: PublicFacts, settings: DefaultSettings) -> Float64s | None:
+    """(m, D) leading directions of the features, mean squared row norm 1; None without features."""
+    if facts.features is None or not facts.features.bags:
+        return None
+    F = svd_embedding(facts.features, dimension=settings.feature_dimension, seed=0, weights=METADATA_WEIGHTS).astype(np.float64)
+    return F / math.sqrt(float(np.mean(np.sum(F**2, axis=1))))
+
+
+@dataclass(frozen=True)
+class DefaultRecipe:
+    """The server: post-processing of releases only."""
+
+    plan: Plan
+    settings: DefaultSettings
+    facts: PublicFacts
+    content: Float64s | None
+
+    def begin(self) -> State:
+        """Nothing is known but public content."""
+        return {"round": np.array(0)}
+
+    def ask(self, state: State) -> Question | None:
+        """The next round of the module's list."""
+        t = int(state["round"])
+        if t >= len(self._rounds):
+            return None
+        name = self._rounds[t]
+        kind = name.split("/")[0]
+        public = {"counts": self._ask_counts, "biases": self._ask_biases, "tastes": self._ask_tastes, "step": self._ask_step}[kind]
+        return Question(t, f"default/{kind}", public(state), (self._spec(name, kind),))
+
+    def tell(self, state: State, question: Question, answer: Release) -> State:
+        """Learn from a release."""
+        t = int(state["round"])
+        kind = self._rounds[t].split("/")[0]
+        learn = {"counts": self._learn_counts, "biases": self._learn_biases, "tastes": self._learn_tastes, "step": self._learn_step}[kind]
+        return {**state, **learn(state, answer), "round": np.array(t + 1)}
+
+    def model(self, state: State) -> DefaultModel:
+        """The model after any round; before the first biases it knows the mean at most."""
+        m = self.facts.num_items
+        if "phi" not in state:
+            nothing, mean = np.zeros((m, 1)), float(state.get("mean", 0.0))
+            return DefaultModel(nothing, np.zeros(m), np.zeros(m), mean, self.settings.noise, self.facts.value_range)
+        phi = np.column_stack([_floats(state, "phi"), _floats(state, "rest")])
+        return DefaultModel(
+            phi, _floats(state, "bias"), _floats(state, "variance"), float(state["mean"]), self.settings.noise, self.facts.value_range
+        )
+
+    @property
+    def _rounds(self) -> tuple[str, ...]:
+        return tuple(self.settings.shares)
+
+    def _spec(self, name: str, kind: str) -> ReleaseSpec:
+        m, chosen = self.facts.num_items, self.settings
+        blocks = {
+            "counts": lambda: (block("counts", "linear", rows=m, width=1), block("mean", "linear", rows=1, width=1)),
+            "biases": lambda: (block("residuals", "linear", rows=m, width=1), block("weights", "linear", rows=m, width=1)),
+            "tastes": lambda: (block("tastes", "outer", rows=1, width=min(chosen.taste_items, m)),),
+            "step": lambda: (block(name, "linear", rows=m, width=chosen.width + 1),),
+        }
+        return ReleaseSpec(name, blocks[kind]())
+
+    # --- counts and mean ---
+
+    def _ask_counts(self, state: State) -> Arrays:
+        return {"mean_energy": np.array(self.settings.mean_energy)}
+
+    def _learn_counts(self, state: State, answer: Release) -> Arrays:
+        """Counts by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its items."""
+        energy = self.settings.mean_energy
+        unit, std = math.sqrt(1 - energy), answer.noise_std["counts"] / math.sqrt(1 - energy)
+        content = None if self.content is None else self.content[:, :60]
+        c = denoise_counts(answer.values["counts"][:, 0] / unit, std=std, features=content) + 0.02
+        log_count = np.log(c + 0.3 * std)
+        mean = 2 * answer.values["mean"][0, 0] / (math.sqrt(energy) * self.facts.num_users)
+        log_count = (log_count - log_count.mean()) / max(float(log_count.std()), 1e-9)
+        return {"mean": np.array(np.clip(mean, -2, 2)), "counts": c, "counts_std": np.array(std), "log_count": log_count}
+
+    # --- item biases ---
+
+    def _ask_biases(self, state: State) -> Arrays:
+        return {"mean": state["mean"], "omega": self._omega(state, "biases", 0.1), "kappa": np.array(self.settings.kappa)}
+
+    def _omega(self, state: State, release: str, prior_variance: float) -> Float64s:
+        c = _floats(state, "counts") + 0.1 * float(state["counts_std"])
+        return waterfill(c, std=self.plan[release].noise_multiplier, prior_variance=prior_variance)
+
+    def _learn_biases(self, state: State, answer: Release) -> Arrays:
+        """An item's total weight from its own column and from what the counts predict; then its bias, shrunk towards its features."""
+        std, kappa = answer.noise_std["weights"], self.settings.kappa
+        c, omega = _floats(state, "counts"), self._omega(state, "biases", 0.1)
+        seen, expected = answer.values["weights"][:, 0] / kappa, omega * c
+        ratio = max(float(seen @ expected) / float(expected @ expected), 1e-3)
+        expected = expected * ratio
+        expected_variance = (omega * ratio * float(state["counts_std"])) ** 2 * 0.6 + (0.15 * expected) ** 2
+        seen_variance = (std / kappa) ** 2 + 1e-12
+        weight = (expected / expected_variance + seen / seen_variance) / (1 / expected_variance + 1 / seen_variance)
+        weight = np.maximum(weight, 0.02 * ratio)
+        observed = answer.values["residuals"][:, 0] / weight
+        found = regress(observed, (std / weight) ** 2 + 0.06 / weight, self._bias_features(state), sweeps=12)
+        learned: Arrays = {
+            "bias": found.mean,
+            "variance": found.variance,
+            "bias_observed": observed,
+            "bias_variance": (std / weight) ** 2 + 1e-9,
+        }
+        return {**learned, **self._directions(state, found.mean, None)}
+
+    def _bias_features(self, state: State) -> Float64s:
+        log_count = _floats(state, "log_count")
+        plain = np.column_stack([0.5 * log_count, 0.2 * log_count**2, np.ones(len(log_count))])
+        return plain if self.content is None else np.column_stack([self.content, plain])
+
+    def _directions(self, state: State, bias: Float64s, tastes: Float64s | None) -> Arrays:
+        """phi at its prior standard deviations, rotated to falling importance under the counts: the learned part and the rest."""
+        columns = [np.full((len(bias), 1), math.sqrt(0.2)), math.sqrt(0.24) * bias[:, None]]
+        columns.append(math.sqrt(0.03) * _floats(state, "log_count")[:, None])
+        if self.content is not None:
+            columns.append(math.sqrt(self.settings.content) * self.content)
+        if tastes is not None:
+            columns.append(tastes)
+        phi = _rotated(np.column_stack(columns), _floats(state, "counts"))
+        learned = phi[:, : self.settings.learned]
+        return {"phi": learned, "public_phi": learned, "rest": phi[:, self.settings.learned : self.settings.served]}
+
+    # --- taste Gram, where there are no features ---
+
+    def _ask_tastes(self, state: State) -> Arrays:
+        c = _floats(state, "counts")
+        popular = np.argsort(-c, kind="stable")[: min(self.settings.taste_items, len(c))]
+        omega = (c + float(state["counts_std"])) ** -0.35
+        return {**self._current(state), "omega": omega, "items": popular}
+
+    def _learn_tastes(self, state: State, answer: Release) -> Arrays:
+        """Leading eigenvectors above the edge of the noise's spectrum, per rating."""
+        asked, c = self._ask_tastes(state), _floats(state, "counts")
+        popular, omega, std = np.asarray(asked["items"], np.int64), np.asarray(asked["omega"], np.float64), answer.noise_std["tastes"]
+        K, d = len(popular), min(self.settings.width, len(popular))
+        gram = np.zeros((K, K))
+        gram[np.triu_indices(K)] = answer.values["tastes"][0]
+        gram = np.triu(gram, 1) + np.triu(gram, 1).T  # the diagonal is each item's own noise
+        values, vectors = np.linalg.eigh(gram)
+        values, vectors = values[::-1][:d], vectors[:, ::-1][:, :d]
+        edge = math.sqrt(2 * K) * std + 1e-9
+        gain = np.maximum(values - edge**2 / np.maximum(values, edge), 0) + 1e-3 * edge
+        tastes = np.zeros((len(c), d))
+        tastes[popular] = vectors / (omega[popular] * (c[popular] + 1))[:, None]
+        tastes /= np.sqrt(c / c.sum() @ tastes**2) + 1e-12
+        return self._directions(state, _floats(state, "bias"), tastes * np.sqrt(self.settings.taste_variance * gain / gain.sum()))
+
+    # --- steps ---
+
+    def _current(self, state: State) -> Arrays:
+        """What a device needs of the current model, in float32."""
+        arrays = {
+            "phi": _floats(state, "phi"),
+            "bias": _floats(state, "bias"),
+            "variance": _floats(state, "variance") + self.settings.noise,
+        }
+        return {name: array.astype(np.float32) for name, array in arrays.items()} | {"mean": state["mean"]}
+
+    def _ask_step(self, state: State) -> Arrays:
+        name = self._rounds[int(state["round"])]
+        chosen = {"alpha": np.array(self.settings.alpha), "width": np.array(self._width(state))}
+        return {**self._current(state), **chosen, "omega": self._omega(state, name, 0.05)}
+
+    def _width(self, state: State) -> int:
+        return min(self.settings.width, state["phi"].shape[1])
+
+    def _learn_step(self, state: State, answer: Release) -> Arrays:
+        """A Newton step on (b_j, first d of phi_j), averaged with earlier ones, each coordinate shrunk towards its start."""
+        name, d, alpha = self._rounds[int(state["round"])], self._width(state), self.settings.alpha
+        phi, start, c = _floats(state, "phi"), _floats(state, "public_phi"), _floats(state, "counts")
+        omega, std, noise = self._omega(state, name, 0.05), answer.noise_std[name], self.settings.noise
+        unknown = self._mean_posterior_covariance(phi, c)
+        known = (1 - np.diag(unknown))[:d]
+        total = omega * c / (math.sqrt(0.9 * noise) * math.sqrt(alpha**2 + known.sum()))
+        g = answer.values[name][:, : d + 1].copy()
+        g[:, 1:] -= total[:, None] * (phi @ unknown[:, :d])  # E[residual w'] of an exact model: shrinkage is no error
+        information = np.concatenate([[alpha], known])
+        hessian = total[:, None] * information * self.settings.damping
+        ratings = np.maximum(c * math.sqrt(self._ratings_per_user(c)), 0.5)[:, None]
+        variance = (std / hessian) ** 2 + noise / ratings / np.concatenate([[1.0], known])
+        observed = np.column_stack([_floats(state, "bias"), phi[:, :d] - start[:, :d]]) + g / hessian
+        observed, precision = self._remember(state, observed, 1 / variance)
+        return self._shrunk(state, observed, precision)
+
+    def _remember(self, state: State, observed: Float64s, precision: Float64s) -> tuple[Float64s, Float64s]:
+        """Average with what earlier rounds observed, which counts `memory` times as much."""
+        if "observed" in state:
+            old, weight = _floats(state, "observed"), self.settings.memory * _floats(state, "precision")
+        else:  # the biases of round 1 are an observation too
+            old, weight = np.zeros_like(observed), np.zeros_like(precision)
+            old[:, 0], weight[:, 0] = _floats(state, "bias_observed"), 1 / _floats(state, "bias_variance")
+        return (weight * old + precision * observed) / (weight + precision), weight + precision
+
+    def _shrunk(self, state: State, observed: Float64s, precision: Float64s) -> Arrays:
+        log_count, start = _floats(state, "log_count"), _floats(state, "public_phi")
+        features = np.column_stack([3 * start[:, :24], 0.3 * log_count, np.full(len(log_count), 0.3)])
+        bias = regress(observed[:, 0], 1 / precision[:, 0], self._bias_features(state), sweeps=8)
+        phi, variance = _floats(state, "phi").copy(), bias.variance
+        for k in range(observed.shape[1] - 1):
+            deviation = regress(observed[:, 1 + k], 1 / precision[:, 1 + k], features, sweeps=8)
+            phi[:, k] = start[:, k] + deviation.mean
+            variance = variance + deviation.variance
+        return {"bias": bias.mean, "variance": variance, "phi": phi, "observed": observed, "precision": precision}
+
+    def _ratings_per_user(self, c: Float64s) -> float:
+        """sum over users of sqrt(n_u) is what the counts add up to."""
+        return (float(c.sum()) / self.facts.num_users) ** 2
+
+    def _mean_posterior_covariance(self, phi: Float64s, c: Float64s) -> Float64s:
+        """Average of (I + n/noise E[phi phi'])^-1 over typical sizes n of a user: what devices do not know of their w."""
+        gram, n = (phi * (c / c.sum())[:, None]).T @ phi, self._ratings_per_user(c)
+        sizes = zip(np.exp([-1.3, -0.6, 0, 0.6, 1.3]), (0.15, 0.22, 0.26, 0.22, 0.15), strict=True)
+        terms = [share * np.linalg.inv(np.eye(len(gram)) + gram * n * size / self.settings.noise) for size, share in sizes]
+        return np.asarray(np.sum(terms, axis=0))
+
+
+@dataclass(frozen=True)
+class DefaultModel:
+    """phi (m, D), bias and variance (m,), mean, noise: what a device needs to solve its own w and to predict."""
+
+    phi: Float64s
+    bias: Float64s
+    variance: Float64s
+    mean: float
+    noise: float
+    value_range: tuple[float, float]
+
+    @property
+    def _unit(self) -> float:
+        return (self.value_range[1] - self.value_range[0]) / 4
+
+    @property
+    def item_vectors(self) -> npt.NDArray[np.float32]:
+        """(m, D + 1): phi and the bias, in rating units."""
+        return (self._unit * np.column_stack([self.phi, self.bias])).astype(np.float32)
+
+    @property
+    def offset(self) -> float:
+        """The private mean, in rating units."""
+        return sum(self.value_range) / 2 + self._unit * self.mean
+
+    def user_vectors(self, history: Interactions) -> Float64s:
+        """(n, D + 1): the posterior mean of w from the user's own history, and a one for the bias."""
+        targets = default_client.scaled(history) - self.mean - self.bias[history.items]
+        w = default_client.posterior_means(history, self.phi, targets, self.variance + self.noise)
+        return np.column_stack([w, np.ones(len(w))])
+
+    def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
+        """Everything a device needs, for the released file."""
+        scalars = {"mean": np.array(self.mean), "noise": np.array(self.noise), "value_range": np.array(self.value_range)}
+        return {"phi": self.phi.astype(np.float32), "bias": self.bias, "variance": self.variance, **scalars}
+
+
+CLIENT_STEPS: Mapping[str, ClientStep] = {
+    "default/counts": default_client.report_counts,
+    "default/biases": default_client.report_biases,
+    "default/tastes": default_client.report_tastes,
+    "default/step": default_client.report_steps,
+}
+
+
+def _floats(state: State, name: str) -> Float64s:
+    return np.asarray(state[name], np.float64)
+
+
+def _rotated(columns: Float64s, counts: Float64s) -> Float64s:
+    """The same span, rotated so that second moments under the counts are diagonal and falling."""
+    weights = counts / counts.sum()
+    _, Q = np.linalg.eigh((columns * weights[:, None]).T @ columns)
+    return np.ascontiguousarray(columns @ Q[:, ::-1])

@@ -1,0 +1,100 @@
+"""What runs on a device under the default recipe: three reports, each of joint L2 norm exactly 1, and the local solve.
+
+Guarantee (user, add/remove): `federation.reports.bounded` scales one user's whole report of a release to norm 1, whatever the
+data (one rating or three thousand), and cuts it to the grid towards zero; removing the user removes that report and
+nothing else, since a device computes from released arrays and its own events alone. Sensitivity 1 for every release.
+
+Units: ratings are mapped so that their public scale becomes [-2, 2]. A user's ratings are modelled as
+x_uj = mean + b_j + phi_j' w_u + e with w_u ~ N(0, I) and e ~ N(0, noise + variance_j); the device's posterior mean of w_u is
+exact. It never leaves the device but inside a report.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec import segments
+from fedrec.data.interactions import Interactions
+from fedrec.factorization.least_squares import solve_users
+from fedrec.federation.messages import Question, Reports
+from fedrec.federation.reports import RealBlock, bounded
+
+Float64s = npt.NDArray[np.float64]
+
+PRIOR_RATINGS = 3.0
+"""A user's own mean is shrunk as if it had this many more ratings at the global mean."""
+
+
+def scaled(mine: Interactions) -> Float64s:
+    """(n,) values on the scale [-2, 2]."""
+    low, high = mine.value_range
+    return (np.asarray(mine.values, np.float64) - (low + high) / 2) * (4 / (high - low))
+
+
+def posterior_means(mine: Interactions, phi: Float64s, targets: Float64s, variance: Float64s) -> Float64s:
+    """(num_users, D): (I + sum phi phi' / v)^-1 sum phi t / v over the user's own items; phi (m, D), targets (n,), variance (m,)."""
+    weights = 1 / variance[mine.items]
+    return np.asarray(solve_users(mine, phi, ridge=1.0, targets=targets, weights=weights), np.float64)
+
+
+def report_counts(question: Question, mine: Interactions, first_user: int) -> Reports:
+    """Blocks "counts", 1 on each item, and "mean", the user's mean on [-1, 1]: of squared norms 1 - q and at most q."""
+    share = float(question.public["mean_energy"])
+    n = np.diff(mine.user_ptr)
+    means = np.clip(_means(mine, scaled(mine)) / 2, -1, 1)
+    one = np.ones((mine.num_users, 1))
+    per_event = np.repeat(np.sqrt((1 - share) / np.maximum(n, 1)), n)
+    blocks = [RealBlock(per_event, one), RealBlock(np.sqrt(share) * np.where(n > 0, means, 0.0), one)]
+    return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")
+
+
+def report_biases(question: Question, mine: Interactions, first_user: int) -> Reports:
+    """Blocks "residuals", omega x, and "weights", omega kappa, for ratings x from which the user took its own shrunk mean."""
+    omega, kappa = np.asarray(question.public["omega"], np.float64), float(question.public["kappa"])
+    x = scaled(mine) - float(question.public["mean"])
+    own = segments.sums(mine.user_ptr, x) / (np.diff(mine.user_ptr) + PRIOR_RATINGS)
+    x = x - np.repeat(own, np.diff(mine.user_ptr))
+    w, one = omega[mine.items], np.ones((mine.num_users, 1))
+    return bounded(mine.user_ptr, mine.items, [RealBlock(w * x, one), RealBlock(w * kappa, one)], question.releases)
+
+
+def report_tastes(question: Question, mine: Interactions, first_user: int) -> Reports:
+    """Block "tastes": z z' with z the weighted residuals on the items asked for, scaled to norm 1."""
+    omega, columns = np.asarray(question.public["omega"], np.float64), np.asarray(question.public["items"], np.int64)
+    place = np.full(mine.num_items, -1)
+    place[columns] = np.arange(len(columns))
+    residuals = omega[mine.items] * _residuals(question, mine)[0]
+    z, asked = np.zeros((mine.num_users, len(columns))), place[mine.items] >= 0
+    z[mine.users[asked], place[mine.items[asked]]] = residuals[asked]
+    return bounded(mine.user_ptr, mine.items, [RealBlock(np.ones(mine.num_users), z)], question.releases)
+
+
+def report_steps(question: Question, mine: Interactions, first_user: int) -> Reports:
+    """Block "step": omega times the residual for each item, times the vector [alpha, first d coordinates of w_u]."""
+    omega, alpha, d = np.asarray(question.public["omega"], np.float64), float(question.public["alpha"]), int(question.public["width"])
+    residuals, w = _residuals(question, mine)
+    vector = np.column_stack([np.full(mine.num_users, alpha), w[:, :d]])
+    return bounded(mine.user_ptr, mine.items, [RealBlock(omega[mine.items] * residuals, vector)], question.releases)
+
+
+def _residuals(question: Question, mine: Interactions) -> tuple[Float64s, Float64s]:
+    """What the current model leaves of the user's ratings (n,), and the user's w (num_users, D)."""
+    public = {name: np.asarray(question.public[name], np.float64) for name in ("phi", "bias", "variance", "mean")}
+    targets = scaled(mine) - public["mean"] - public["bias"][mine.items]
+    w = posterior_means(mine, public["phi"], targets, public["variance"])
+    return targets - event_products(mine, w, public["phi"]), w
+
+
+def event_products(mine: Interactions, w: Float64s, phi: Float64s) -> Float64s:
+    """(n,) w_u . phi_j of every event, in blocks of bounded memory."""
+    out, users = np.empty(len(mine)), mine.users
+    for start in range(0, len(mine), 1 << 17):
+        part = slice(start, start + (1 << 17))
+        out[part] = segments.row_products(w[users[part]], phi[mine.items[part]])
+    return out
+
+
+def _means(mine: Interactions, values: Float64s) -> Float64s:
+    n = np.diff(mine.user_ptr)
+    return np.asarray(segments.sums(mine.user_ptr, values) / np.maximum(n, 1), np.float64)

@@ -1,0 +1,145 @@
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedrec.data.read import read
+from fedrec.errors import DataError, MalformedRowError, SettingsError
+
+NAMES = {"user": "who", "item": "what", "rating": "stars", "timestamp": "when", "rating_range": (1, 5)}
+ROWS = {"who": ["b", "a", "a"], "what": ["x", "y,z", "x"], "stars": [4.0, 1.5, 5.0], "when": [30.0, 20.0, 10.0], "other": ["p", "q", "r"]}
+
+
+def write(folder: Path, suffix: str) -> Path:
+    path, frame = folder / f"log{suffix}", pl.DataFrame(ROWS)
+    if suffix == ".parquet":
+        frame.write_parquet(path)
+    else:
+        frame.write_csv(path, separator="," if suffix == ".csv" else "\t")
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_the_same_table_reads_the_same_from_every_file_type(tmp_path, suffix):
+    data = read(write(tmp_path, suffix), **NAMES)
+    events = data.interactions
+    assert data.catalogue.item_ids == ("x", "y,z")
+    assert data.catalogue.user_ids == ("a", "b")
+    np.testing.assert_array_equal(events.items, [0, 1, 0])
+    np.testing.assert_array_equal(events.values, [5, 1.5, 4])
+    np.testing.assert_array_equal(events.times, [10, 20, 30])
+    assert events.value_range == (1.0, 5.0)
+
+
+def test_ids_that_are_all_numbers_are_ordered_as_numbers(tmp_path):
+    (tmp_path / "log.csv").write_text("user,item\n10,7\n9,100\n")
+    data = read(tmp_path / "log.csv")
+    assert data.catalogue.user_ids == ("9", "10")
+    assert data.catalogue.item_ids == ("7", "100")
+    assert data.interactions.kind == "clicks"
+
+
+def test_a_scale_is_never_read_off_the_ratings(tmp_path):
+    with pytest.raises(SettingsError, match="rating_range"):
+        read(write(tmp_path, ".csv"), **{k: v for k, v in NAMES.items() if k != "rating_range"})
+
+
+def test_a_folder_of_parquet_parts_is_one_table(tmp_path):
+    pl.DataFrame(ROWS)[:2].write_parquet(tmp_path / "part-0.parquet")
+    pl.DataFrame(ROWS)[2:].write_parquet(tmp_path / "part-1.parquet")
+    assert len(read(tmp_path, **NAMES).interactions) == 3
+
+
+@pytest.mark.parametrize(("bad", "expected"), [
+    ("a,x,3", "4 fields"), ("a,x,3,4,5", "4 fields"), ("a,x,three,4", "a finite number as stars"), ("a,,3,4", "an id as what"),
+    ("a,x,,4", "a finite number as stars"), ("a,x,inf,4", "a finite number as stars"), ("a,x,3,soon", "a finite number as when"),
+    ("", "4 fields"),
+    ("a,x,6,4", r"a rating in \[1, 5\]"), ("b,x,2,4", "one row per user and item"),
+])  # fmt: skip
+def test_a_bad_row_is_named_by_file_line_and_expectation(tmp_path, bad, expected):
+    (tmp_path / "log.csv").write_text(f"who,what,stars,when\nb,x,4,3\n{bad}\nc,y,1,2\n")
+    with pytest.raises(MalformedRowError, match=expected) as raised:
+        read(tmp_path / "log.csv", **NAMES)
+    assert (raised.value.path.name, raised.value.line) == ("log.csv", 3)
+
+
+def test_a_long_row_is_found_beside_quoted_commas(tmp_path):
+    (tmp_path / "log.csv").write_text('who,what,stars,when\nb,"x,y",4,3\na,x,3,4,5\n')
+    with pytest.raises(MalformedRowError) as raised:
+        read(tmp_path / "log.csv", **NAMES)
+    assert raised.value.line == 3
+
+
+def test_a_missing_column_names_those_there_are(tmp_path):
+    with pytest.raises(DataError) as raised:
+        read(write(tmp_path, ".csv"), user="who", item="thing")
+    assert "thing" in raised.value.cause
+    assert "what" in raised.value.remedy
+
+
+def test_a_null_in_parquet_is_a_malformed_row(tmp_path):
+    pl.DataFrame(ROWS | {"stars": [4.0, None, 5.0]}).write_parquet(tmp_path / "log.parquet")
+    with pytest.raises(MalformedRowError) as raised:
+        read(tmp_path / "log.parquet", **NAMES)
+    assert raised.value.line == 2
+
+
+def test_an_item_table_gives_titles_bags_and_items_nobody_met(tmp_path):
+    (tmp_path / "items.csv").write_text("what,title,genre\nx,The Blue Door,Drama|Comedy\nn,Never Seen,Drama\n")
+    data = read(write(tmp_path, ".csv"), **NAMES, item_features=tmp_path / "items.csv")
+    assert data.catalogue.item_ids == ("x", "n", "y,z")
+    assert data.catalogue.titles == ("The Blue Door", "Never Seen", "y,z")
+    assert data.features.bags["genre"].vocabulary == ("Comedy", "Drama")
+    np.testing.assert_array_equal(data.features.bags["genre"].counts.toarray(), [[1, 1], [0, 1], [0, 0]])
+    assert data.provenance.report.notes == ("1 of 2 items with events are not in items.csv",)
+    np.testing.assert_array_equal(data.interactions.items, [0, 2, 0])
+
+
+def recbole(folder: Path) -> Path:
+    header = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
+    (folder / "toy.inter").write_text(header + "1\t20\t4\t978300760.0\n1\t3\t5\t978302109.0\n2\t3\t1\t978301968.0\n")
+    (folder / "toy.item").write_text(
+        "item_id:token\tmovie_title:token_seq\trelease_year:token\tclass:token_seq\tprice:float\n"
+        '3\tGrumpier "Old" Men\t1995\tComedy Romance\t2.5\n20\tMoney Train\t1995\tAction Comedy\t1.0\n'
+    )
+    return folder
+
+
+def test_recbole_is_read_with_its_items_typed(tmp_path):
+    data = read(recbole(tmp_path), rating_range=(1, 5))
+    assert data.provenance.format == "recbole"
+    assert data.catalogue.item_ids == ("3", "20")
+    assert data.catalogue.titles == ('Grumpier "Old" Men', "Money Train")
+    assert data.features.bags["class"].vocabulary == ("Action", "Comedy", "Romance")
+    assert data.features.bags["release_year"].vocabulary == ("1995",)
+    assert len(data.features.bags["price"].vocabulary) == 2
+    np.testing.assert_array_equal(data.interactions.values, [5, 4, 1])
+    np.testing.assert_array_equal(data.interactions.times, [978302109, 978300760, 978301968])
+
+
+def test_recbole_ratings_may_be_read_as_clicks(tmp_path):
+    events = read(recbole(tmp_path), kind="clicks").interactions
+    assert events.kind == "clicks"
+    np.testing.assert_array_equal(events.values, 1)
+
+
+def test_an_untyped_recbole_header_is_line_one(tmp_path):
+    (tmp_path / "toy.inter").write_text("user_id\titem_id\n1\t2\n")
+    with pytest.raises(MalformedRowError) as raised:
+        read(tmp_path)
+    assert raised.value.line == 1
+
+
+@pytest.mark.parametrize("content", ["\n", "who,what,stars,when\n", "who,what,stars,when", "\x00", "a,b\n1,2\n"])
+def test_a_table_without_rows_or_header_is_a_data_error(tmp_path, content):
+    (tmp_path / "log.csv").write_text(content)
+    with pytest.raises(DataError):
+        read(tmp_path / "log.csv", **NAMES)
+
+
+@pytest.mark.parametrize("content", ["\n", "what,title\n", "what,title\nx,a\nx,b\n", "what,title\n,a\n", "what,title\nx\n", "name\nx\n"])
+def test_a_bad_item_table_is_a_data_error(tmp_path, content):
+    (tmp_path / "items.csv").write_text(content)
+    with pytest.raises(DataError):
+        read(write(tmp_path, ".csv"), **NAMES, item_features=tmp_path / "items.csv")
