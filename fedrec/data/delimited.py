@@ -128,7 +128,7 @@ def _check_header(path: Path, expected: str) -> None:
     with path.open("rb") as file:
         found = file.readline().decode("utf-8", "replace").removeprefix("\ufeff").rstrip("\r\n")
     if found != expected:
-        raise MalformedRowError(path, 1, f"the header {expected!r}", found)
+        raise MalformedRowError(path, 1, f"the header {expected!r}", found[:80])
 
 
 def refuse_first_malformed(path: Path, separator: str, has_header: bool, reason: str) -> NoReturn:
@@ -140,10 +140,10 @@ def refuse_first_malformed(path: Path, separator: str, has_header: bool, reason:
             text = raw.decode("utf-8", "replace").rstrip("\r\n")
             fields = (text.removeprefix("\ufeff") if line == 1 else text).split(separator)
             if len(fields) != len(_COLUMNS):
-                raise MalformedRowError(path, line, f"{len(_COLUMNS)} fields separated by {separator!r}", text)
+                raise MalformedRowError(path, line, f"{len(_COLUMNS)} fields separated by {separator!r}", text[:80])
             for field, (expected, valid) in zip(fields, _FIELDS, strict=True):
                 if not valid(field):
-                    raise MalformedRowError(path, line, expected, field)
+                    raise MalformedRowError(path, line, expected, field[:80])
     raise DataError(f"{path} cannot be read: {reason.splitlines()[0]}", "Check that the file is in the stated format.")
 
 

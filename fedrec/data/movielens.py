@@ -132,7 +132,7 @@ def read_films(path: Path, form: MovieLensFormat) -> list[Film]:
     for line, fields, text in _film_fields(require_file(path), form):
         film = parse(fields)
         if film is None:
-            raise MalformedRowError(path, line, f"a film in the format {form.name}", text)
+            raise MalformedRowError(path, line, f"a film in the format {form.name}", text[:80])
         if film.id in seen:
             raise MalformedRowError(path, line, "every film once", str(film.id))
         seen.add(film.id)

@@ -262,11 +262,11 @@ def _refuse_first_malformed(path: Path, columns: dict[str, str], reason: str) ->
         header = next(lines)[1]
         for line, fields in lines:
             if len(fields) != len(header):
-                raise MalformedRowError(path, line, f"{len(header)} fields", ",".join(fields))
+                raise MalformedRowError(path, line, f"{len(header)} fields", ",".join(fields)[:80])
             for role, name in columns.items():
                 text = fields[header.index(name)]
                 if not (is_number(text) if role in ("rating", "timestamp") else text):
                     raise MalformedRowError(
-                        path, line, f"{'a finite number' if role in ('rating', 'timestamp') else 'an id'} as {name}", text
+                        path, line, f"{'a finite number' if role in ('rating', 'timestamp') else 'an id'} as {name}", text[:80]
                     )
     raise DataError(f"{path} cannot be read: {reason.splitlines()[0]}", "Check that the file is in the stated format.")

@@ -118,7 +118,7 @@ class PublishedRecipe:
             return Question(0, "published/counts", {}, self._count_releases())
         if t > self.settings.steps:
             return None
-        public = {"V": state["V"], "mean": state["mean"], "counts": state["counts"]}
+        public = {"V": state["V"], "mean": state["mean"], "counts": state["counts"], "num_users": np.array(self.facts.num_users)}
         return Question(t, "published/statistics", public, self._step_releases(t - 1))
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
@@ -229,7 +229,7 @@ def _report_statistics(question: Question, mine: Interactions, settings: Publish
     noisy = np.asarray(question.public["counts"], np.float64)
     U = clip_rows(_user_vectors(mine, V, offset, settings), radius=settings.user_radius).rows / settings.user_radius
     mine = _sampled(mine, settings, noisy, first_user)
-    w = _weights(mine, settings, noisy)
+    w = _weights(mine, settings, noisy, num_users=int(question.public["num_users"]))
     y = clip_values(mine.values - offset, low=-settings.target_radius, high=settings.target_radius).values / settings.target_radius
     target = y if mine.kind == "ratings" else np.ones(len(mine))
     ptr, items = mine.user_ptr, mine.items
@@ -257,7 +257,7 @@ def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s, f
     return mine.select(sampling.tail(mine, noisy, limit=settings.max_items, key=key, first_user=first_user))
 
 
-def _weights(mine: Interactions, settings: PublishedSettings, noisy: Float64s) -> Float64s:
+def _weights(mine: Interactions, settings: PublishedSettings, noisy: Float64s, *, num_users: int) -> Float64s:
     """Per event; sum of squares at most 1 for every user, or 1 for every event."""
     if settings.unit == "example":
         return np.ones(len(mine))
@@ -266,7 +266,7 @@ def _weights(mine: Interactions, settings: PublishedSettings, noisy: Float64s) -
     if settings.weights == "normalised":
         return weights.normalised(mine, noisy, mu=settings.weight_exponent, budget=1.0).values
     if settings.weights == "clipped":
-        return weights.adaptive_as_printed(mine, noisy, mu=settings.weight_exponent, budget=1.0).values
+        return weights.adaptive_as_printed(mine, noisy, mu=settings.weight_exponent, budget=1.0, num_users=num_users).values
     return weights.am_ssp_as_printed(mine, noisy, budget=1.0).values
 
 
