@@ -126,7 +126,7 @@ class DefaultRecipe:
         name = self._rounds[t]
         kind = name.split("/")[0]
         public = {"counts": self._ask_counts, "biases": self._ask_biases, "tastes": self._ask_tastes, "step": self._ask_step}[kind]
-        return Question(t, f"default/{kind}", public(state), (self._spec(name, kind),))
+        return Question(t, f"default/{kind}", public(state), (self._spec(name, kind, state),))
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
         """Learn from a release."""
@@ -150,13 +150,13 @@ class DefaultRecipe:
     def _rounds(self) -> tuple[str, ...]:
         return tuple(self.settings.shares)
 
-    def _spec(self, name: str, kind: str) -> ReleaseSpec:
+    def _spec(self, name: str, kind: str, state: State) -> ReleaseSpec:
         m, chosen = self.facts.num_items, self.settings
         blocks = {
             "counts": lambda: (block("counts", "linear", rows=m, width=1), block("mean", "linear", rows=1, width=1)),
             "biases": lambda: (block("residuals", "linear", rows=m, width=1), block("weights", "linear", rows=m, width=1)),
             "tastes": lambda: (block("tastes", "outer", rows=1, width=min(chosen.taste_items, m)),),
-            "step": lambda: (block(name, "linear", rows=m, width=chosen.width + 1),),
+            "step": lambda: (block(name, "linear", rows=m, width=self._width(state) + 1),),
         }
         return ReleaseSpec(name, blocks[kind]())
 
@@ -367,7 +367,8 @@ def _floats(state: State, name: str) -> Float64s:
 
 
 def _rotated(columns: Float64s, counts: Float64s) -> Float64s:
-    """The same span, rotated so that second moments under the counts are diagonal and falling."""
+    """The same span, rotated so that second moments under the counts are diagonal and falling; directions without any are dropped."""
     weights = counts / counts.sum()
-    _, Q = np.linalg.eigh((columns * weights[:, None]).T @ columns)
-    return np.ascontiguousarray(columns @ Q[:, ::-1])
+    moments, Q = np.linalg.eigh((columns * weights[:, None]).T @ columns)
+    kept = moments > 1e-9 * moments[-1]
+    return np.ascontiguousarray((columns @ Q)[:, kept][:, ::-1])

@@ -22,7 +22,7 @@ Int32s = npt.NDArray[np.int32]
 
 BLOCK_NUMBERS = 4096
 """Numbers gathered before a product: two such blocks of float32 fill a 32 kB first-level cache."""
-AHEAD = 16
+AHEAD = 96
 """Events between asking for a source row and using it."""
 EXACT_TERMS = 256
 """Products of 45 bits that float64 adds without rounding: 2^45 * 2^8 = 2^53."""

@@ -149,13 +149,22 @@ def take_row(typing: Any, source: Any, start: Any, weight: Any, rows: Any, weigh
         narrow = Vectors(context, builder, signature.args[0].dtype)
         v = Vectors(context, builder, signature.args[3].dtype)
         factor = v.spread(weight)
-        with cgutils.for_range(builder, builder.udiv(width, v.index(LANES))) as loop:
-            shift = builder.mul(loop.index, v.index(LANES))
+
+        def copy(shift: Any) -> None:
             value = narrow.load(source, builder.add(start, shift))
             if narrow.bytes < v.bytes:
                 value = builder.fpext(value, v.vector)
             v.store(value, rows, builder.add(at, shift))
             v.store(builder.fmul(value, factor), weighted, builder.add(at, shift))
+
+        stride = v.index(4096 * LANES)  # four vectors at a time, then what is left
+        fours = builder.udiv(width, stride)
+        with cgutils.for_range(builder, fours) as loop:
+            for r in range(4):
+                copy(builder.add(builder.mul(loop.index, stride), v.index(r * LANES)))
+        done = builder.mul(fours, stride)
+        with cgutils.for_range(builder, builder.udiv(builder.sub(width, done), v.index(LANES))) as loop:
+            copy(builder.add(done, builder.mul(loop.index, v.index(LANES))))
         return context.get_dummy_value()
 
     return types.void(source, types.intp, rows.dtype, rows, weighted, types.intp, types.intp), codegen

@@ -42,8 +42,12 @@ class RealBlock:
 
 
 def block(name: str, kind: Literal["linear", "outer"], *, rows: int, width: int, radius: float = 1.0) -> BlockSpec:
-    """The block's public grid: vectors of norm at most 1, coefficients up to `radius`."""
-    return BlockSpec(name, kind, rows, width, step_for(radius, bits=COEFFICIENT_BITS), step_for(1.0, bits=VECTOR_BITS))
+    """The block's public grid: vectors of norm at most 1, coefficients up to `radius`.
+
+    Outer blocks multiply the vector's step twice; theirs is coarser, so that the noise of any useful budget is at most 2^40 steps.
+    """
+    coefficient_bits, vector_bits = (COEFFICIENT_BITS, VECTOR_BITS) if kind == "linear" else (13, 11)
+    return BlockSpec(name, kind, rows, width, step_for(radius, bits=coefficient_bits), step_for(1.0, bits=vector_bits))
 
 
 def bounded(

@@ -165,7 +165,7 @@ def test_epsilon_equals_an_independent_computation(name: str, epsilon: float) ->
 @pytest.mark.parametrize("name", ["default, features", "default, no features"])
 def test_a_planted_answer_is_found(name: str) -> None:
     """Planted ratings: without noise far below the mean's error on unseen events, with noise still below it."""
-    dataset = planted(dataclasses.replace(SHAPES["small"], users=1_500), seed=1)
+    dataset = planted(dataclasses.replace(SHAPES["small"], users=1_500, events=37_500), seed=1)
     everything = dataset.interactions
     unseen = np.random.default_rng(1).random(len(everything)) < 0.1
     seen, asked = everything.select(~unseen), everything.select(unseen)

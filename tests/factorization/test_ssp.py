@@ -90,7 +90,7 @@ def test_with_an_infinite_budget_releases_are_the_plain_sums(unit: str) -> None:
             np.testing.assert_allclose(released if spec.kind == "linear" else full(released, spec.width), plain, rtol=0, atol=1e-10)
 
 
-def test_the_integer_grid_costs_less_than_a_thousandth_of_the_statistics() -> None:
+def test_the_integer_grid_costs_less_than_a_hundredth_of_the_statistics() -> None:
     ratings, recipe = some_ratings(2), recipe_for(some_ratings(2), non_private(1e-5))
     question = questions_of(ratings, recipe)[1]
     V, mean = np.asarray(question.public["V"], np.float64), float(question.public["mean"])
@@ -107,8 +107,8 @@ def test_the_integer_grid_costs_less_than_a_thousandth_of_the_statistics() -> No
             gram[j] += weight * np.outer(u, u)
             moment[j] += weight * value * u
     plain = dense_sums(question, ratings)
-    np.testing.assert_allclose(plain[0].reshape(gram.shape), gram, atol=1e-3 * np.abs(gram).max())
-    np.testing.assert_allclose(plain[1], moment, atol=1e-3 * np.abs(moment).max())
+    np.testing.assert_allclose(plain[0].reshape(gram.shape), gram, atol=1e-2 * np.abs(gram).max())
+    np.testing.assert_allclose(plain[1], moment, atol=1e-2 * np.abs(moment).max())
 
 
 @settings(max_examples=25)
