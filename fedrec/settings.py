@@ -34,17 +34,16 @@ class DataSettings(_Table):
     """Where the interactions come from."""
 
     path: str = Field("", description="file or folder of the data; empty for the planted data set")
-    format: str = Field("auto", description="planted, auto, or a format that `fedrec data formats` lists")
-    test_path: str = Field("", description="the test file of a data set that comes with its own split")
+    format: str = Field("auto", description="auto, or a format that `fedrec data formats` lists")
     features_path: str = Field("", description="public item features; empty takes those that come with the data")
     features: bool = Field(True, description="whether training may use public item features at all")
     kind: Literal["auto", "ratings", "clicks"] = Field("auto", description="what to learn from; clicks may be made from ratings")
     click_threshold: float = Field(0.0, description="the lowest rating that counts as a click")
-    columns: dict[str, str] = Field(default_factory=dict, description="column names of tables: user, item, rating, time")
+    columns: dict[str, str] = Field(default_factory=dict, description="column names of tables: user, item, rating, timestamp")
     rating_range: tuple[float, float] | None = Field(None, description="lowest and highest rating, where the format has no public scale")
     duplicates: Literal["refuse", "last", "mean"] = Field("refuse", description="what to do with a second row of one user and item")
     out_of_range: Literal["refuse", "clip", "drop"] = Field("refuse", description="what to do with ratings off the scale")
-    preset: str = Field("demo", description="size of the planted data set: small, demo, ml10m")
+    preset: str = Field("demo", description="size of the planted data set: small, demo, ml10m, ml10m_x10")
 
 
 class SplitSettings(_Table):
@@ -65,7 +64,7 @@ class PrivacySettings(_Table):
 
 
 class ModelSettings(_Table):
-    """Choices that decide quality and speed; zero or "auto" lets the recipe choose from public facts."""
+    """Choices of the published recipe, zero for the papers' values. The default recipe takes `encoder` alone."""
 
     dimension: int = Field(0, ge=0, le=512, description="length of user and item vectors; 0 = chosen by the recipe")
     steps: int = Field(0, ge=0, le=100, description="outer steps of alternating minimisation; 0 = chosen by the recipe")

@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from numba import njit
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.core import types
 
-from fedrec.factorization.tiles import LANES, Vectors, data_of
+from fedrec.factorization.tiles import LANES, Vectors, cgutils, data_of, ir, tile
 
 TILE = 4
-ir = cgutils.ir
 
 
 class _Tile:
@@ -66,58 +64,58 @@ def _tile_signature(M: Any, inverse: Any) -> Any:
     return types.void(M, inverse, types.intp, types.intp, types.intp)
 
 
-@intrinsic  # type: ignore[misc]
+@tile
 def _diagonal_tile(typing: Any, M: Any, inverse: Any, width: Any, i: Any, j: Any) -> Any:
     """Factor the tile at (j, j) = (i, i); inverse[8 (j + s) + lane] = 1 / L[j + s, j + s]."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         v = Vectors(context, builder, M.dtype)
         data, out = (data_of(context, builder, signature.args[k], args[k]) for k in (0, 1))
-        tile = _Tile(v, data, args[2], args[3], args[4])
-        tile.subtract_products()
+        T = _Tile(v, data, args[2], args[3], args[4])
+        T.subtract_products()
         one = v.spread(ir.Constant(v.scalar, 1.0))
         for s in range(TILE):
-            pivot = v.sqrt(builder.load(tile.c[s][s]))
+            pivot = v.sqrt(builder.load(T.c[s][s]))
             inverse_pivot = builder.fdiv(one, pivot)
-            builder.store(pivot, tile.c[s][s])
+            builder.store(pivot, T.c[s][s])
             v.store(inverse_pivot, out, builder.mul(builder.add(args[4], v.index(s)), v.index(LANES)))
             for r in range(s + 1, TILE):
-                builder.store(builder.fmul(builder.load(tile.c[r][s]), inverse_pivot), tile.c[r][s])
+                builder.store(builder.fmul(builder.load(T.c[r][s]), inverse_pivot), T.c[r][s])
             for r in range(s + 1, TILE):
-                minus = builder.fneg(builder.load(tile.c[r][s]))
+                minus = builder.fneg(builder.load(T.c[r][s]))
                 for t in range(s + 1, r + 1):
-                    v.add_product(tile.c[r][t], minus, builder.load(tile.c[t][s]))
-        tile.store(lower_only=True)
+                    v.add_product(T.c[r][t], minus, builder.load(T.c[t][s]))
+        T.store(lower_only=True)
         return context.get_dummy_value()
 
     return _tile_signature(M, inverse), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@tile
 def _lower_tile(typing: Any, M: Any, inverse: Any, width: Any, i: Any, j: Any) -> Any:
     """Replace the tile at (i, j), i > j, by that of the factor."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         v = Vectors(context, builder, M.dtype)
         data, inverses = (data_of(context, builder, signature.args[k], args[k]) for k in (0, 1))
-        tile = _Tile(v, data, args[2], args[3], args[4])
-        tile.subtract_products()
+        T = _Tile(v, data, args[2], args[3], args[4])
+        T.subtract_products()
         for s in range(TILE):
             row = builder.add(args[4], v.index(s))
             inverse_pivot = v.load(inverses, builder.mul(row, v.index(LANES)))
             for r in range(TILE):
-                builder.store(builder.fmul(builder.load(tile.c[r][s]), inverse_pivot), tile.c[r][s])
+                builder.store(builder.fmul(builder.load(T.c[r][s]), inverse_pivot), T.c[r][s])
             for t in range(s + 1, TILE):
-                minus = builder.fneg(v.load(data, tile.at(builder.add(args[4], v.index(t)), row)))
+                minus = builder.fneg(v.load(data, T.at(builder.add(args[4], v.index(t)), row)))
                 for r in range(TILE):
-                    v.add_product(tile.c[r][t], builder.load(tile.c[r][s]), minus)
-        tile.store(lower_only=False)
+                    v.add_product(T.c[r][t], builder.load(T.c[r][s]), minus)
+        T.store(lower_only=False)
         return context.get_dummy_value()
 
     return _tile_signature(M, inverse), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@tile
 def _forward(typing: Any, M: Any, inverse: Any, y: Any, width: Any) -> Any:
     """y <- L^-1 y, four rows at a time."""
 
@@ -147,7 +145,7 @@ def _forward(typing: Any, M: Any, inverse: Any, y: Any, width: Any) -> Any:
     return types.void(M, inverse, y, types.intp), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@tile
 def _backward_row(typing: Any, M: Any, inverse: Any, y: Any, width: Any, i: Any) -> Any:
     """y[i] <- y[i] / L[i, i], then y[k] -= L[i, k] y[i] for every k < i."""
 
@@ -167,7 +165,7 @@ def _backward_row(typing: Any, M: Any, inverse: Any, y: Any, width: Any, i: Any)
     return types.void(M, inverse, y, types.intp, types.intp), codegen
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def solve_lanes(M: npt.NDArray[np.floating], inverse: npt.NDArray[np.floating], y: npt.NDArray[np.floating], width: int) -> None:
     """Solve eight interleaved systems M x = y: y becomes x, the lower half of M the factor; `inverse` is (8 width,) scratch."""
     for j in range(0, width, TILE):

@@ -64,8 +64,8 @@ class DefaultSettings:
     noise: float = 0.76
     content: float = 0.16
     learned: int = 48
-    served: int = 150
-    feature_dimension: int = 200
+    served: int = 300
+    feature_dimension: int = 300
     taste_items: int = 300
     taste_variance: float = 0.12
     shares: Mapping[str, float] = field(init=False)
@@ -85,7 +85,7 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int, features: bool
     x = math.log(signal / 4)
     counts, biases = float(np.clip(0.24 * math.exp(-0.6 * x), 0.05, 0.27)), float(np.clip(0.5 * math.exp(-0.9 * x), 0.06, 0.5))
     tastes = 0.12 if not features and signal > 6 else 0.0
-    steps = 1.1 ** np.arange(int(np.clip(round(2 + 2.1 * x), 2, 5)))
+    steps = 1.1 ** np.arange(int(np.clip(round(2 + 2.1 * x), 2, 7)))
     return DefaultSettings(
         counts=counts,
         biases=biases,

@@ -28,13 +28,13 @@ EXACT_TERMS = 256
 """Products of 45 bits that float64 adds without rounding: 2^45 * 2^8 = 2^53."""
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _block_rows(width: int, itemsize: int) -> int:
     """Rows gathered at a time: a multiple of 4, so that both blocks stay in the first-level cache."""
     return max(8, min(EXACT_TERMS, BLOCK_NUMBERS * 4 // (itemsize * width) // 4 * 4))
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> None:
     """C += left' right on the upper triangle, in tiles of 8 x 16 (8 x 8 on the diagonal where the count is odd)."""
     for i in range(0, width, LANES):
@@ -47,7 +47,7 @@ def add_outer(left: Floats, right: Floats, C: Floats, n: int, width: int) -> Non
             j += 2 * LANES
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _gather(
     start: int, n: int, ids: Int32s, positions: Int64s, source: Floats, width: int, weights: Array, targets: Array,
     rows: Floats, weighted: Floats, coefficients: Floats, factors: Floats,
@@ -68,7 +68,7 @@ def _gather(
         rows[k * width : (k + 1) * width] = 0
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _add_segment(
     begin: int, end: int, ids: Int32s, positions: Int64s, source: Floats, width: int, weights: Array, targets: Array,
     C: Floats, b: Floats, rows: Floats, weighted: Floats, coefficients: Floats, factors: Floats,
@@ -83,7 +83,7 @@ def _add_segment(
             weighted_sum(coefficients, rows, b, (n + 3) // 4 * 4, width, j)
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def statistics_range(
     first: int, last: int, ptr: Int64s, ids: Int32s, positions: Int64s, source: Floats, d: int, width: int, weights: Array, targets: Array,
     gram: Floats, moment: Floats,
@@ -105,7 +105,7 @@ def statistics_range(
             at += d - i
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def exact_range(
     first: int, last: int, ptr: Int64s, ids: Int32s, positions: Int64s, source: Floats, d: int, width: int, coefficients: Int32s,
     outer: bool, total: Int64s,
@@ -141,7 +141,7 @@ def exact_range(
                     total[row, j] += np.int64(b[j])
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _interleave(C: Floats, ridge: float, d: int, width: int, lane: int, M: Floats, side: int) -> None:
     """Put C + ridge I (upper triangle) into one lane; the rows past d are the identity's."""
     for i in range(side):
@@ -150,7 +150,7 @@ def _interleave(C: Floats, ridge: float, d: int, width: int, lane: int, M: Float
         M[(i * side + i) * LANES + lane] = C[i * width + i] + ridge if i < d else 1
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def solve_range(
     first: int, last: int, ptr: Int64s, ids: Int32s, positions: Int64s, source: Floats, d: int, width: int, weights: Array, targets: Array,
     ridges: Floats, base: Floats, solution: Floats,
@@ -170,7 +170,9 @@ def solve_range(
             C[:] = base
             b[:] = 0
             if lane < taken:
-                _add_segment(ptr[row], ptr[row + 1], ids, positions, source, width, weights, targets, C, b, rows, weighted, coefficients, factors)
+                _add_segment(
+                    ptr[row], ptr[row + 1], ids, positions, source, width, weights, targets, C, b, rows, weighted, coefficients, factors
+                )
             _interleave(C, ridges[row] if lane < taken else 1, d, width, lane, M, side)
             for j in range(d):
                 y[j * LANES + lane] = b[j]
@@ -180,7 +182,7 @@ def solve_range(
                 solution[group + lane, j] = y[j * LANES + lane]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def solve_packed_range(first: int, last: int, packed: Floats, b: Floats, ridges: Floats, solution: Floats) -> None:
     """solution[row] = (A_row + ridges[row] I)^-1 b[row], A_row given as a packed upper triangle."""
     d = b.shape[1]
@@ -207,7 +209,7 @@ def solve_packed_range(first: int, last: int, packed: Floats, b: Floats, ridges:
                 solution[group + lane, j] = y[j * LANES + lane]
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def group_by_item(user_ptr: Int64s, items: Int32s, item_ptr: Int64s, users: Int32s, positions: Int64s) -> None:
     """Stable counting sort of events by item: fills item_ptr (m + 1,), users (n,) and positions (n,) of an `ItemOrder`."""
     item_ptr[:] = 0

@@ -39,7 +39,7 @@ class ItemStatistics:
     @property
     def width(self) -> int:
         """d, the entries of a user's vector."""
-        return self.moment.shape[1]
+        return int(self.moment.shape[1])
 
 
 def unpack(packed: Floats, width: int) -> Floats:
@@ -57,7 +57,7 @@ def pack(full: Floats) -> Floats:
     return full[..., rows, columns]
 
 
-def pad_columns(vectors: npt.NDArray[np.generic], dtype: npt.DTypeLike) -> npt.NDArray[np.generic]:
+def pad_columns(vectors: npt.NDArray[np.number], dtype: npt.DTypeLike) -> Floats:
     """`vectors` (n, d) as C-contiguous `dtype` with zero columns up to a multiple of 8; the same array where it fits."""
     n, d = vectors.shape
     if d % LANES == 0:
@@ -78,7 +78,8 @@ def map_rows(kernel: Callable[[int, int], None], ptr: Int64s, *, row_cost: int =
 def item_statistics(order: ItemOrder, U: Float32s, targets: Float32s, weights: Float32s | None = None) -> ItemStatistics:
     """A_j = sum w_e u u' and b_j = sum targets_e u over the events e of each item j, in float32.
 
-    U: (n_users, d). targets, weights: (events,) in user order; b is not weighted again, so pass w y for targets.
+    U: (n_users, d). targets, weights: (events,), where `order.positions` says; in the order's own order where that is empty, which
+    is faster. b is not weighted again, so pass w y for targets.
     Raises ValueError where the columns do not have one entry per event.
     """
     for name, column in (("targets", targets), ("weights", weights)):
@@ -113,6 +114,8 @@ class ExactSums:
 
     def __init__(self, specs: Sequence[BlockSpec]) -> None:
         self.specs = tuple(specs)
+        if len({s.rows for s in self.specs} - {1}) > 1:
+            raise ValueError(f"blocks must have one row or all the same number, found {[s.rows for s in self.specs]}")
         self.blocks: tuple[Int64s, ...] = tuple(np.zeros((s.rows, s.columns), np.int64) for s in self.specs)
         self._reach = [np.zeros(s.rows) for s in self.specs]  # an upper bound of every magnitude, in float64
 
@@ -129,7 +132,10 @@ class ExactSums:
         rows = max((s.rows for s in self.specs), default=1)
         if rows > 1 and order is None:
             order = order_by_item(reports.user_ptr, reports.items, rows)
-        orders = [_dense_order(reports.num_users) if s.rows == 1 else order for s in self.specs]
+        if order is not None and rows > 1 and not len(order.users) == len(order.positions) == len(reports.items):
+            raise ValueError(f"the order has {len(order.users)} events, the reports {len(reports.items)}")
+        dense = _dense_order(reports.num_users)
+        orders = [order if order is not None and s.rows > 1 else dense for s in self.specs]
         reach = [r + _reach(s, b, o) for s, b, o, r in zip(self.specs, reports.blocks, orders, self._reach, strict=True)]
         for spec, bound in zip(self.specs, reach, strict=True):
             if float(bound.max(initial=0.0)) * (1 + 1e-9) >= 2.0**63:

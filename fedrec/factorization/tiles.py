@@ -11,13 +11,18 @@ A numba cache belongs to the caller's file: after a change here, delete the call
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
-from numba.core import cgutils, types
+from numba.core import cgutils as _cgutils
+from numba.core import types
 from numba.extending import intrinsic
 
 LANES = 8
+cgutils: Any = _cgutils  # half typed: for the checker, not at all
 ir = cgutils.ir
+tile = cast(Callable[[Any], Callable[..., None]], intrinsic)
+"""A function that emits code, as the kernels see it: numba passes the typing context itself."""
 
 
 class Vectors:
@@ -28,25 +33,32 @@ class Vectors:
         self.scalar = context.get_value_type(element)
         self.vector = ir.VectorType(self.scalar, LANES)
         self.bytes = element.bitwidth // 8
+        self.zero = ir.Constant(self.vector, [ir.Constant(self.scalar, 0.0)] * LANES)
         self.suffix = f"v{LANES}f{element.bitwidth}"
 
     def index(self, value: int) -> Any:
+        """A constant offset."""
         return self.context.get_constant(types.intp, value)
 
     def load(self, data: Any, offset: Any) -> Any:
+        """Eight numbers from memory."""
         pointer = self.builder.bitcast(self.builder.gep(data, [offset]), self.vector.as_pointer())
         return self.builder.load(pointer, align=self.bytes)
 
     def store(self, value: Any, data: Any, offset: Any) -> None:
+        """Eight numbers to memory."""
         pointer = self.builder.bitcast(self.builder.gep(data, [offset]), self.vector.as_pointer())
         self.builder.store(value, pointer, align=self.bytes)
 
     def spread(self, number: Any) -> Any:
-        single = self.builder.insert_element(ir.Constant(self.vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
+        """One number in all lanes."""
+        vector = ir.VectorType(number.type, LANES)
+        single = self.builder.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(ir.IntType(32), 0))
         mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        return self.builder.shuffle_vector(single, ir.Constant(self.vector, ir.Undefined), mask)
+        return self.builder.shuffle_vector(single, ir.Constant(vector, ir.Undefined), mask)
 
     def spread_at(self, data: Any, offset: Any) -> Any:
+        """One number of memory in all lanes."""
         return self.spread(self.builder.load(self.builder.gep(data, [offset])))
 
     def fma(self, a: Any, b: Any, c: Any) -> Any:
@@ -56,22 +68,24 @@ class Vectors:
         return self.builder.call(function, [a, b, c])
 
     def sqrt(self, a: Any) -> Any:
+        """Lane by lane."""
         signature = ir.FunctionType(self.vector, [self.vector])
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, signature, f"llvm.sqrt.{self.suffix}"), [a])
 
     def registers(self, count: int) -> list[Any]:
         """`count` vector variables at zero; LLVM keeps them in registers."""
-        zero = ir.Constant(self.vector, [ir.Constant(self.scalar, 0.0)] * LANES)
         slots = [cgutils.alloca_once(self.builder, self.vector) for _ in range(count)]
         for slot in slots:
-            self.builder.store(zero, slot)
+            self.builder.store(self.zero, slot)
         return slots
 
     def add_product(self, slot: Any, a: Any, b: Any) -> None:
+        """slot += a * b."""
         self.builder.store(self.fma(a, b, self.builder.load(slot)), slot)
 
 
 def data_of(context: Any, builder: Any, array_type: Any, array: Any) -> Any:
+    """Pointer to an array's first number."""
     return context.make_array(array_type)(context, builder, value=array).data
 
 
@@ -106,19 +120,19 @@ def _outer_signature(left: Any, right: Any, C: Any, n: Any, width: Any, i: Any, 
     return types.void(left, right, C, types.intp, types.intp, types.intp, types.intp)
 
 
-@intrinsic  # type: ignore[misc]
+@tile
 def outer_8x16(typing: Any, left: Any, right: Any, C: Any, n: Any, width: Any, i: Any, j: Any) -> Any:
     """C[i:i+8, j:j+16] += left[:n, i:i+8]' right[:n, j:j+16], all of row length `width`."""
     return _outer_signature(left, right, C, n, width, i, j), _outer(8, 2)
 
 
-@intrinsic  # type: ignore[misc]
+@tile
 def outer_8x8(typing: Any, left: Any, right: Any, C: Any, n: Any, width: Any, i: Any, j: Any) -> Any:
     """C[i:i+8, j:j+8] += left[:n, i:i+8]' right[:n, j:j+8], all of row length `width`."""
     return _outer_signature(left, right, C, n, width, i, j), _outer(8, 1)
 
 
-@intrinsic  # type: ignore[misc]
+@tile
 def weighted_sum(typing: Any, coefficients: Any, rows: Any, total: Any, n: Any, width: Any, j: Any) -> Any:
     """total[j:j+8] += sum over k < n of coefficients[k] rows[k, j:j+8], in four partial sums; `n` is a multiple of 4."""
 
@@ -139,7 +153,41 @@ def weighted_sum(typing: Any, coefficients: Any, rows: Any, total: Any, n: Any, 
     return types.void(coefficients, rows, total, types.intp, types.intp, types.intp), codegen
 
 
-@intrinsic  # type: ignore[misc]
+def _subtract(pairs: int) -> Any:
+    """Emit A[:rows, :columns] -= sum over `pairs` of a[:rows]' b[:columns]; arguments A, a, b, a, b, ..., rows, columns, width."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        A, *factors = (data_of(context, builder, t, a) for t, a in zip(signature.args[:-3], args[:-3], strict=True))
+        rows, columns, width = args[-3:]
+        v = Vectors(context, builder, signature.args[0].dtype)
+        with cgutils.for_range(builder, rows) as row:
+            minus = [builder.fneg(v.spread_at(factors[2 * p], row.index)) for p in range(pairs)]
+            start = builder.mul(row.index, width)
+            with cgutils.for_range(builder, builder.udiv(columns, v.index(LANES))) as column:
+                shift = builder.mul(column.index, v.index(LANES))
+                at = builder.add(start, shift)
+                value = v.load(A, at)
+                for p in range(pairs):
+                    value = v.fma(minus[p], v.load(factors[2 * p + 1], shift), value)
+                v.store(value, A, at)
+        return context.get_dummy_value()
+
+    return codegen
+
+
+@tile
+def subtract_outer(typing: Any, A: Any, a: Any, b: Any, rows: Any, columns: Any, width: Any) -> Any:
+    """A[:rows, :columns] -= a' b, rows of length `width`; `columns` is a multiple of 8."""
+    return types.void(A, a, b, types.intp, types.intp, types.intp), _subtract(1)
+
+
+@tile
+def subtract_outer_twice(typing: Any, A: Any, a: Any, b: Any, c: Any, e: Any, rows: Any, columns: Any, width: Any) -> Any:
+    """A[:rows, :columns] -= a' b + c' e, rows of length `width`; `columns` is a multiple of 8."""
+    return types.void(A, a, b, c, e, types.intp, types.intp, types.intp), _subtract(2)
+
+
+@tile
 def take_row(typing: Any, source: Any, start: Any, weight: Any, rows: Any, weighted: Any, at: Any, width: Any) -> Any:
     """rows[at:at+width] = source[start:start+width] and weighted[...] = weight times it, widened to the rows' type."""
 
@@ -157,7 +205,7 @@ def take_row(typing: Any, source: Any, start: Any, weight: Any, rows: Any, weigh
             v.store(value, rows, builder.add(at, shift))
             v.store(builder.fmul(value, factor), weighted, builder.add(at, shift))
 
-        stride = v.index(4096 * LANES)  # four vectors at a time, then what is left
+        stride = v.index(4 * LANES)  # four vectors at a time, then what is left
         fours = builder.udiv(width, stride)
         with cgutils.for_range(builder, fours) as loop:
             for r in range(4):
@@ -170,7 +218,7 @@ def take_row(typing: Any, source: Any, start: Any, weight: Any, rows: Any, weigh
     return types.void(source, types.intp, rows.dtype, rows, weighted, types.intp, types.intp), codegen
 
 
-@intrinsic  # type: ignore[misc]
+@tile
 def prefetch(typing: Any, source: Any, at: Any, width: Any) -> Any:
     """Ask for the cache lines of source[at:at+width] before they are needed."""
 
@@ -188,3 +236,100 @@ def prefetch(typing: Any, source: Any, at: Any, width: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(source, types.intp, types.intp), codegen
+
+
+def _rotate_rows(vectors: int) -> Any:
+    """Emit the rotations of one lane on 8 `vectors` columns of W, from the last row to the first; a row is loaded and stored once."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        W, cosines, sines = (data_of(context, builder, t, a) for t, a in zip(signature.args[:3], args[:3], strict=True))
+        first, last, lane, width, j = args[3:]
+        v = Vectors(context, builder, signature.args[0].dtype)
+        carried = v.registers(vectors)
+        shifts = [builder.add(j, v.index(LANES * c)) for c in range(vectors)]
+        for slot, shift in zip(carried, shifts, strict=True):
+            builder.store(v.load(W, builder.add(builder.mul(last, width), shift)), slot)
+        with cgutils.for_range(builder, builder.sub(last, first)) as loop:
+            i = builder.sub(builder.sub(last, v.index(1)), loop.index)
+            angle = builder.add(builder.mul(i, v.index(LANES)), lane)
+            cosine, sine = v.spread_at(cosines, angle), v.spread_at(sines, angle)
+            here = builder.mul(i, width)
+            for slot, shift in zip(carried, shifts, strict=True):
+                above, below = v.load(W, builder.add(here, shift)), builder.load(slot)
+                v.store(v.fma(sine, above, builder.fmul(cosine, below)), W, builder.add(builder.add(here, width), shift))
+                builder.store(v.fma(cosine, above, builder.fneg(builder.fmul(sine, below))), slot)
+        for slot, shift in zip(carried, shifts, strict=True):
+            v.store(builder.load(slot), W, builder.add(builder.mul(first, width), shift))
+        return context.get_dummy_value()
+
+    return codegen
+
+
+def _rotate_signature(W: Any, cosines: Any, sines: Any) -> Any:
+    return types.void(W, cosines, sines, *[types.intp] * 5)
+
+
+@tile
+def rotate_rows_8(typing: Any, W: Any, cosines: Any, sines: Any, first: Any, last: Any, lane: Any, width: Any, j: Any) -> Any:
+    """Rotate rows (i, i + 1) of W[:, j:j+8] by cosines[8 i + lane], sines[...] for i = last - 1, ..., first."""
+    return _rotate_signature(W, cosines, sines), _rotate_rows(1)
+
+
+@tile
+def rotate_rows_32(typing: Any, W: Any, cosines: Any, sines: Any, first: Any, last: Any, lane: Any, width: Any, j: Any) -> Any:
+    """Rotate rows (i, i + 1) of W[:, j:j+32] by cosines[8 i + lane], sines[...] for i = last - 1, ..., first."""
+    return _rotate_signature(W, cosines, sines), _rotate_rows(4)
+
+
+@tile
+def chase_bulges(
+    typing: Any, diagonal: Any, beside: Any, first: Any, last: Any, state: Any, cosines: Any, sines: Any, lowest: Any, highest: Any
+) -> Any:
+    """The rotations i = highest - 1, ..., lowest of an implicit QL sweep of eight interleaved tridiagonal matrices.
+
+    Lane l takes part where first[l] <= i < last[l] and else keeps what it has. state: g, sine, cosine, shift, 8 numbers each.
+    A rotation with nothing to rotate away is the identity.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        arrays = [data_of(context, builder, t, a) for t, a in zip(signature.args[:7], args[:7], strict=True)]
+        diagonal, beside, first, last, state, cosines, sines = arrays
+        lowest, highest = args[7:]
+        v = Vectors(context, builder, signature.args[0].dtype)
+        one, two = (v.spread(ir.Constant(v.scalar, number)) for number in (1.0, 2.0))
+        angles = ir.VectorType(context.get_value_type(signature.args[5].dtype), LANES)
+        integers = ir.VectorType(ir.IntType(64), LANES)
+        begins, ends = (builder.load(builder.bitcast(data, integers.as_pointer()), align=8) for data in (first, last))
+        slots = v.registers(4)
+        for number, slot in enumerate(slots):
+            builder.store(v.load(state, v.index(number * LANES)), slot)
+        with cgutils.for_range(builder, builder.sub(highest, lowest)) as loop:
+            i = builder.sub(builder.sub(highest, v.index(1)), loop.index)
+            at = builder.mul(i, v.index(LANES))
+            above = builder.add(at, v.index(LANES))
+            here = v.spread(i)
+            active = builder.and_(builder.icmp_signed("<=", begins, here), builder.icmp_signed("<", here, ends))
+            g, sine, cosine, shift = (builder.load(slot) for slot in slots)
+            e, d_here, d_above = v.load(beside, at), v.load(diagonal, at), v.load(diagonal, above)
+            f, b = builder.fmul(sine, e), builder.fmul(cosine, e)
+            square = v.fma(f, f, builder.fmul(g, g))
+            zero = builder.fcmp_ordered("==", square, v.zero)
+            inverse = builder.fdiv(one, v.sqrt(builder.select(zero, one, square)))
+            s, c = builder.fmul(f, inverse), builder.select(zero, one, builder.fmul(g, inverse))
+            shifted = builder.fsub(d_above, shift)
+            r = v.fma(builder.fsub(d_here, shifted), s, builder.fmul(two, builder.fmul(c, b)))
+            moved = builder.fmul(s, r)
+            v.store(builder.select(active, builder.fmul(square, inverse), v.load(beside, above)), beside, above)
+            v.store(builder.select(active, builder.fadd(shifted, moved), d_above), diagonal, above)
+            fresh = (builder.fsub(builder.fmul(c, r), b), s, c, moved)
+            for slot, old, new in zip(slots, (g, sine, cosine, shift), fresh, strict=True):
+                builder.store(builder.select(active, new, old), slot)
+            for value, out in ((c, cosines), (s, sines)):
+                rounded = value if angles == v.vector else builder.fptrunc(value, angles)
+                pointer = builder.bitcast(builder.gep(out, [at]), angles.as_pointer())
+                builder.store(rounded, pointer, align=4)
+        for number, slot in enumerate(slots):
+            v.store(builder.load(slot), state, v.index(number * LANES))
+        return context.get_dummy_value()
+
+    return types.void(diagonal, beside, first, last, state, cosines, sines, types.intp, types.intp), codegen

@@ -105,7 +105,7 @@ def _fill_section(out: Int64s, law: Law, key: bytes, section: int, margin: float
                     done += 1
 
 
-@njit(nogil=True, cache=True)  # type: ignore[misc]
+@njit(nogil=True, cache=True)
 def _draw(
     words: UInt64s, at: int, thresholds: UInt64s, guide: npt.NDArray[np.int16], shift: int, precision: float, margin: float,
     out: Int64s, done: int,
@@ -191,7 +191,8 @@ def _cumulative(base_std: float, digits: int) -> tuple[list[Decimal], Decimal]:
     """
     with decimal.localcontext(prec=digits):
         twice_variance = 2 * Decimal(base_std) ** 2
-        weights, smallest = [], Decimal(10) ** -(digits + 1)
+        weights: list[Decimal] = []
+        smallest = Decimal(10) ** -(digits + 1)
         while not weights or weights[-1] > smallest:
             weights.append((-Decimal(len(weights) ** 2) / twice_variance).exp())
         total, running, cumulative = sum(weights), Decimal(0), []

@@ -1,42 +1,61 @@
-"""`fedrec account`: the plan of a scenario, from the scenario alone."""
+"""`fedrec account`: the plan of a scenario, from the scenario and public sizes alone."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from fedrec.checkpoint import finite
 from fedrec.data.features import PublicFeatures
+from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
+from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.recipes import prepare
 
 
-def describe(scenario: Scenario) -> dict[str, Any]:
+def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str, Any]:
     """The guarantee, three accountants, and every release with its share of mu^2 and its noise multiplier.
 
-    The plan is divided before any data is seen, so placeholder sizes stand for the data's.
+    A default of 0 users and items reads the data for its sizes. Raises SettingsError where only one is given, and what reading raises.
     """
-    facts = PublicFacts(
-        1,
-        1,
-        "clicks" if scenario.data.kind == "clicks" else "ratings",
-        scenario.data.rating_range or (1.0, 5.0),
-        PublicFeatures({}),
-        Streams(scenario.seed),
-    )
+    facts = _planned(scenario, users, items) if users or items else _read(scenario)
+    # a plan depends on whether there are features, not on what they say: nothing is decomposed for it
+    facts = replace(facts, features=None if facts.features is None else PublicFeatures({}))
     plan = prepare(scenario, facts).plan
     releases = [{**asdict(release), "noise_multiplier": release.noise_multiplier} for release in plan.releases]
-    content = {"guarantee": {**asdict(plan.guarantee), "words": str(plan.guarantee)}, "accountants": asdict(plan.opinions())}
-    return dict(finite({**content, "releases": releases, "plan": plan.digest()}))
+    content = {
+        "guarantee": {**asdict(plan.guarantee), "words": str(plan.guarantee)},
+        "accountants": asdict(plan.opinions()),
+        "releases": releases,
+        "training": {"users": facts.num_users, "items": facts.num_items, "kind": facts.kind, "features": facts.features is not None},
+        "plan": plan.digest(),
+    }
+    return dict(finite(content))
+
+
+def _read(scenario: Scenario) -> PublicFacts:
+    dataset = load_dataset(scenario)
+    return public_facts(scenario, dataset, load_split(scenario, dataset))
+
+
+def _planned(scenario: Scenario, users: int, items: int) -> PublicFacts:
+    """Facts of data that is not there yet; features are expected unless the scenario forbids them."""
+    if users < 1 or items < 1:
+        raise SettingsError(f"--users {users} --items {items}: both must be at least 1", "Give both, or neither to read the data's.")
+    kind = "clicks" if scenario.data.kind == "clicks" else "ratings"
+    scale = scenario.data.rating_range or (1.0, 5.0)
+    return PublicFacts(users, items, kind, scale, PublicFeatures({}) if scenario.data.features else None, Streams(scenario.seed))
 
 
 def table(described: dict[str, Any]) -> str:
     """The same for a terminal."""
     said = described["accountants"]
     unit = f"per {described['guarantee']['unit']} ({described['guarantee']['neighbours']})"
-    lines = [described["guarantee"]["words"], "", f"{'release':24} {'share':>8} {'mu':>10} {'noise std / sensitivity':>24}"]
+    facts = described["training"]
+    sizes = f"trained on {facts['kind']} of {facts['users']:,} users and {facts['items']:,} items"
+    lines = [described["guarantee"]["words"], sizes, "", f"{'release':24} {'share':>8} {'mu':>10} {'noise std / sensitivity':>24}"]
     lines += [
         f"{release['name']:24} {release['share']:8.1%} {_number(release['mu'])} {_number(release['noise_multiplier']):>24}"
         for release in described["releases"]

@@ -11,108 +11,169 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.exceptions import TyperException
 
 from fedrec import __version__
-from fedrec.errors import FedRecError, SettingsError
+from fedrec.errors import FedRecError, RunError, SettingsError
 
-EXIT_CODES = """
-Exit codes: 0 done; 2 wrong flag or scenario key; 3 data that cannot be read; 4 a split that leaks; 5 a privacy limit;
-6 a run folder that cannot be used; 70 a defect of fedrec; 130 interrupted.
-"""
+EXIT_CODES = {
+    0: "done",
+    2: "a flag or a scenario key is wrong",
+    3: "data that cannot be read",
+    4: "a split that leaks",
+    5: "a privacy limit refuses",
+    6: "a run folder or a file that cannot be used",
+    70: "a defect of fedrec",
+    130: "interrupted",
+}
+
+_WRAPPED = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 
 app = typer.Typer(
     name="fedrec",
-    no_args_is_help=True,
+    context_settings=_WRAPPED,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     add_completion=False,
-    help="Train and query recommenders without anyone but the person learning what they read, watched or rated.\n" + EXIT_CODES,
+    help="Recommenders trained on what people rated or clicked, under a privacy guarantee for every person.\n\n"
+    "Start with `fedrec simulate`: it needs no data and no network. Every verb has its own --help; "
+    "docs/reference.md lists every scenario key.",
+    epilog="Exit codes: " + "; ".join(f"{code} {words}" for code, words in EXIT_CODES.items()) + ".",
 )
-data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look at data sets and make planted ones.")
-app.add_typer(data_app, name="data")
+data_app = typer.Typer(rich_markup_mode=None, help="Look at data, list formats, make planted data.")
+app.add_typer(data_app, name="data", short_help="Look at data, list formats, make planted data.")
 
-Overrides = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override one scenario key; may be repeated.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout.")]
+Scenario = Annotated[
+    Path | None,
+    typer.Argument(metavar="SCENARIO", show_default=False, help="Scenario file (TOML). Without one: every key at its default."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", show_default=False, help="Override one scenario key; may be repeated."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout, and nothing else there.")]
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _fedrec(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False
+) -> None:
     if version:
         typer.echo(f"fedrec {__version__}")
-        raise typer.Exit
+    elif context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+    elif context.invoked_subcommand != "bench":  # which compares against BLAS on all cores
+        # Before NumPy is loaded. OpenBLAS threads spin while they wait, which on a busy machine made a decomposition 20 times
+        # slower, and its sums depend on their number: with one, the same scenario gives the same bytes on 2 cores and on 64.
+        # Kernels and everything large use the cores through `fedrec.threads`.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-@app.command()
+@data_app.callback(invoke_without_command=True)
+def _data(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command(short_help="Train, evaluate and report on this machine.")
 def simulate(
-    scenario: Annotated[Path | None, typer.Argument(help="Scenario file (TOML). Without one: the default recipe on planted data.")] = None,
+    scenario: Scenario = None,
     overrides: Overrides = None,
     as_json: Json = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run of this scenario to the same bytes.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run of this scenario to the same bytes.")] = False,
 ) -> None:
-    """Train, evaluate and report on this machine: every user a client, one aggregator, one server, in one process.
+    """Train, evaluate and report on this machine: every user a client, one aggregator and one server, in one process.
 
-    A run folder under run.directory keeps the resolved settings, the guarantee by three accountants, metrics as JSON
-    lines, a checkpoint after every round, the released model and report.html. The same scenario and seed give the same
-    bytes. For example:
+    Without a scenario it trains on planted data at epsilon 5. The run folder, named after the scenario, is made in
+    run.directory and keeps the resolved settings, the guarantee by three accountants, the metrics, a checkpoint after
+    every round, the released model and report.html. The same scenario gives the same bytes, and replaces its folder.
 
+    Examples:
+
+    \b
       fedrec simulate simulations/planted.toml
-
-      fedrec simulate simulations/ml1m_ssp2.toml --set data.path=ml-1m --set privacy.epsilon=1 --json
+      fedrec simulate simulations/ml1m_ssp2.toml --set data.path=ml-1m
+      fedrec simulate --set data.preset=small --set privacy.epsilon=1 --json
     """
     from fedrec.settings import load
     from fedrec_simulations.simulate import run
 
-    result = run(load(scenario, overrides or ()), name=scenario.stem if scenario else "planted", resume=resume, quiet=as_json)
+    result = run(load(scenario, overrides or ()), name=scenario.stem if scenario else "run", resume=resume, quiet=as_json)
     if as_json:
         typer.echo(json.dumps(result))
 
 
-@app.command()
+@app.command(short_help="Print the privacy plan of a scenario without running it.")
 def account(
-    scenario: Annotated[Path | None, typer.Argument(help="Scenario file (TOML).")] = None,
+    scenario: Scenario = None,
     overrides: Overrides = None,
     as_json: Json = False,
+    users: Annotated[int, typer.Option(metavar="N", show_default=False, help="Users, to plan before there is data.")] = 0,
+    items: Annotated[int, typer.Option(metavar="N", show_default=False, help="Items, to plan before there is data.")] = 0,
 ) -> None:
     """Print the privacy plan of a scenario without running it: every release, its share, its noise, three accountants.
 
-    Nothing private is read: the plan is a function of the scenario alone.
+    A plan depends on the scenario and on three public facts of the training data: how many users, how many items, ratings
+    or clicks. They are read from the data; with --users and --items no data is touched. What this prints is what a run
+    of the same scenario writes to plan.json.
+
+    Examples:
+
+    \b
+      fedrec account simulations/planted.toml --set privacy.epsilon=1
+      fedrec account --set recipe=published --users 100000 --items 20000
     """
     from fedrec.settings import load
     from fedrec_simulations.account import describe, table
 
-    plan = describe(load(scenario, overrides or ()))
+    plan = describe(load(scenario, overrides or ()), users=users, items=items)
     typer.echo(json.dumps(plan) if as_json else table(plan))
 
 
-@data_app.command("formats")
+@data_app.command("formats", short_help="List the formats that data.format may name.")
 def data_formats() -> None:
-    """List the formats that data.format may name."""
+    """List the formats that data.format may name. With data.format=auto, the contents of the path decide."""
     from fedrec_simulations.data_verbs import formats
 
     typer.echo(formats())
 
 
-@data_app.command("describe")
+@data_app.command("describe", short_help="Read a data set and print its sizes.")
 def data_describe(
-    path: Annotated[str, typer.Argument(help="File or folder of the data.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="File or folder of the data.")],
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Read a data set and print its size, scale, sparsity and public features; a first check before a run."""
+    """Read a data set and print its sizes, scale, sparsity and public features: a first check before a run.
+
+    The figures are for whoever holds the data: they carry no noise.
+
+    Examples:
+
+    \b
+      fedrec data describe ml-1m
+      fedrec data describe log.csv --set data.columns.user=who
+    """
     from fedrec.settings import load
-    from fedrec_simulations.data_verbs import describe
+    from fedrec_simulations.data_verbs import describe, table
 
-    described = describe(load(None, [f"data.path={json.dumps(path)}", *(overrides or ())]))
-    typer.echo(json.dumps(described) if as_json else "\n".join(f"{key:>24}  {value}" for key, value in described.items()))
+    described = describe(load(None, [f"data.path={json.dumps(path, ensure_ascii=False)}", *(overrides or ())]))
+    typer.echo(json.dumps(described) if as_json else table(described))
 
 
-@data_app.command("plant")
+@data_app.command("plant", short_help="Write a planted data set.")
 def data_plant(
-    folder: Annotated[Path, typer.Argument(help="Folder to write ratings.parquet and items.parquet to.")],
-    preset: Annotated[str, typer.Option(help="small, demo, ml10m or ml10m-x10.")] = "demo",
-    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 1,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write ratings.parquet and items.parquet to.")],
+    preset: Annotated[str, typer.Option(metavar="SIZE", help="Size: small, demo, ml10m or ml10m_x10.")] = "demo",
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the generator, 0 or more.")] = 1,
 ) -> None:
-    """Write a planted data set with a long tail and public features, chunk by chunk, in bounded memory."""
+    """Write a planted data set with a long tail and public features, piece by piece, in bounded memory.
+
+    Example:
+
+    \b
+      fedrec data plant planted --preset small
+    """
     from fedrec_simulations.data_verbs import plant
 
     typer.echo(plant(folder, preset, seed))
@@ -130,17 +191,29 @@ class Bench(StrEnum):
     clicks = "clicks"
 
 
-@app.command()
+@app.command(short_help="Measure speed and quality; print one JSON object.")
 def bench(
-    what: Annotated[Bench, typer.Argument(help="Speed: kernels, als, encoder, readers. Quality: ablation, quality, clicks.")],
-    data: Annotated[str, typer.Option(help="Data folder of the quality benchmarks.")] = "",
+    what: Annotated[
+        Bench,
+        typer.Argument(
+            metavar="WHAT", show_choices=False, help="Speed: kernels, als, encoder, readers. Quality: ablation, quality, clicks."
+        ),
+    ],
+    data: Annotated[
+        str, typer.Option(metavar="PATH", show_default=False, help="Data of the quality benchmarks: MovieLens 1M, or click lists.")
+    ] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller shapes and fewer repeats: a smoke test, not a figure.")] = False,
-    output: Annotated[Path | None, typer.Option(help="Also write the result to this JSON file.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write the result to this file.")] = None,
 ) -> None:
-    """Measure: speed as ratios to a reference in the same run, quality as means over seeds. Prints one JSON object.
+    """Measure speed as ratios to a reference in the same run, quality as means over seeds; print one JSON object.
 
-    kernels, als, encoder and readers need `pip install 'fedrec[bench]'`; quality and ablation read MovieLens 1M, clicks
-    reads a folder of click lists with train and test.
+    kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`. quality and ablation
+    read MovieLens 1M, clicks reads a folder of click lists with train and test.
+
+    Example:
+
+    \b
+      fedrec bench kernels --quick
     """
     from fedrec_simulations.bench.verbs import run
 
@@ -153,11 +226,18 @@ def bench(
 
 
 @app.command(hidden=True)
-def docs(target: Annotated[Path, typer.Argument(help="Markdown file to write.")]) -> None:
-    """Write the reference page from the code: every verb's help and every scenario key."""
-    from fedrec_simulations.reference import write
+def docs(
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="Markdown file to write.")],
+    run_folder: Annotated[
+        Path | None, typer.Option("--run", metavar="FOLDER", help="Also draw img/curve.svg beside it from this run's result.")
+    ] = None,
+) -> None:
+    """Write the reference page from the code: every verb, every scenario key, formats and exit codes."""
+    from fedrec_simulations.reference import draw_curve, write
 
     write(target)
+    if run_folder:
+        draw_curve(run_folder, target.parent / "img" / "curve.svg")
 
 
 def main() -> None:
@@ -167,24 +247,42 @@ def main() -> None:
 
 def _guarded(arguments: list[str]) -> int:
     try:
-        app(arguments, prog_name="fedrec")
-    except SystemExit as done:
-        return int(done.code or 0)
+        return int(app(arguments, prog_name="fedrec", standalone_mode=False) or 0)
     except FedRecError as failure:
         return _say(failure.cause, failure.remedy, failure.exit_code)
-    except KeyboardInterrupt:
-        return _say("interrupted", "The same command with --resume continues a simulation from its last round.", 130)
-    except ImportError as failure:
-        return _say(f"{failure}", "Install the optional packages: pip install 'fedrec[bench]'.", SettingsError.exit_code)
+    except TyperException as failure:
+        return _say(failure.format_message().rstrip(".").replace("Value error, ", ""), _help_of(failure), SettingsError.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _interrupted()
+    except BrokenPipeError:  # the reader of a pipe has seen enough, as `head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as failure:
+        where = f"{failure.filename}: " if failure.filename else ""
+        return _say(f"{where}{failure.strerror or failure}", "Check the path, its permissions and the free space.", RunError.exit_code)
     except MemoryError:
         return _say("out of memory", "Use a smaller model.dimension or a machine with more memory.", 70)
     except Exception as failure:
-        if os.environ.get("FEDREC_TRACEBACK"):
-            traceback.print_exc()
-        return _say(f"{type(failure).__name__}: {failure}", "This is a defect of fedrec: report it with FEDREC_TRACEBACK=1 set.", 70)
-    return 0
+        return _defect_or_missing_package(failure)
+
+
+def _help_of(failure: TyperException) -> str:
+    context = getattr(failure, "ctx", None)
+    return f"See {context.command_path if context else 'fedrec'} --help."
+
+
+def _interrupted() -> int:
+    return _say("interrupted", "The same command with --resume continues a simulation from its last round.", 130)
+
+
+def _defect_or_missing_package(failure: Exception) -> int:
+    if isinstance(failure, ModuleNotFoundError) and not (failure.name or "").startswith("fedrec"):
+        return _say(f"{failure.name} is not installed", "Install the optional packages: pip install 'fedrec[bench]'.", 2)
+    if os.environ.get("FEDREC_TRACEBACK"):
+        traceback.print_exc()
+    return _say(f"{type(failure).__name__}: {failure}", "This is a defect of fedrec: report it with FEDREC_TRACEBACK=1 set.", 70)
 
 
 def _say(cause: str, remedy: str, code: int) -> int:
-    sys.stderr.write(f"error: {' '.join(cause.split())}\nremedy: {remedy}\n")
+    sys.stderr.write(f"error: {' '.join(cause.split())}\nremedy: {' '.join(remedy.split())}\n")
     return code

@@ -41,8 +41,25 @@ def describe(scenario: Scenario) -> dict[str, Any]:
     }
 
 
+def table(described: dict[str, Any]) -> str:
+    """The same for a terminal: a line for each figure."""
+    return "\n".join(f"{name:>24}  {_words(value)}" for name, value in described.items())
+
+
+def _words(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_words(part)}" for name, part in value.items() if part != ()) or "none"
+    if isinstance(value, list):  # the scale
+        return " to ".join(f"{part:g}" for part in value)
+    if isinstance(value, tuple):  # notes
+        return "; ".join(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def plant(folder: Path, preset: str, seed: int) -> str:
     """Write a planted data set; returns what was written in a line."""
+    if seed < 0:
+        raise SettingsError(f"--seed {seed} is negative", "Give 0 or more.")
     if preset not in SHAPES:
         raise SettingsError(f"preset {preset!r} is unknown", f"Use one of: {', '.join(SHAPES)}.")
     files = write_parquet(folder, SHAPES[preset], seed=seed)

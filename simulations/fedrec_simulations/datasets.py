@@ -13,7 +13,9 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.data.read import read
 from fedrec.data.splits import Split, given, held_out_users, leave_last_out, random_split, temporal
 from fedrec.errors import SettingsError
+from fedrec.factorization.facts import PublicFacts
 from fedrec.settings import DataSettings, Scenario
+from fedrec.streams import Streams
 
 SPLITS = {"random": random_split, "held-out-users": held_out_users, "temporal": temporal, "leave-last-out": leave_last_out}
 
@@ -21,10 +23,15 @@ SPLITS = {"random": random_split, "held-out-users": held_out_users, "temporal": 
 def load_dataset(scenario: Scenario) -> Dataset:
     """Read the scenario's data, or plant it. Raises DataError or SettingsError."""
     data = scenario.data
-    if not data.path:
-        return _planted(data, scenario.seed)
-    dataset = _as_kind(read(data.path, data.format, **_options(data)), data)
+    dataset = _as_kind(read(data.path, data.format, **_options(data)), data) if data.path else _planted(data, scenario.seed)
     return dataset if data.features else replace(dataset, features=PublicFeatures({}))
+
+
+def public_facts(scenario: Scenario, dataset: Dataset, split: Split) -> PublicFacts:
+    """What everybody knows before training: the sizes of the training set among it."""
+    train = split.train
+    features = dataset.features if dataset.features.bags else None
+    return PublicFacts(train.num_users, train.num_items, train.kind, train.value_range, features, Streams(scenario.seed))
 
 
 def load_split(scenario: Scenario, dataset: Dataset) -> Split:
@@ -58,6 +65,8 @@ def _everything(dataset: Dataset) -> Interactions:
 
 
 def _planted(data: DataSettings, seed: int) -> Dataset:
+    if data.format not in {"auto", "planted"} or data.columns or data.features_path:
+        raise SettingsError("data.format, data.columns and data.features_path speak of data, but there is no data.path", "Set data.path.")
     if data.preset not in SHAPES:
         raise SettingsError(f"data.preset {data.preset!r} is unknown", f"Use one of: {', '.join(SHAPES)}.")
     return planted(replace(SHAPES[data.preset], kind="clicks" if data.kind == "clicks" else "ratings"), seed=seed)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from fedrec.checkpoint import Checkpoints
 from fedrec.data.interactions import Interactions
+from fedrec.evaluation.controls import Verdict
 from fedrec.evaluation.neighbours import nearest
 from fedrec.factorization.model import Model
 from fedrec.federation.messages import BlockReports, BlockSpec, Question, Reports
@@ -33,7 +35,7 @@ from fedrec_simulations.report.content import (
     ReportContent,
     Series,
 )
-from fedrec_simulations.simulate import Run, versions
+from fedrec_simulations.simulate import Run, promise_in_short, versions
 from fedrec_simulations.training import Trained
 
 INVENTED_ITEMS = 20
@@ -45,7 +47,7 @@ def report_content(run: Run) -> ReportContent:
     departures, example = _departures(run, questions)
     metric = _headline(run)
     return ReportContent(
-        title=f"{run.scenario.recipe} recipe on {run.dataset.provenance.format}",
+        title=f"The {run.scenario.recipe} recipe on {'planted data' if not run.scenario.data.path else run.dataset.provenance.format}",
         data=_data(run),
         facts=_facts(run, metric),
         promises=(_promise(run.main),),
@@ -57,10 +59,26 @@ def report_content(run: Run) -> ReportContent:
         departures=departures,
         example=example,
         neighbours=tuple(_neighbours(run)),
-        verdicts=run.outcome.verdicts,
+        verdicts=(*run.outcome.verdicts, *shortcomings(run, of_main=False)),
         settings=json.dumps(run.scenario.model_dump(mode="json"), indent=2),
         versions=versions(),
     )
+
+
+def shortcomings(run: Run, *, of_main: bool) -> tuple[Verdict, ...]:
+    """Verdicts below "better" at every epsilon but the main one, or there too; each says its epsilon."""
+    chosen = [(e, outcome) for e, outcome in sorted(run.outcomes.items()) if of_main or e != run.scenario.privacy.epsilon]
+    return tuple(
+        replace(verdict, metric=f"{promise_in_short(run.trained[e].prepared.plan.guarantee)}: {verdict.metric}")
+        for e, outcome in chosen
+        for verdict in outcome.verdicts
+        if verdict.outcome != "better"
+    )
+
+
+def _named(metric: str) -> str:
+    """As people write it: RMSE, MAE, NDCG@20, recall@20."""
+    return metric if metric.startswith("recall") else metric.upper()
 
 
 def _headline(run: Run) -> str:
@@ -78,10 +96,12 @@ def _facts(run: Run, metric: str) -> tuple[Fact, ...]:
     rivals = [(name, outcome.metrics().get(metric)) for name, outcome in run.rivals.items()]
     beside = ", ".join(f"{name}: {value:.4f}" for name, value in rivals[-2:] if value is not None)
     up = sum(r.bytes_up for r in run.main.rounds)
+    seeded = (Fact("Noise", "seeded", "an experiment: the seed takes it off again"),) if run.scenario.privacy.noise == "seeded" else ()
     return (
-        Fact(f"test {metric.upper()}", f"{ours:.4f}", beside),
-        Fact("guarantee", str(plan.guarantee), f"over {len(plan.releases)} noised releases"),
-        Fact("sent by a client", f"{up / 1000:.1f} kB", f"in {len(run.main.rounds)} rounds, on average"),
+        Fact(f"Test {_named(metric)}", f"{ours:.4f}", beside),
+        Fact("Releases", str(len(plan.releases)), "sums over all users, each noised once" if plan.guarantee.private else "without noise"),
+        Fact("Sent by a client", f"{up / 1000:.1f} kB", f"in {len(run.main.rounds)} rounds, on average"),
+        *(seeded if plan.guarantee.private else ()),
     )
 
 
@@ -93,20 +113,19 @@ def _promise(trained: Trained) -> Promise:
 
 
 def _methods(run: Run) -> Iterator[Method]:
-    nothing = non_private(run.scenario.privacy.delta)
+    nothing, k = non_private(run.scenario.privacy.delta), max(run.scenario.evaluation.cutoffs)
     for name, outcome in run.rivals.items():
-        yield Method(name, nothing, _shown(outcome))
+        yield Method(name, nothing, _shown(outcome, k))
     for epsilon, trained in sorted(run.trained.items()):
         rounds, plan = trained.rounds, trained.prepared.plan
         up, down = round(sum(r.bytes_up for r in rounds)), sum(r.bytes_down for r in rounds)
         name = f"fedrec {run.scenario.recipe}"
-        yield Method(name, plan.guarantee, _shown(run.outcomes[epsilon]), up, down, ours=epsilon == run.scenario.privacy.epsilon)
+        yield Method(name, plan.guarantee, _shown(run.outcomes[epsilon], k), up, down, ours=epsilon == run.scenario.privacy.epsilon)
 
 
-def _shown(outcome: Outcome) -> dict[str, float]:
-    metrics = outcome.metrics()
-    names = ("rmse", "mae") if outcome.ratings else tuple(n for n in metrics if n.startswith(("ndcg@", "recall@")) and "stderr" not in n)
-    return {name: float(value) for name in names if (value := metrics.get(name)) is not None}
+def _shown(outcome: Outcome, k: int) -> dict[str, float]:
+    metrics, names = outcome.metrics(), ("rmse", "mae") if outcome.ratings else (f"ndcg@{k}", f"recall@{k}")
+    return {_named(name): float(value) for name in names if (value := metrics.get(name)) is not None}
 
 
 def _curve(run: Run, metric: str) -> PrivacyCurve | None:
@@ -118,14 +137,14 @@ def _curve(run: Run, metric: str) -> PrivacyCurve | None:
     baselines = tuple((name, float(value)) for name, value in rivals if value is not None)
     lines = {f"fedrec {run.scenario.recipe}": tuple(points)}
     guarantee = run.main.prepared.plan.guarantee
-    return PrivacyCurve(metric, lines, baselines, privacy.delta, guarantee.unit, guarantee.neighbours, lower_is_better=metric == "rmse")
+    return PrivacyCurve(_named(metric), lines, baselines, privacy.delta, guarantee.unit, guarantee.neighbours, lower_is_better=metric == "rmse")
 
 
 def _buckets(run: Run) -> Iterator[BucketBars]:
     shown = {str(e_name): outcome for e_name, outcome in [*run.rivals.items(), (_ours(run), run.outcome)]}
     if run.outcome.ratings:
         bars = {name: tuple(b.rmse for b in o.rating_buckets) for name, o in shown.items() if o.rating_buckets and name != "global mean"}
-        yield BucketBars("rmse", bars)
+        yield BucketBars("RMSE", bars)
     elif run.outcome.ranking:
         k = max(run.scenario.evaluation.cutoffs)
         ranked = {name: o.ranking for name, o in shown.items() if o.ranking}
@@ -150,7 +169,7 @@ def _convergence(run: Run, metric: str) -> Convergence | None:
     if len(rounds) < 2:
         return None
     line = Series(_ours(run), tuple(float(r.round + 1) for r in rounds), tuple(r.validation for r in rounds))
-    return Convergence(f"validation {metric if metric == 'rmse' else 'ndcg@20'}", (line,))
+    return Convergence(f"validation {'RMSE' if metric == 'rmse' else 'NDCG@20'}", (line,))
 
 
 def _questions(run: Run) -> Iterator[Question]:
@@ -167,6 +186,9 @@ def _departures(run: Run, questions: list[Question]) -> tuple[tuple[Departure, .
     invented, rows, last = _invented_user(run.split.train), list[Departure](), None
     for question in questions:
         reports = run.main.prepared.steps[question.step](question, invented, 0)
+        if last is None:
+            which = "which items the coefficients below belong to, in every round; the aggregator reads them, nobody else"
+            rows.append(Departure("item ids", f"{len(reports.items)} numbers", 4 * len(reports.items), which))
         for spec, part in zip(question.blocks, reports.blocks, strict=True):
             rows.append(Departure(spec.name, _shape(spec, part), 2 * (len(part.coefficients) + part.vectors.size), _words(spec)))
         last = (question, reports)
@@ -184,7 +206,7 @@ def _invented_user(train: Interactions) -> Interactions:
 
 def _shape(spec: BlockSpec, part: BlockReports) -> str:
     if spec.rows == 1:
-        return f"{part.vectors.size} numbers"
+        return f"{part.vectors.size} number{'' if part.vectors.size == 1 else 's'}"
     return f"{len(part.coefficients)} coefficients, 1 vector of {spec.width}"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from fedrec.factorization import default, gradient, ssp
+from fedrec.factorization import clicks, default, gradient, ssp
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.federation.rounds import ClientStep, Recipe, State
@@ -86,6 +86,10 @@ def published_settings(scenario: Scenario) -> ssp.PublishedSettings:
 
 def _default(scenario: Scenario, facts: PublicFacts) -> Prepared:
     guarantee = guarantee_of(scenario)
+    if facts.kind == "clicks":
+        chosen = clicks.settings_for(guarantee, users=facts.num_users, items=facts.num_items)
+        plan = calibrate(guarantee, chosen.shares)
+        return Prepared(clicks.ClickRecipe(plan, chosen, facts), clicks.CLIENT_STEPS, plan)
     with_features = facts.features is not None and scenario.model.encoder == "features"
     settings = default.settings_for(guarantee, users=facts.num_users, items=facts.num_items, features=with_features)
     plan = calibrate(guarantee, settings.shares)

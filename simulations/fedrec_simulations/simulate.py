@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -12,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from fedrec import __version__
 from fedrec.checkpoint import finite, write_arrays, write_bytes, write_json
@@ -20,15 +22,13 @@ from fedrec.data.dataset import Dataset
 from fedrec.data.splits import Split
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
+from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
 from fedrec_simulations.ceiling import als_model
-from fedrec_simulations.datasets import load_dataset, load_split
+from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate
 from fedrec_simulations.run_folder import RESULT, open_folder
 from fedrec_simulations.training import Trained, Training
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,6 @@ class Run:
     outcomes: dict[float, Outcome]
     rivals: dict[str, Outcome]
     rival_models: dict[str, Model]
-    seconds: float
 
     @property
     def main(self) -> Trained:
@@ -58,7 +57,7 @@ class Run:
 
 def run(scenario: Scenario, *, name: str, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
     """Do everything and return what `--json` prints. Raises FedRecError."""
-    from fedrec_simulations.findings import report_content  # pulls in the plotting library
+    from fedrec_simulations.findings import report_content, shortcomings
     from fedrec_simulations.report.page import write
     from fedrec_simulations.report.table import methods_table
 
@@ -69,22 +68,23 @@ def run(scenario: Scenario, *, name: str, resume: bool = False, quiet: bool = Fa
         dataset = load_dataset(scenario)
         split = load_split(scenario, dataset)
     write_json(folder / "data.json", {"provenance": dataset.provenance.describe(), "split": split.describe()})
-    facts = _facts(scenario, dataset, split)
+    facts = public_facts(scenario, dataset, split)
     trained = {e: _train(scenario.with_epsilon(e), facts, split, folder, console) for e in _epsilons(scenario)}
     with _stage(console, "evaluating"):
-        outcomes = {e: _evaluate(scenario, t.model, split, controls=e == scenario.privacy.epsilon) for e, t in trained.items()}
+        outcomes = {e: _evaluate(scenario, t.model, split, main=e == scenario.privacy.epsilon) for e, t in trained.items()}
     rivals, models = _rivals(scenario, split, console)
-    done = Run(scenario, folder, dataset, split, trained, outcomes, rivals, models, time.perf_counter() - started)
+    done = Run(scenario, folder, dataset, split, trained, outcomes, rivals, models)
     _write_model(done)
     write_bytes(folder / "metrics.jsonl", _metric_lines(done).encode())
     with _stage(console, "drawing the report"):
         content = report_content(done)
         write(folder / "report.html", content)
-    result = _result(done)
+    result = {**_result(done), "seconds": time.perf_counter() - started}
     write_json(folder / RESULT, result)
     if not quiet:
         Console().print(methods_table(content))
-        Console().print(f"report  {folder / 'report.html'}\nmodel   {folder / 'model'}", soft_wrap=True, highlight=False)
+        Console().print(*(verdict.sentence for verdict in shortcomings(done, of_main=True)), sep="\n", highlight=False, style="bold")
+        Console().print(_last_words(done), soft_wrap=True, highlight=False)
     return result
 
 
@@ -92,25 +92,30 @@ def _epsilons(scenario: Scenario) -> list[float]:
     return list(dict.fromkeys([scenario.privacy.epsilon, *scenario.compare.epsilons]))
 
 
-def _facts(scenario: Scenario, dataset: Dataset, split: Split) -> PublicFacts:
-    train = split.train
-    features = dataset.features if dataset.features.bags else None
-    return PublicFacts(train.num_users, train.num_items, train.kind, train.value_range, features, Streams(scenario.seed))
-
-
 def _train(scenario: Scenario, facts: PublicFacts, split: Split, folder: Path, console: Console) -> Trained:
     training = Training(scenario, facts, split.train, split.validation, folder / f"epsilon-{scenario.privacy.epsilon:g}")
-    plan = training.prepared.plan
+    plan, metric = training.prepared.plan, "RMSE" if split.train.kind == "ratings" else "NDCG@20"
     with _progress(console) as progress:
-        task = progress.add_task(f"training, {plan.guarantee}", total=None)
+        task, released = progress.add_task(promise_in_short(plan.guarantee), total=len(plan.releases)), 0
         for record in training.run():
-            progress.update(task, description=f"training, {plan.guarantee}: round {record.round}, validation {record.validation:.4f}")
+            released += len(record.releases)
+            words = f"{promise_in_short(plan.guarantee)}, release {released}/{len(plan.releases)}"
+            progress.update(task, completed=released, description=f"{words}: validation {metric} {record.validation:.3f}")
     return training.result
 
 
-def _evaluate(scenario: Scenario, model: Model, split: Split, *, controls: bool) -> Outcome:
+def promise_in_short(guarantee: Guarantee) -> str:
+    """For a line of progress: an epsilon with its unit and neighbours."""
+    if not guarantee.private:
+        return "no privacy"
+    nominal = "" if guarantee.established else "nominal "
+    return f"{nominal}epsilon {guarantee.epsilon:g} per {guarantee.unit} ({guarantee.neighbours})"
+
+
+def _evaluate(scenario: Scenario, model: Model, split: Split, *, main: bool, controls: bool = True) -> Outcome:
+    """The main training is ranked too where the scenario asks for it."""
     chosen = scenario.evaluation
-    return evaluate(model, split.test, split.train, cutoffs=chosen.cutoffs, ranking=chosen.ranking and controls, controls=controls)
+    return evaluate(model, split.test, split.train, cutoffs=chosen.cutoffs, ranking=chosen.ranking and main, controls=controls)
 
 
 def _rivals(scenario: Scenario, split: Split, console: Console) -> tuple[dict[str, Outcome], dict[str, Model]]:
@@ -121,8 +126,16 @@ def _rivals(scenario: Scenario, split: Split, console: Console) -> tuple[dict[st
     if scenario.compare.als:
         with _stage(console, "non-private ALS"):
             models["non-private ALS"] = als_model(split, scenario)
-            rivals["non-private ALS"] = _evaluate(scenario, models["non-private ALS"], split, controls=False)
+            rivals["non-private ALS"] = _evaluate(scenario, models["non-private ALS"], split, main=False, controls=False)
     return rivals, models
+
+
+def _last_words(done: Run) -> str:
+    """Where things are, and what must not be done with them."""
+    lines = [f"report  {done.folder / 'report.html'}", f"model   {done.folder / 'model'}"]
+    if done.main.prepared.plan.guarantee.private and done.scenario.privacy.noise == "seeded":
+        lines.append("noise   from a seed, which takes it off again: to publish a model, train with --set privacy.noise=system")
+    return "\n".join(lines)
 
 
 def _write_model(done: Run) -> None:
@@ -134,6 +147,7 @@ def _write_model(done: Run) -> None:
         "fedrec": __version__,
         "sha256": digest,
         "guarantee": asdict(plan.guarantee),
+        "noise": done.scenario.privacy.noise,
         "plan": plan.digest(),
         "items": list(done.dataset.catalogue.item_ids),
     }
@@ -144,13 +158,15 @@ def _result(done: Run) -> dict[str, Any]:
     plan = done.main.prepared.plan
     opinions = plan.opinions()
     guarantee = asdict(plan.guarantee)
-    write_json(done.folder / "guarantee.json", {**guarantee, "accountants": asdict(opinions), "plan": plan.digest()})
+    stated = {**guarantee, "noise": done.scenario.privacy.noise, "accountants": asdict(opinions), "plan": plan.digest()}
+    write_json(done.folder / "guarantee.json", stated)
     comparison = {name: outcome.metrics() for name, outcome in done.rivals.items()}
     curve = [{"epsilon": e, "metrics": outcome.metrics()} for e, outcome in done.outcomes.items()]
     rounds = done.main.rounds
     content = {
         "metrics": done.outcome.metrics(),
         "guarantee": guarantee,
+        "noise": done.scenario.privacy.noise,
         "second_opinion": {"pld": opinions.pld, "rdp": opinions.rdp},
         "verdicts": [verdict.as_dict() for verdict in done.outcome.verdicts],
         "curve": curve,
@@ -158,7 +174,6 @@ def _result(done: Run) -> dict[str, Any]:
         "bytes_up_per_client": sum(r.bytes_up for r in rounds),
         "bytes_down_per_client": sum(r.bytes_down for r in rounds),
         "training_seconds": sum(r.seconds for r in rounds),
-        "seconds": done.seconds,
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "run_dir": str(done.folder),
     }
@@ -166,8 +181,6 @@ def _result(done: Run) -> dict[str, Any]:
 
 
 def _metric_lines(done: Run) -> str:
-    import json
-
     rows: list[dict[str, object]] = [{"name": f"epsilon {e:g}", **outcome.metrics()} for e, outcome in done.outcomes.items()]
     rows += [{"name": name, **outcome.metrics()} for name, outcome in done.rivals.items()]
     return "".join(json.dumps(finite(row)) + "\n" for row in rows)
@@ -180,7 +193,8 @@ def versions() -> dict[str, str]:
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Progress]:
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn())
+    words = TextColumn("{task.description}", table_column=Column(overflow="fold"))  # a narrow terminal wraps, and cuts nothing
+    columns = (SpinnerColumn(finished_text="✓"), words, TimeElapsedColumn())
     with Progress(*columns, console=console, transient=False) as progress:
         yield progress
 

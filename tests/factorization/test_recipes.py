@@ -1,4 +1,4 @@
-"""The five tests of a private algorithm, for both recipes: federated SSP2 (AM-SSP Alg. 8) and the default."""
+"""The five tests of a private algorithm, for every recipe: federated SSP2 (AM-SSP Alg. 8) and the default, of ratings and of clicks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import sparse, stats
 
 from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Interactions, Kind
 from fedrec.data.planted import SHAPES, planted
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
@@ -40,6 +40,8 @@ RECIPES: dict[str, list[str]] = {
     "published, per example": ["recipe=published", "model.dimension=2", "model.steps=1", "privacy.unit=example"],
     "default, features": ["recipe=default"],
     "default, no features": ["recipe=default", "model.encoder=id"],
+    "published, clicks": ["recipe=published", "model.dimension=3", "model.steps=1", "model.encoder=id"],
+    "default, clicks": ["recipe=default"],
 }
 USER_LEVEL = [name for name in RECIPES if "example" not in name]
 every_recipe = pytest.mark.parametrize("name", list(RECIPES))
@@ -52,6 +54,18 @@ def some_ratings(seed: int, num_users: int = 8) -> Interactions:
     users, items = np.array(pairs, np.int64).reshape(-1, 2).T
     values = rng.integers(1, 6, len(users)).astype(float)
     return Interactions.from_columns(users, items, values, num_users=num_users, num_items=ITEMS, value_range=(1.0, 5.0))
+
+
+def kind_of(name: str) -> Kind:
+    return "clicks" if "clicks" in name else "ratings"
+
+
+def some_events(name: str, seed: int) -> Interactions:
+    """The same as ratings or, for a recipe of clicks, without their values."""
+    ratings = some_ratings(seed)
+    if kind_of(name) == "ratings":
+        return ratings
+    return dataclasses.replace(ratings, values=np.ones(len(ratings), np.float32), value_range=(0.0, 1.0), kind="clicks")
 
 
 def prepared_for(name: str, ratings: Interactions, epsilon: float | str, features: PublicFeatures = FEATURES) -> Prepared:
@@ -92,7 +106,7 @@ def plain_sums(question: Question, ratings: Interactions, made: Prepared) -> lis
 
 @every_recipe
 def test_with_an_infinite_budget_releases_are_the_plain_sums(name: str) -> None:
-    ratings = some_ratings(1)
+    ratings = some_events(name, 1)
     made = prepared_for(name, ratings, "inf")
     for done in train(made.recipe, loopback(ratings, made), made.recipe.begin()):
         for spec, plain in zip(done.question.blocks, plain_sums(done.question, ratings, made), strict=True):
@@ -104,7 +118,7 @@ def test_with_an_infinite_budget_releases_are_the_plain_sums(name: str) -> None:
 @settings(max_examples=12)
 @given(seed=st.integers(0, 10_000), leaver=st.integers(0, 7), epsilon=st.sampled_from(["5", "inf"]))
 def test_every_release_moves_by_at_most_its_radius_when_a_user_leaves(name: str, seed: int, leaver: int, epsilon: str) -> None:
-    ratings = some_ratings(seed)
+    ratings = some_events(name, seed)
     made = prepared_for(name, ratings, epsilon)
     staying = ratings.select(np.repeat(np.arange(8) != leaver, np.diff(ratings.user_ptr)))
     for question in questions_of(ratings, made):  # the same public state for both neighbours, as in adaptive composition
@@ -128,8 +142,8 @@ def test_one_example_is_bounded_where_the_unit_is_an_example() -> None:
 
 @pytest.mark.parametrize("name", USER_LEVEL)
 def test_noise_has_the_planned_distribution_and_no_other(name: str) -> None:
-    """Kolmogorov-Smirnov at level 1e-4 on all numbers of 40 independent releases; stds a third off fail it."""
-    ratings = some_ratings(3)
+    """Kolmogorov-Smirnov at level 1e-4 on all numbers of 40 independent releases, more if small; stds a third off fail it."""
+    ratings = some_events(name, 3)
     made = prepared_for(name, ratings, 5)
     question = questions_of(ratings, made)[-1]
     sums = ExactSums(question.blocks)
@@ -138,7 +152,7 @@ def test_noise_has_the_planned_distribution_and_no_other(name: str) -> None:
     std = noise_stds(question, made.plan)[spec.name]
     assert std == pytest.approx(spec.radius / made.plan[spec.name].mu, rel=1e-5)
     draws = []
-    for seed in range(40):
+    for seed in range(max(40, 4_000 // sums.blocks[-1].size)):
         answer, _ = release(question, sums.blocks, made.plan, Ledger(made.plan.guarantee), noise=Streams(seed))
         draws.append((answer.values[block.name] - sums.blocks[-1] * block.step).ravel() / std)
     noise = np.concatenate(draws)
@@ -151,7 +165,7 @@ def test_noise_has_the_planned_distribution_and_no_other(name: str) -> None:
 @pytest.mark.parametrize("name", USER_LEVEL)
 def test_epsilon_equals_an_independent_computation(name: str, epsilon: float) -> None:
     """The stds that are really used, recombined by hand; and priced by the privacy loss distribution of dp_accounting."""
-    ratings = some_ratings(4)
+    ratings = some_events(name, 4)
     made = prepared_for(name, ratings, epsilon)
     questions = questions_of(ratings, made)
     stds = {release_name: std for question in questions for release_name, std in noise_stds(question, made.plan).items()}
@@ -179,7 +193,7 @@ def test_a_planted_answer_is_found(name: str) -> None:
 
 @every_recipe
 def test_the_same_bytes_come_out_of_any_order_and_sharding_of_users(name: str) -> None:
-    dataset = planted(SHAPES["small"], seed=2)
+    dataset = planted(dataclasses.replace(SHAPES["small"], kind=kind_of(name)), seed=2)
     ratings = dataset.interactions
     order = np.random.default_rng(3).permutation(ratings.num_users)
     made = prepared_for(name, ratings, 5, dataset.features)
@@ -192,7 +206,7 @@ def test_the_same_bytes_come_out_of_any_order_and_sharding_of_users(name: str) -
 
 @every_recipe
 def test_users_without_a_single_event_are_no_obstacle(name: str) -> None:
-    ratings = some_ratings(6)
+    ratings = some_events(name, 6)
     silent = ratings.select(np.repeat(np.arange(8) >= 4, np.diff(ratings.user_ptr)))
     made = prepared_for(name, silent, 5)
     *_, last = train(made.recipe, loopback(silent, made), made.recipe.begin())

@@ -1,4 +1,4 @@
-"""The report's charts, drawn by hand as SVG: metric against epsilon, by popularity, by outer step.
+"""The report's charts, drawn by hand as SVG: metric against epsilon, by popularity, by round.
 
 Each is drawn twice, for a desk and for a phone, and the page shows one of them: text keeps its size on both. Lines are
 labelled where they end; colours come from the page (`s1` ... `s4`, told apart by colour-blind readers and by their labels).
@@ -55,7 +55,7 @@ def privacy_curve(curve: PrivacyCurve) -> Markup:
 
 
 def convergence(chart: Convergence) -> Markup:
-    """The metric of each line by outer step."""
+    """The metric of each line by round."""
     return both_widths(lambda width, name: _convergence(chart, width, name), "convergence")
 
 
@@ -108,9 +108,9 @@ def _convergence(chart: Convergence, width: float, name: str) -> Markup:
     y = _vertical(f, [v for series in chart.lines for v in series.y] + [value for _, value in chart.baselines])
     parts = _grid(f, y)
     parts += [text(x(step), f.bottom + 18, f"{step:g}", anchor="middle", class_="tick") for step in _sparse(steps, x)]
-    parts.append(text((f.left + f.right) / 2, f.bottom + 40, "outer step", anchor="middle", class_="axis"))
+    parts.append(text((f.left + f.right) / 2, f.bottom + 40, "round", anchor="middle", class_="axis"))
     parts += _levels(f, y, chart.baselines) + _polylines(chart.lines, x, y) + _end_labels(f, y, chart.lines, chart.baselines)
-    title = f"{chart.metric} by outer step"
+    title = f"{chart.metric} by round"
     return picture(parts, width=width, height=f.height, name=name, title=title, description=_spoken(chart.lines, chart.baselines))
 
 

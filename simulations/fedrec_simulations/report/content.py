@@ -118,7 +118,7 @@ class BudgetLine:
 
 @dataclass(frozen=True)
 class Convergence:
-    """A metric by outer step."""
+    """A metric by round."""
 
     metric: str
     lines: tuple[Series, ...]

@@ -17,7 +17,7 @@ def methods_table(content: ReportContent) -> Table:
     table.add_column("method", no_wrap=True)
     for name in content.metrics:
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("guarantee")
+    table.add_column("guarantee", min_width=16)  # a narrow terminal wraps it; without it rows could not be told apart
     table.add_column("sent", justify="right", no_wrap=True)
     table.add_column("received", justify="right", no_wrap=True)
     for method in content.methods:

@@ -1,0 +1,57 @@
+"""What runs on a device under the default recipe for clicks: three reports, each of L2 norm exactly 1, and the local solve.
+
+Guarantee (user, add/remove): `federation.reports.bounded` scales one user's whole report of a release to norm 1, whatever the
+data (one click or three thousand), and cuts it to the grid towards zero; removing the user removes that report and
+nothing else, since a device computes from released arrays and its own clicks alone. Sensitivity 1 for every release.
+
+A click has no value, so that what a user sends is a direction: which items, weighed by public numbers omega, and, in a step,
+the direction of the user's vector u under the current public item vectors V. u never leaves the device but inside a report.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.interactions import Interactions
+from fedrec.factorization.least_squares import solve_clicks
+from fedrec.federation.messages import Question, Reports
+from fedrec.federation.reports import RealBlock, bounded
+
+Float64s = npt.NDArray[np.float64]
+
+
+def user_vectors(mine: Interactions, V: npt.NDArray[np.floating], *, ridge: float, confidence: float) -> Float64s:
+    """(num_users, d) of V (m, d): Hu, Koren and Volinsky 2008, eq. 4; in float64, user by user; 0 for users without clicks."""
+    return np.asarray(solve_clicks(mine.user_ptr, mine.items, np.asarray(V, np.float64), ridge=ridge, alpha=confidence), np.float64)
+
+
+def report_counts(question: Question, mine: Interactions, first_user: int) -> Reports:
+    """Block "counts": 1 / sqrt(n) on each of the user's n items."""
+    blocks = [RealBlock(np.ones(len(mine)), np.ones((mine.num_users, 1)))]
+    return bounded(mine.user_ptr, mine.items, blocks, question.releases)
+
+
+def report_tastes(question: Question, mine: Interactions, first_user: int) -> Reports:
+    """Block "tastes": z z', z (K,) the weighted clicks on the K items asked for, scaled to norm 1.
+
+    Sent as rows z_j z of the items j that were clicked, items being named by their place among the K: the square is sparse, a
+    packed outer product is not. One user's square has Frobenius norm |z|^2 = 1.
+    """
+    omega, asked = np.asarray(question.public["omega"], np.float64), np.asarray(question.public["items"], np.int64)
+    place = np.full(mine.num_items, -1, np.int32)
+    place[asked] = np.arange(len(asked))
+    mine = mine.select(place[mine.items] >= 0)
+    z, columns = omega[mine.items], place[mine.items]
+    dense = np.zeros((mine.num_users, len(asked)))
+    dense[mine.users, columns] = z
+    return bounded(mine.user_ptr, columns, [RealBlock(z, dense)], question.releases)
+
+
+def report_steps(question: Question, mine: Interactions, first_user: int) -> Reports:
+    """Block "gramian": h h' of the direction h = u / |u|; block "step", a release of its own: omega for each item, times h."""
+    omega, V = np.asarray(question.public["omega"], np.float64), question.public["V"]
+    ridge, confidence = float(question.public["ridge"]), float(question.public["confidence"])
+    U = user_vectors(mine, np.asarray(V, np.float64), ridge=ridge, confidence=confidence)
+    blocks = [RealBlock(np.ones(mine.num_users), U), RealBlock(omega[mine.items], U)]
+    return bounded(mine.user_ptr, mine.items, blocks, question.releases)

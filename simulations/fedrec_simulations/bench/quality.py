@@ -1,0 +1,160 @@
+"""How good are the models? Test RMSE on MovieLens 1M at every epsilon, mean of three splits, beside what is not private.
+
+Protocol: random 80/10/10 by split seed, the noise's seed being the split's; user vectors from train ratings alone; predictions
+clipped to the scale; delta 1e-5, user level. Test is read once, after a training has ended, and nothing is chosen by it.
+`run` keeps every finished row in a folder and goes on from there.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrec.errors import SettingsError
+from fedrec.factorization.facts import PublicFacts
+from fedrec.settings import Scenario, validated
+from fedrec.streams import Streams
+from fedrec_simulations.bench.rows import Row, figure, mean_and_error, merged, peak_rss_mb, row, source_digest, table
+from fedrec_simulations.ceiling import als_model
+from fedrec_simulations.datasets import load_dataset, load_split
+from fedrec_simulations.outcomes import baselines, evaluate
+from fedrec_simulations.training import Training
+
+DELTA = 1e-5
+SEEDS = (1, 2, 3)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One line of the table before its seeds: a recipe, whether it may use public features, and epsilon."""
+
+    recipe: str
+    features: bool
+    epsilon: float
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"{self.recipe}-{'features' if self.features else 'plain'}-epsilon-{self.epsilon:g}"
+
+
+METHODS = (
+    *(Method("default", True, epsilon) for epsilon in (0.5, 1.0, 5.0, 10.0, 20.0, math.inf)),
+    *(Method("default", False, epsilon) for epsilon in (1.0, 5.0, 20.0)),
+    *(Method("published", features, epsilon) for features in (True, False) for epsilon in (1.0, 5.0, 20.0)),
+)
+QUICK = (Method("default", True, 5.0), Method("published", False, 5.0))
+
+
+def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-quality")) -> dict[str, Any]:
+    """The whole table; `quick`: two methods, one split. Raises SettingsError without a data folder, DataError on bad data."""
+    if not data:
+        raise SettingsError("the quality benchmark needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
+    seeds, methods = (SEEDS[:1], QUICK) if quick else (SEEDS, METHODS)
+    rivals = [row(folder / "rows", f"rivals-{seed}", rival_row, data, seed) for seed in seeds]
+    trained = {
+        method: [row(folder / "rows", f"{method.name}-{seed}", training_row, data, method, seed, folder) for seed in seeds]
+        for method in methods
+    }
+    return {
+        "protocol": {"split": "random 80/10/10", "seeds": list(seeds), "delta": DELTA, "read": "test, once"},
+        "non_private": [_rival(name, [r[name] for r in rivals]) for name in rivals[0]],
+        "private": [_summary(method, rows) for method, rows in trained.items()],
+    }
+
+
+def scenario_of(data: str, method: Method, seed: int) -> Scenario:
+    """What `fedrec simulate` would be told. Without features `published` is the id-only model of Ada-DPALS."""
+    encoder = "features" if method.features else "id"
+    content = {
+        "recipe": method.recipe,
+        "seed": seed,
+        "data": {"path": data} if data != "planted" else {"preset": "small"},
+        "split": {"seed": seed},
+        "privacy": {"epsilon": method.epsilon, "delta": DELTA},
+    }
+    return validated(merged(content, {"data": {"features": method.features}, "model": {"encoder": encoder}}), source=method.name)
+
+
+def training_row(data: str, method: Method, seed: int, folder: Path) -> Row:
+    """Train to the end, going on from a checkpoint of an interrupted run, then test once."""
+    scenario = scenario_of(data, method, seed)
+    dataset = load_dataset(scenario)
+    split = load_split(scenario, dataset)
+    train = split.train
+    features = dataset.features if dataset.features.bags else None
+    facts = PublicFacts(train.num_users, train.num_items, train.kind, train.value_range, features, Streams(seed))
+    training = Training(scenario, facts, train, split.validation, folder / f"{method.name}-{seed}-{source_digest()}")
+    deque(training.run(), maxlen=0)
+    trained = training.result
+    outcome = evaluate(trained.model, split.test, train, cutoffs=(20,), ranking=False, controls=False)
+    plan = trained.prepared.plan
+    return {
+        **{name: outcome.metrics()[name] for name in ("rmse", "mae")},
+        "validation_rmse": trained.rounds[-1].validation,
+        "guarantee": asdict(plan.guarantee),
+        "accountants": asdict(plan.opinions()),
+        "releases": len(plan.releases),
+        "seconds": sum(done.seconds for done in trained.rounds),
+        "peak_rss_mb": peak_rss_mb(),
+    }
+
+
+def rival_row(data: str, seed: int) -> Row:
+    """Errors of the baselines and of ALS on one split; the table says that they are not private."""
+    scenario = scenario_of(data, Method("default", False, math.inf), seed)
+    split = load_split(scenario, load_dataset(scenario))
+    rows: Row = {name: {"rmse": found.metrics()["rmse"]} for name, found in baselines(split.test, split.train, cutoffs=(20,)).items()}
+    started = time.perf_counter()
+    model = als_model(split, scenario)
+    seconds = time.perf_counter() - started
+    found = evaluate(model, split.test, split.train, cutoffs=(20,), ranking=False, controls=False)
+    return rows | {"ALS": {"rmse": found.metrics()["rmse"], "seconds": seconds}}
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The result of `run` as a table for docs."""
+    lines = [[r["name"], "none", figure(r["rmse"]), figure(r["standard_error"]), "–", "–", "–", "–"] for r in result["non_private"]]
+    for r in result["private"]:
+        name = f"{r['recipe']}, {'with' if r['features'] else 'without'} features"
+        opinions = [figure(r["second_opinion"][by], 3) for by in ("pld", "rdp")]
+        cost = [figure(r["seconds"], 1), figure(r["peak_rss_mb"], 0)]
+        lines.append([name, f"{r['guarantee']['epsilon']}", figure(r["rmse"]), figure(r["standard_error"]), *opinions, *cost])
+    return table(("model", "epsilon", "test RMSE", "± s.e.", "epsilon by PLD", "by RDP", "seconds", "peak MB"), lines)
+
+
+def _rival(name: str, rows: Sequence[Row]) -> Row:
+    rmse, error = mean_and_error([r["rmse"] for r in rows])
+    seconds = [r["seconds"] for r in rows if "seconds" in r]
+    timed = {"seconds": float(np.mean(seconds))} if seconds else {}
+    return {"name": name, "rmse": rmse, "standard_error": error, "each": [r["rmse"] for r in rows], **timed}
+
+
+def _summary(method: Method, rows: Sequence[Row]) -> Row:
+    """Guarantee and opinions are functions of the plan, which no seed changes: those of the first row stand for all."""
+    rmse, error = mean_and_error([r["rmse"] for r in rows])
+    accountants = rows[0]["accountants"]
+    if any(r["guarantee"] != rows[0]["guarantee"] or r["accountants"] != accountants for r in rows):
+        raise AssertionError(f"{method.name}: the seeds of one method had different guarantees")
+    return {
+        "recipe": method.recipe,
+        "features": method.features,
+        "rmse": rmse,
+        "standard_error": error,
+        "each": [r["rmse"] for r in rows],
+        "mae": mean_and_error([r["mae"] for r in rows])[0],
+        "validation_rmse": mean_and_error([r["validation_rmse"] for r in rows])[0],
+        "guarantee": rows[0]["guarantee"],
+        "exact": accountants["gdp"],
+        "second_opinion": {"pld": accountants["pld"], "rdp": accountants["rdp"]},
+        "releases": rows[0]["releases"],
+        "seconds": float(np.mean([r["seconds"] for r in rows])),
+        "peak_rss_mb": max(r["peak_rss_mb"] for r in rows),
+    }

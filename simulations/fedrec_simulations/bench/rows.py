@@ -1,0 +1,78 @@
+"""Long benchmarks that may be stopped: every row is a file, made in a process of its own, and never made twice.
+
+A row's name holds a digest of fedrec's own source, so that figures of different code never share a table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import fedrec
+import fedrec_simulations
+from fedrec.checkpoint import read_json, write_json
+
+Row = dict[str, Any]
+
+
+def row(folder: Path, name: str, make: Callable[..., Row], *arguments: Any) -> Row:
+    """`make(*arguments)` in a fresh process, or what it gave before. `make` must be importable and return JSON's types."""
+    path = folder / f"{name}-{source_digest()}.json"
+    if not path.exists():
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:  # fresh: its peak memory is its own
+            write_json(path, process.submit(make, *arguments).result())
+    return dict(read_json(path))
+
+
+@cache
+def source_digest() -> str:
+    """Eight letters of the SHA-256 of what decides a figure: the library, and the simulation's modules between it and a row."""
+    library, simulation = Path(fedrec.__file__).parent, Path(fedrec_simulations.__file__).parent
+    between = [simulation / f"{name}.py" for name in ("recipes", "ceiling", "training", "outcomes", "datasets")]
+    content = [file.name.encode() + file.read_bytes() for file in [*sorted(library.rglob("*.py")), *between]]
+    return hashlib.sha256(b"\0".join(content)).hexdigest()[:8]
+
+
+def peak_rss_mb() -> float:
+    """Of this process, in MB; nan where the system does not say. VmHWM: Linux hands ru_maxrss down from the parent."""
+    try:
+        found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    except OSError:
+        return math.nan
+    return int(found.group(1)) / 1024 if found else math.nan
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and its standard error, nan from fewer than two values."""
+    n, mean = len(values), math.fsum(values) / len(values)
+    error = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n) if n > 1 else math.nan
+    return mean, error
+
+
+def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Markdown."""
+    rule = ["---"] + ["---:"] * (len(header) - 1)
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *lines])
+
+
+def figure(value: Any, digits: int = 4) -> str:
+    """A number of a row as text: a dash where there is none, "inf" as it is."""
+    if isinstance(value, int | float) and math.isfinite(value):
+        return f"{value:.{digits}f}"
+    return "inf" if value in ("inf", math.inf) else "–"
+
+
+def merged(*parts: Mapping[str, Any]) -> Row:
+    """Nested tables of a scenario laid over each other."""
+    result: Row = {}
+    for part in parts:
+        for key, value in part.items():
+            result[key] = merged(result.get(key, {}), value) if isinstance(value, Mapping) else value
+    return result

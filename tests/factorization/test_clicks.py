@@ -1,0 +1,171 @@
+"""What is particular to the default recipe for clicks; the five tests of a private algorithm are in `test_recipes.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedrec.data.interactions import Interactions
+from fedrec.evaluation.ranking import evaluate_ranking
+from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
+from fedrec.factorization import clicks
+from fedrec.factorization.clicks import ClickModel, ClickRecipe
+from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.messages import Question
+from fedrec.federation.rounds import Loopback, RoundDone, State, train
+from fedrec.privacy.calibration import calibrate
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+from fedrec.streams import Streams
+
+ITEMS = 25
+
+
+def some_clicks(seed: int = 0, num_users: int = 60) -> Interactions:
+    rng = np.random.default_rng(seed)
+    users, items = np.nonzero(rng.random((num_users, ITEMS)) < rng.random((num_users, 1)) * 0.6)
+    return Interactions.from_columns(users, items, None, num_users=num_users, num_items=ITEMS, value_range=(0.0, 1.0), kind="clicks")
+
+
+def recipe_for(events: Interactions, epsilon: float) -> ClickRecipe:
+    guarantee = Guarantee(epsilon, 1e-5)
+    chosen = clicks.settings_for(guarantee, users=events.num_users, items=events.num_items)
+    facts = PublicFacts(events.num_users, events.num_items, "clicks", (0.0, 1.0), None, Streams(1))
+    return ClickRecipe(calibrate(guarantee, chosen.shares), chosen, facts)
+
+
+def rounds_of(events: Interactions, recipe: ClickRecipe, seed: int = 1) -> list[RoundDone]:
+    link = Loopback(events, clicks.CLIENT_STEPS, recipe.plan, Streams(seed), Ledger(recipe.plan.guarantee))
+    return list(train(recipe, link, recipe.begin()))
+
+
+def dense(events: Interactions) -> np.ndarray:
+    X = np.zeros((events.num_users, events.num_items))
+    X[events.users, events.items] = 1
+    return X
+
+
+def unit_rows(rows: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+
+
+def dense_sums(question: Question, X: np.ndarray) -> dict[str, np.ndarray]:
+    """What every round adds up to, from the users x items matrix: second code."""
+    public = {name: np.asarray(array, np.float64) for name, array in question.public.items()}
+    if question.step == "clicks/counts":
+        return {"counts": unit_rows(X).sum(axis=0)[:, None]}
+    weighted = X * public["omega"]
+    if question.step == "clicks/tastes":
+        z = unit_rows(weighted[:, public["items"].astype(int)])
+        return {"tastes": z.T @ z}
+    V, alpha = public["V"], float(public["confidence"])
+    U = np.zeros((len(X), V.shape[1]))
+    for k, x in enumerate(X):  # Hu et al. eq. 4 with confidences as a matrix
+        C = np.diag(1 + alpha * x)
+        U[k] = np.linalg.solve(V.T @ C @ V + float(public["ridge"]) * np.eye(V.shape[1]), V.T @ C @ x)
+    H = unit_rows(U)
+    gramian, step = (release.name for release in question.releases)
+    return {step: unit_rows(weighted).T @ H, gramian: (H.T @ H)[np.triu_indices(V.shape[1])][None]}
+
+
+def test_without_noise_the_releases_are_the_sums_of_the_dense_algorithm() -> None:
+    """Up to the grid, on which every user's numbers are cut towards zero."""
+    events = some_clicks()
+    recipe = recipe_for(events, np.inf)
+    for done in rounds_of(events, recipe):
+        sums = dense_sums(done.question, dense(events))
+        for spec in done.question.blocks:
+            cut = events.num_users * (spec.coefficient_step + 2 * spec.vector_step)
+            np.testing.assert_allclose(done.answer.values[spec.name], sums[spec.name], rtol=0, atol=cut)
+
+
+def test_the_symmetric_part_of_the_taste_gram_has_isometric_noise() -> None:
+    """Within 4% on 300 pairs x 40 seeds (a standard error of 0.7%): std off the diagonal is the diagonal's over sqrt 2."""
+    events = some_clicks()
+    recipe, draws = recipe_for(events, 5.0), []
+    quiet = dense_sums(rounds_of(events, recipe)[1].question, dense(events))["tastes"]
+    for seed in range(40):
+        first, second = rounds_of(events, recipe, seed)[:2]
+        if set(map(int, second.question.public["items"])) != set(range(ITEMS)):
+            pytest.fail("the head should be the whole of a small catalogue")
+        order = np.argsort(second.question.public["items"])
+        noisy = second.answer.values["tastes"][np.ix_(order, order)]
+        truth = dense_sums(second.question, dense(events))["tastes"][np.ix_(order, order)]
+        draws.append(((noisy + noisy.T) / 2 - truth) / second.answer.noise_std["tastes"])
+        assert first.answer.noise_std.keys() == {"counts"}
+    noise = np.array(draws)
+    assert quiet.shape == noise.shape[1:]
+    off = noise[:, *np.triu_indices(ITEMS, 1)]
+    assert off.std() == pytest.approx(np.sqrt(0.5), rel=0.04)
+    assert np.diagonal(noise, axis1=1, axis2=2).std() == pytest.approx(1, rel=0.1)
+
+
+def ndcg(scores: Scores, history: Interactions, targets: Interactions) -> float:
+    counts = np.bincount(history.items, minlength=history.num_items)
+    return evaluate_ranking(scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)).at[20].ndcg
+
+
+def test_planted_tastes_are_found_and_more_privacy_finds_less() -> None:
+    """Four tastes of 100 items each: nine clicks of ten fall into the user's own. Popularity cannot tell them apart."""
+    rng, num_users = np.random.default_rng(0), 4_000
+    own = np.repeat(rng.integers(0, 4, num_users), 20)
+    taste = np.where(rng.random(len(own)) < 0.9, own, rng.integers(0, 4, len(own)))
+    pairs = np.unique(np.repeat(np.arange(num_users), 20) * 400 + taste * 100 + rng.integers(0, 100, len(own)))
+    everything = Interactions.from_columns(
+        pairs // 400, pairs % 400, None, num_users=num_users, num_items=400, value_range=(0.0, 1.0), kind="clicks"
+    )
+    unseen = rng.random(len(everything)) < 0.1
+    seen, asked = everything.select(~unseen), everything.select(unseen)
+    popularity, found = ndcg(same_for_everyone(np.bincount(seen.items, minlength=400)), seen, asked), []
+    for epsilon in (1.0, 5.0, np.inf):
+        recipe = recipe_for(seen, epsilon)
+        model = recipe.model(rounds_of(seen, recipe)[-1].state)
+        found.append(ndcg(dot_product(model.user_vectors(seen).astype(np.float32), model.item_vectors), seen, asked))
+    assert popularity * 1.5 < found[0] < found[1], (popularity, found)
+    assert popularity * 2.5 < min(found[1:]), (popularity, found)
+
+
+def test_whoever_has_no_vector_is_served_by_popularity_and_nobody_else() -> None:
+    counts, rng = np.arange(1.0, ITEMS + 1), np.random.default_rng(0)
+    V = np.where(np.arange(ITEMS)[:, None] < 20, rng.standard_normal((ITEMS, 4)), 0).astype(np.float32)
+    model = ClickModel(V, counts, ridge=10.0, confidence=20.0)
+    events = Interactions.from_columns(
+        np.array([1, 1, 2]), np.array([3, 4, 22]), None, num_users=3, num_items=ITEMS, value_range=(0.0, 1.0), kind="clicks"
+    )
+    U = model.user_vectors(events)
+    assert list(U[:, -1]) == [1, 0, 1]  # nothing clicked; two items known; one that V knows nothing of
+    for k in (0, 2):
+        assert (np.argsort(-(model.item_vectors @ U[k])) == np.argsort(-counts)).all()
+
+
+def test_a_model_is_there_after_every_round() -> None:
+    events = some_clicks()
+    recipe = recipe_for(events, 5.0)
+    states: list[State] = [recipe.begin(), *(done.state for done in rounds_of(events, recipe))]
+    for state in states:
+        model = recipe.model(state)
+        scores = model.user_vectors(events) @ model.item_vectors.T
+        assert scores.shape == (events.num_users, ITEMS)
+        assert np.isfinite(scores).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(epsilon=st.one_of(st.floats(0.05, 100), st.just(np.inf)), users=st.integers(1, 10_000_000), items=st.integers(1, 1_000_000))
+def test_settings_are_sane_for_any_public_facts(epsilon: float, users: int, items: int) -> None:
+    chosen = clicks.settings_for(Guarantee(epsilon, 1e-5), users=users, items=items)
+    assert 1 <= chosen.width <= chosen.head <= items
+    assert sum(chosen.shares.values()) == pytest.approx(1)
+    assert min(chosen.shares.values()) > 0
+
+
+def test_shrunk_directions_come_closer_to_the_truth_than_the_sums_and_are_the_sums_without_noise() -> None:
+    rng, weights = np.random.default_rng(0), np.geomspace(0.5, 50, 300)
+    truth = rng.standard_normal((300, 2)) @ rng.standard_normal((2, 8)) * 0.2 + 0.3
+    sums = weights[:, None] * truth + 5 * rng.standard_normal(truth.shape)
+    raw, shrunk = sums / weights[:, None], clicks.shrunk_directions(sums, std=5.0, weights=weights)
+    assert np.mean((shrunk - truth) ** 2) < 0.1 * np.mean((raw - truth) ** 2)
+    exact = clicks.shrunk_directions(weights[:, None] * truth, std=0.0, weights=weights)
+    np.testing.assert_allclose(exact, truth, atol=0.02)
