@@ -19,7 +19,7 @@ exactly 1; updates are shrunk by priors fitted to the noised sums themselves (SO
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,7 +30,7 @@ from fedrec.data.features import svd_embedding
 from fedrec.data.interactions import Interactions
 from fedrec.data.metadata import METADATA_WEIGHTS
 from fedrec.factorization import default_client
-from fedrec.factorization.empirical_bayes import denoise_counts, regress
+from fedrec.factorization.empirical_bayes import ItemPosterior, denoise_counts, regress
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
@@ -49,6 +49,8 @@ class DefaultSettings:
 
     counts, biases, tastes, steps: shares, the last one per outer step. width: d, coordinates that carry a private deviation.
     alpha: size of the bias coordinate in the step's vector. memory: weight of earlier observations at each step.
+    The last four are parts that `fedrec bench ablation` exchanges: what weighs items, what reads noised sums, how much of the
+    expected shrinkage a step subtracts, and the Gram's noise.
     """
 
     counts: float
@@ -68,6 +70,10 @@ class DefaultSettings:
     feature_dimension: int = 300
     taste_items: int = 300
     taste_variance: float = 0.12
+    weigh: Callable[..., Float64s] = waterfill
+    read: Callable[..., ItemPosterior] = regress
+    expected_shrinkage: float = 1.0
+    isometric: bool = True
     shares: Mapping[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -158,7 +164,7 @@ class DefaultRecipe:
             "tastes": lambda: (block("tastes", "outer", rows=1, width=min(chosen.taste_items, m)),),
             "step": lambda: (block(name, "linear", rows=m, width=self._width(state) + 1),),
         }
-        return ReleaseSpec(name, blocks[kind]())
+        return ReleaseSpec(name, blocks[kind](), isometric=chosen.isometric)
 
     # --- counts and mean ---
 
@@ -183,7 +189,7 @@ class DefaultRecipe:
 
     def _omega(self, state: State, release: str, prior_variance: float) -> Float64s:
         c = _floats(state, "counts") + 0.1 * float(state["counts_std"])
-        return waterfill(c, std=self.plan[release].noise_multiplier, prior_variance=prior_variance)
+        return self.settings.weigh(c, std=self.plan[release].noise_multiplier, prior_variance=prior_variance)
 
     def _learn_biases(self, state: State, answer: Release) -> Arrays:
         """An item's total weight from its own column and from what the counts predict; then its bias, shrunk towards its features."""
@@ -197,7 +203,7 @@ class DefaultRecipe:
         weight = (expected / expected_variance + seen / seen_variance) / (1 / expected_variance + 1 / seen_variance)
         weight = np.maximum(weight, 0.02 * ratio)
         observed = answer.values["residuals"][:, 0] / weight
-        found = regress(observed, (std / weight) ** 2 + 0.06 / weight, self._bias_features(state), sweeps=12)
+        found = self.settings.read(observed, (std / weight) ** 2 + 0.06 / weight, self._bias_features(state), sweeps=12)
         learned: Arrays = {
             "bias": found.mean,
             "variance": found.variance,
@@ -276,7 +282,9 @@ class DefaultRecipe:
         known = (1 - np.diag(unknown))[:d]
         total = omega * c / (math.sqrt(0.9 * noise) * math.sqrt(alpha**2 + known.sum()))
         g = answer.values[name][:, : d + 1].copy()
-        g[:, 1:] -= total[:, None] * (phi @ unknown[:, :d])  # E[residual w'] of an exact model: shrinkage is no error
+        g[:, 1:] -= (
+            self.settings.expected_shrinkage * total[:, None] * (phi @ unknown[:, :d])
+        )  # E[residual w'] of an exact model: shrinkage is no error
         information = np.concatenate([[alpha], known])
         hessian = total[:, None] * information * self.settings.damping
         ratings = np.maximum(c * math.sqrt(self._ratings_per_user(c)), 0.5)[:, None]
@@ -297,10 +305,10 @@ class DefaultRecipe:
     def _shrunk(self, state: State, observed: Float64s, precision: Float64s) -> Arrays:
         log_count, start = _floats(state, "log_count"), _floats(state, "public_phi")
         features = np.column_stack([3 * start[:, :24], 0.3 * log_count, np.full(len(log_count), 0.3)])
-        bias = regress(observed[:, 0], 1 / precision[:, 0], self._bias_features(state), sweeps=8)
+        bias = self.settings.read(observed[:, 0], 1 / precision[:, 0], self._bias_features(state), sweeps=8)
         phi, variance = _floats(state, "phi").copy(), bias.variance
         for k in range(observed.shape[1] - 1):
-            deviation = regress(observed[:, 1 + k], 1 / precision[:, 1 + k], features, sweeps=8)
+            deviation = self.settings.read(observed[:, 1 + k], 1 / precision[:, 1 + k], features, sweeps=8)
             phi[:, k] = start[:, k] + deviation.mean
             variance = variance + deviation.variance
         return {"bias": bias.mean, "variance": variance, "phi": phi, "observed": observed, "precision": precision}

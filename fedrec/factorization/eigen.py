@@ -12,7 +12,15 @@ import numpy.typing as npt
 from numba import njit
 
 from fedrec.factorization.kernels import add_outer
-from fedrec.factorization.tiles import LANES, chase_bulges, rotate_rows_8, rotate_rows_32, subtract_outer, subtract_outer_twice, weighted_sum
+from fedrec.factorization.tiles import (
+    LANES,
+    chase_bulges,
+    rotate_rows_8,
+    rotate_rows_32,
+    subtract_outer,
+    subtract_outer_twice,
+    weighted_sum,
+)
 
 Floats = npt.NDArray[np.floating]
 Int64s = npt.NDArray[np.int64]

@@ -21,7 +21,7 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.settings import Scenario, validated
 from fedrec.streams import Streams
-from fedrec_simulations.bench.rows import Row, figure, mean_and_error, merged, peak_rss_mb, row, source_digest, table
+from fedrec_simulations.bench.rows import Row, figure, in_own_process, mean_and_error, merged, peak_rss_mb, row, source_digest, table
 from fedrec_simulations.ceiling import als_model
 from fedrec_simulations.datasets import load_dataset, load_split
 from fedrec_simulations.outcomes import baselines, evaluate
@@ -58,9 +58,9 @@ def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-quali
     if not data:
         raise SettingsError("the quality benchmark needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
     seeds, methods = (SEEDS[:1], QUICK) if quick else (SEEDS, METHODS)
-    rivals = [row(folder / "rows", f"rivals-{seed}", rival_row, data, seed) for seed in seeds]
+    rivals = [row(folder / "rows", f"rivals-{seed}", in_own_process, rival_row, data, seed) for seed in seeds]
     trained = {
-        method: [row(folder / "rows", f"{method.name}-{seed}", training_row, data, method, seed, folder) for seed in seeds]
+        method: [row(folder / "rows", f"{method.name}-{seed}", in_own_process, training_row, data, method, seed, folder) for seed in seeds]
         for method in methods
     }
     return {

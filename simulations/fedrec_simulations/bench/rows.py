@@ -1,4 +1,4 @@
-"""Long benchmarks that may be stopped: every row is a file, made in a process of its own, and never made twice.
+"""Long benchmarks that may be stopped: every row is a file, and never made twice.
 
 A row's name holds a digest of fedrec's own source, so that figures of different code never share a table.
 """
@@ -23,12 +23,17 @@ Row = dict[str, Any]
 
 
 def row(folder: Path, name: str, make: Callable[..., Row], *arguments: Any) -> Row:
-    """`make(*arguments)` in a fresh process, or what it gave before. `make` must be importable and return JSON's types."""
+    """`make(*arguments)`, or what it gave before. It must return JSON's types."""
     path = folder / f"{name}-{source_digest()}.json"
     if not path.exists():
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:  # fresh: its peak memory is its own
-            write_json(path, process.submit(make, *arguments).result())
+        write_json(path, make(*arguments))
     return dict(read_json(path))
+
+
+def in_own_process(make: Callable[..., Row], *arguments: Any) -> Row:
+    """`make(*arguments)` in a fresh process, so that its peak memory is its own. `make` must be importable."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(make, *arguments).result()
 
 
 @cache

@@ -1,0 +1,256 @@
+"""What is each part of the default recipe worth? One part at a time is taken out or exchanged for what it replaced.
+
+Validation RMSE on MovieLens 1M, split seed 1; test is never read. Differences are paired by the seed of the noise; their noise is the
+standard deviation of single differences, pooled over all parts at one epsilon, over the square root of the seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import dp_accounting
+import numpy as np
+import numpy.typing as npt
+from dp_accounting import rdp
+
+from fedrec import segments
+from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Interactions
+from fedrec.data.splits import Split
+from fedrec.errors import SettingsError
+from fedrec.evaluation.ratings import rating_metrics
+from fedrec.factorization import default
+from fedrec.factorization.default import DefaultSettings
+from fedrec.factorization.empirical_bayes import ItemPosterior, regress
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.model import Model, predict
+from fedrec.federation.messages import BlockReports, Question, Release, Reports
+from fedrec.federation.rounds import ClientStep, Loopback
+from fedrec.privacy.accounting import epsilon_of
+from fedrec.privacy.calibration import calibrate
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+from fedrec.streams import Streams
+from fedrec_simulations.bench.quality import DELTA, Method, scenario_of
+from fedrec_simulations.bench.rows import Row, figure, mean_and_error, row, table
+from fedrec_simulations.datasets import load_dataset, load_split
+
+Float64s = npt.NDArray[np.float64]
+EPSILONS, SEEDS = (1.0, 5.0, 20.0), (1, 2)
+
+
+def _as_it_is(settings: DefaultSettings) -> DefaultSettings:
+    return settings
+
+
+def _whole(guarantee: Guarantee) -> Guarantee:
+    return guarantee
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is done instead: to the settings, to the budget that may be spent, to features, to reports below the limit.
+
+    `against` names the row that this one is compared with.
+    """
+
+    change: Callable[[DefaultSettings], DefaultSettings] = _as_it_is
+    budget: Callable[[Guarantee], Guarantee] = _whole
+    features: bool = True
+    clip_only: bool = False
+    against: str = "default"
+
+
+def by_rdp(guarantee: Guarantee) -> Guarantee:
+    """What is left of a budget that is calibrated by RDP (orders as they come): its exact epsilon."""
+    accountant, event = rdp.RdpAccountant, dp_accounting.GaussianDpEvent
+    sigma = dp_accounting.calibrate_dp_mechanism(accountant, event, guarantee.epsilon, guarantee.delta)
+    return Guarantee(epsilon_of(1 / float(sigma), guarantee.delta), guarantee.delta)
+
+
+def by_am_ssp(guarantee: Guarantee) -> Guarantee:
+    """The same by AM-SSP Thm 2, taken for the run as a whole: mu = epsilon / (2 sqrt(log 1/delta))."""
+    mu = guarantee.epsilon / (2 * math.sqrt(math.log(1 / guarantee.delta)))
+    return Guarantee(epsilon_of(mu, guarantee.delta), guarantee.delta)
+
+
+def power_weights(counts: Float64s, *, std: float, prior_variance: float, exponent: float) -> Float64s:
+    """(c + 1)^-exponent, scaled as `waterfill` scales."""
+    omega = (counts + 1) ** -exponent
+    return np.asarray(omega / math.sqrt(float(counts @ omega**2) / float(counts.sum())), np.float64)
+
+
+def raw(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 0) -> ItemPosterior:
+    """Every item's own observation, cut to the scale."""
+    return ItemPosterior(np.clip(observed, -2, 2), variance, math.inf, math.inf)
+
+
+def fixed_prior(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 0) -> ItemPosterior:
+    """Shrunk towards zero by a prior variance of .1 that knows neither data nor features."""
+    kept = 0.1 / (0.1 + variance)
+    return ItemPosterior(kept * observed, 0.1 * (1 - kept), 0.1, math.inf)
+
+
+def certain(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 10) -> ItemPosterior:
+    """Posterior means, believed to be exact."""
+    return replace(regress(observed, variance, features, sweeps=sweeps), variance=np.zeros(len(observed)))
+
+
+def _shares(settings: DefaultSettings, **given: float) -> DefaultSettings:
+    """Other shares for counts or biases; the steps take the difference."""
+    changed = replace(settings, **given)  # type: ignore[arg-type]
+    left, steps = 1 - changed.counts - changed.biases - changed.tastes, sum(settings.steps)
+    return replace(changed, steps=tuple(s / steps * left for s in settings.steps))
+
+
+def _growth(settings: DefaultSettings, factor: float) -> DefaultSettings:
+    steps = [factor**t for t in range(len(settings.steps))]
+    return replace(settings, steps=tuple(sum(settings.steps) * s / sum(steps) for s in steps))
+
+
+PARTS: Mapping[str, Part] = {
+    "default": Part(),
+    "no public features": Part(features=False),
+    "no steps: biases and content only": Part(lambda s: replace(s, steps=())),
+    "biases learned in the steps, not first": Part(lambda s: _shares(s, biases=1e-4)),
+    "calibrated by RDP": Part(budget=by_rdp),
+    "calibrated by AM-SSP Theorem 2": Part(budget=by_am_ssp),
+    "weights n^-1/4": Part(lambda s: replace(s, weigh=lambda c, **known: power_weights(c, **known, exponent=0.25))),
+    "weights all alike": Part(lambda s: replace(s, weigh=lambda c, **known: power_weights(c, **known, exponent=0.0))),
+    "reports clipped, not scaled to norm 1": Part(clip_only=True),
+    "noised sums not shrunk": Part(lambda s: replace(s, read=raw)),
+    "shrunk by one fixed prior": Part(lambda s: replace(s, read=fixed_prior)),
+    "users believe item vectors to be exact": Part(lambda s: replace(s, read=certain)),
+    "the same budget at every step": Part(lambda s: _growth(s, 1.0)),
+    "budget 1:2:4 over the steps": Part(lambda s: _growth(s, 2.0)),
+    "2% of the budget for counts": Part(lambda s: _shares(s, counts=0.02)),
+    "last solve in the learned directions only": Part(lambda s: replace(s, served=s.learned)),
+    "expected shrinkage left in the step": Part(lambda s: replace(s, expected_shrinkage=0.0)),
+    "no features, and iid noise on the taste Gram": Part(
+        lambda s: replace(s, isometric=False), features=False, against="no public features"
+    ),
+}
+QUICK = ("default", "weights n^-1/4", "users believe item vectors to be exact")
+
+
+def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-ablation")) -> dict[str, Any]:
+    """Every part at every epsilon. Raises SettingsError without a data folder, DataError on bad data."""
+    if not data:
+        raise SettingsError("the ablation needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
+    epsilons, seeds, names = ((5.0,), SEEDS[:1], QUICK) if quick else (EPSILONS, SEEDS, tuple(PARTS))
+    found = {
+        e: {name: [row(folder, _file(name, e, seed), train, data, name, e, seed) for seed in seeds] for name in names} for e in epsilons
+    }
+    protocol = {"split": "random 80/10/10, seed 1", "noise_seeds": list(seeds), "delta": DELTA, "read": "validation"}
+    return {"protocol": protocol, "epsilons": [_compared(epsilon, rows) for epsilon, rows in found.items()]}
+
+
+def train(data: str, name: str, epsilon: float, seed: int) -> Row:
+    """One training of the default recipe with one part exchanged: its validation RMSE."""
+    part, (dataset, split) = PARTS[name], _loaded(data)
+    data_, promised = split.train, Guarantee(epsilon, DELTA)
+    features = dataset.features if part.features and dataset.features.bags else None
+    facts = PublicFacts(data_.num_users, data_.num_items, data_.kind, data_.value_range, features, Streams(seed))
+    chosen = default.settings_for(promised, users=facts.num_users, items=facts.num_items, features=features is not None)
+    settings = part.change(chosen)
+    plan = calibrate(part.budget(promised), settings.shares)
+    recipe = default.DefaultRecipe(plan, settings, facts, default.public_content(facts, settings))
+    steps = {kind: _clipped(step) if part.clip_only else step for kind, step in default.CLIENT_STEPS.items()}
+    link, state = (
+        Loopback(data_, steps, plan, Streams(seed), Ledger(plan.guarantee), users_per_batch=max(data_.num_users, 1)),
+        recipe.begin(),
+    )
+    while (question := recipe.ask(state)) is not None:
+        answer = link.answer(question)
+        state = recipe.tell(state, question, _refilled(question, answer, data_) if part.clip_only else answer)
+    return {"rmse": _rmse(recipe.model(state), split), "spent_epsilon": plan.guarantee.epsilon}
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The result of `run` as a table for docs: validation RMSE of the default, and what each exchange adds to it."""
+    columns = result["epsilons"]
+    noise = [f"epsilon {c['epsilon']:g} (± {figure(c['noise'])})" for c in columns]
+    lines = [["default: validation RMSE", *(figure(c["parts"]["default"]["rmse"]) for c in columns)]]
+    exchanged = [name for name in columns[0]["parts"] if name != "default"]
+    lines += [[name, *(_signed(c["parts"][name]["difference"]) for c in columns)] for name in exchanged]
+    return table(("instead of a part", *noise), lines)
+
+
+def _signed(difference: float) -> str:
+    return f"{difference:+.4f}"
+
+
+def _compared(epsilon: float, rows: Mapping[str, list[Row]]) -> Row:
+    differences = {
+        name: [r["rmse"] - base["rmse"] for r, base in zip(found, rows[PARTS[name].against], strict=True)] for name, found in rows.items()
+    }
+    seeds = len(rows["default"])
+    spread = [float(np.var(d, ddof=1)) for name, d in differences.items() if name != "default"] if seeds > 1 else []
+    parts = {
+        name: {
+            "rmse": mean_and_error([r["rmse"] for r in found])[0],
+            "each": [r["rmse"] for r in found],
+            "against": PARTS[name].against,
+            "difference": mean_and_error(differences[name])[0],
+            "spent_epsilon": found[0]["spent_epsilon"],
+        }
+        for name, found in rows.items()
+    }
+    return {"epsilon": epsilon, "noise": math.sqrt(float(np.mean(spread)) / seeds) if spread else math.nan, "parts": parts}
+
+
+def _file(name: str, epsilon: float, seed: int) -> str:
+    letters = "".join(c if c.isalnum() else "-" for c in name)
+    return f"{letters}-epsilon-{epsilon:g}-{seed}"
+
+
+@cache
+def _loaded(data: str) -> tuple[Dataset, Split]:
+    scenario = scenario_of(data, Method("default", True, 1.0), 1)
+    dataset = load_dataset(scenario)
+    return dataset, load_split(scenario, dataset)
+
+
+def _rmse(model: Model, split: Split) -> float:
+    fold = split.validation
+    return rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse
+
+
+# --- clip-only reports: the comparison to scaling every user to exactly its budget ---
+
+
+def _clipped(step: ClientStep) -> ClientStep:
+    """Users whose weights are below the limit stay below it, as where weights are only clipped (Ada-DPALS eq. 12)."""
+
+    def report(question: Question, mine: Interactions, first_user: int) -> Reports:
+        exact, fill = step(question, mine, first_user), _fill(question, mine)
+        per_event, users = np.repeat(fill, np.diff(mine.user_ptr)), len(fill)
+        blocks = [b if len(b.coefficients) == users != len(mine) else _shrunk(b, per_event) for b in exact.blocks]
+        return replace(exact, blocks=tuple(blocks))
+
+    return report
+
+
+def _shrunk(block: BlockReports, per_event: Float64s) -> BlockReports:
+    return replace(block, coefficients=np.trunc(block.coefficients * per_event).astype(np.int32))
+
+
+def _fill(question: Question, mine: Interactions) -> Float64s:
+    """(num_users,) how much of its budget a user fills. The limit is the median user's norm: read from the data, in favour of clipping."""
+    if "omega" not in question.public or "items" in question.public:
+        return np.ones(mine.num_users)
+    norms = np.sqrt(segments.squares(mine.user_ptr, np.asarray(question.public["omega"], np.float64)[mine.items]))
+    return np.minimum(1.0, norms / max(float(np.median(norms)), 1e-12))
+
+
+def _refilled(question: Question, answer: Release, data: Interactions) -> Release:
+    """Sums and noise over the mean fill of an event, so that the server reads both on the scale it expects."""
+    mean = float(np.average(_fill(question, data), weights=np.diff(data.user_ptr)))
+    sparse = {block.name: mean if block.rows > 1 else 1.0 for block in question.blocks}
+    values = {name: value / sparse[name] for name, value in answer.values.items()}
+    return Release(values, {name: std / sparse[name] for name, std in answer.noise_std.items()})

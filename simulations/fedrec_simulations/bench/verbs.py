@@ -1,0 +1,67 @@
+"""What `fedrec bench NAME` runs: a table from names to functions, imported only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+READER_ROWS = 10_000_000
+"""MovieLens-10M's number of ratings; a tenth of a percent of it where it is only a smoke test."""
+
+
+def run(what: str, *, data: str, quick: bool) -> dict[str, Any]:
+    """One JSON object. Raises KeyError on an unknown name, ImportError where the `bench` extra is missing."""
+    return BENCHES[what](data, quick)
+
+
+def _kernels(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import kernels
+
+    return dict(kernels.run(quick=quick))
+
+
+def _als(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import als
+
+    return dict(als.run(quick=quick))
+
+
+def _encoder(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import encoder
+
+    return dict(encoder.run(quick=quick))
+
+
+def _readers(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import readers
+
+    return dict(readers.run(READER_ROWS // 1000 if quick else READER_ROWS))
+
+
+def _ablation(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import ablation
+
+    return ablation.run(data, quick=quick)
+
+
+def _quality(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import quality
+
+    return quality.run(data, quick=quick)
+
+
+def _clicks(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import clicks
+
+    return dict(clicks.run(data, quick=quick))
+
+
+BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
+    "kernels": _kernels,
+    "als": _als,
+    "encoder": _encoder,
+    "readers": _readers,
+    "ablation": _ablation,
+    "quality": _quality,
+    "clicks": _clicks,
+}

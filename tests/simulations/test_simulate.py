@@ -1,0 +1,191 @@
+"""`fedrec simulate` from end to end, in real processes that are killed, continued and repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.checkpoint import Checkpoints, read_arrays, read_json
+from fedrec.evaluation.ratings import rating_metrics
+from fedrec.factorization.default import DefaultModel
+from fedrec.factorization.model import predict
+from fedrec.settings import Scenario, load
+from fedrec_simulations.account import describe
+from fedrec_simulations.command import _guarded
+from fedrec_simulations.datasets import load_dataset, load_split
+
+ENTRY = "from fedrec_simulations.command import main; main()"
+KEYS = ["data.preset=small", "compare.als=false", "compare.epsilons=[1]", "run.examples=2"]
+PATIENCE_S = 120.0
+
+
+def arguments(directory: Path, *more: str) -> list[str]:
+    keys = [*KEYS, f"run.directory={directory}"]
+    return ["simulate", *(word for key in keys for word in ("--set", key)), "--json", *more]
+
+
+def start(directory: Path, *more: str) -> subprocess.Popen[str]:
+    line = [sys.executable, "-c", ENTRY, *arguments(directory, *more)]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "80"})
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert err == ""
+    result = json.loads(out.splitlines()[-1])
+    assert len(out.splitlines()) == 1
+    return dict(result)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What an uninterrupted run prints."""
+    return finish(start(tmp_path_factory.mktemp("uninterrupted")))
+
+
+def model_bytes(result: dict[str, Any]) -> bytes:
+    return (Path(result["run_dir"]) / "model" / "model.safetensors").read_bytes()
+
+
+def numbers(result: dict[str, Any]) -> dict[str, Any]:
+    """Everything that must not depend on when a run was stopped, or where it was kept."""
+    return {key: value for key, value in result.items() if key not in {"seconds", "training_seconds", "peak_rss_mb", "run_dir"}}
+
+
+def test_the_json_line_holds_what_a_program_needs(finished: dict[str, Any]) -> None:
+    assert 0.5 < finished["metrics"]["rmse"] < 1.2
+    promised = finished["guarantee"]
+    assert (promised["epsilon"], promised["delta"], promised["unit"], promised["neighbours"]) == (5.0, 1e-5, "user", "add/remove")
+    assert promised["established"]
+    assert finished["second_opinion"]["pld"] == pytest.approx(5.0, rel=1e-3)
+    assert finished["second_opinion"]["rdp"] >= 5.0
+    assert [point["epsilon"] for point in finished["curve"]] == [5.0, 1.0]
+    assert 0 < finished["training_seconds"] < finished["seconds"]
+    assert finished["peak_rss_mb"] > 50
+    assert finished["noise"] == "seeded"
+    assert {"global mean", "item mean", "item + user bias"} <= set(finished["baselines"])
+
+
+def test_the_run_folder_keeps_settings_plan_guarantee_metrics_model_checkpoints_and_report(finished: dict[str, Any]) -> None:
+    folder = Path(finished["run_dir"])
+    scenario = Scenario.model_validate(read_json(folder / "settings.json"))
+    assert scenario.digest() == load(None, KEYS).digest()
+    plan, guarantee = read_json(folder / "epsilon-5" / "plan.json"), read_json(folder / "guarantee.json")
+    assert guarantee["epsilon"] == plan["guarantee"]["epsilon"] == 5.0
+    assert guarantee["accountants"]["gdp"] == pytest.approx(5.0)
+    rounds = [json.loads(line) for line in (folder / "epsilon-5" / "rounds.jsonl").read_text().splitlines()]
+    assert [name for r in rounds for name in r["releases"]] == [release["name"] for release in plan["releases"]]
+    assert len(Checkpoints(folder / "epsilon-5" / "checkpoints").all()) == len(rounds)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert {"epsilon 5", "epsilon 1", "item mean"} <= {line["name"] for line in lines}
+    manifest = read_json(folder / "model" / "manifest.json")
+    assert manifest["noise"] == "seeded"
+    assert manifest["plan"] == guarantee["plan"]
+    page = (folder / "report.html").read_text()
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "per user (add/remove)" in page
+    assert read_json(folder / "result.json")["metrics"] == finished["metrics"]
+    assert not list(folder.rglob("*.part"))
+
+
+def test_the_released_file_alone_predicts_as_the_run_did(finished: dict[str, Any]) -> None:
+    folder = Path(finished["run_dir"])
+    a = {name: np.asarray(array, np.float64) for name, array in read_arrays(folder / "model" / "model.safetensors").items()}
+    model = DefaultModel(a["phi"], a["bias"], a["variance"], float(a["mean"]), float(a["noise"]), (a["value_range"][0], a["value_range"][1]))
+    scenario = load(None, KEYS)
+    fold = load_split(scenario, load_dataset(scenario)).test
+    rmse = rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse
+    assert rmse == pytest.approx(finished["metrics"]["rmse"], abs=1e-5)  # the file keeps phi in float32
+    assert len(read_json(folder / "model" / "manifest.json")["items"]) == len(a["phi"])
+
+
+@pytest.mark.parametrize("more", [[], ["recipe=published"], ["split.kind=held-out-users"], ["data.features=false", "privacy.epsilon=20"]])
+def test_account_prints_the_plan_that_the_run_writes(more: list[str], tmp_path: Path, finished: dict[str, Any]) -> None:
+    said = describe(load(None, [*KEYS, *more]))
+    if not more:
+        folder = Path(finished["run_dir"])
+    else:
+        keys = ["compare.epsilons=[]", "compare.baselines=false", "evaluation.ranking=false", f"run.directory={tmp_path}", *more]
+        assert _guarded([*arguments(tmp_path), *(word for key in keys for word in ("--set", key))]) == 0
+        (folder,) = tmp_path.iterdir()
+    assert said["plan"] == read_json(folder / "guarantee.json")["plan"]
+    epsilon = said["guarantee"]["epsilon"]
+    written = read_json(folder / f"epsilon-{epsilon:g}" / "plan.json")["releases"]
+    assert [{key: release[key] for key in ("name", "share", "mu")} for release in said["releases"]] == written
+
+
+def test_the_same_scenario_gives_the_same_model_bytes_and_numbers(finished: dict[str, Any], tmp_path: Path) -> None:
+    again = finish(start(tmp_path))
+    assert model_bytes(again) == model_bytes(finished)
+    assert numbers(again) == numbers(finished)
+
+
+def test_a_run_killed_again_and_again_continues_to_the_same_bytes(finished: dict[str, Any], tmp_path: Path) -> None:
+    rng, killed = random.Random(20261121), 0
+    folder = tmp_path / Path(finished["run_dir"]).name
+    marks = [
+        folder / "settings.json",
+        folder / "epsilon-5" / "checkpoints" / f"round-{rng.randint(2, 4):03d}.safetensors",
+        folder / "epsilon-1" / "checkpoints" / f"round-{rng.randint(1, 3):03d}.safetensors",
+        folder / "metrics.jsonl",
+    ]
+    for at, mark in enumerate(marks):
+        process = start(tmp_path, *(["--resume"] if at else []))
+        deadline = time.monotonic() + PATIENCE_S
+        while not mark.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.1))
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=PATIENCE_S)
+        killed += process.returncode == -signal.SIGKILL
+    assert killed >= 3, "the runs ended before they could be killed"
+    resumed = finish(start(tmp_path, "--resume"))
+    assert model_bytes(resumed) == model_bytes(finished)
+    assert numbers(resumed) == numbers(finished)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert _guarded(list(words)) == 6
+    cause, remedy = capsys.readouterr().err.splitlines()
+    assert remedy.startswith("remedy: ")
+    return cause
+
+
+def test_resuming_without_a_run_or_with_another_scenario_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "no run to resume" in refusal(capsys, *arguments(tmp_path, "--resume"))
+    assert _guarded([*arguments(tmp_path), "--set", "compare.epsilons=[]"]) == 0
+    assert "no run to resume" in refusal(capsys, *arguments(tmp_path, "--resume", "--set", "seed=2"))
+    settings = next(tmp_path.iterdir()) / "settings.json"
+    settings.write_text(settings.read_text().replace('"seed": 1', '"seed": 7'))
+    assert "another scenario" in refusal(capsys, *arguments(tmp_path, "--resume", "--set", "compare.epsilons=[]"))
+
+
+def test_a_damaged_checkpoint_is_refused_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    line = [*arguments(tmp_path), "--set", "compare.epsilons=[]"]
+    assert _guarded(line) == 0
+    newest = sorted(tmp_path.rglob("round-*.safetensors"))[-1]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    assert newest.name in refusal(capsys, *line, "--resume")
+
+
+def test_system_noise_differs_from_run_to_run(tmp_path: Path) -> None:
+    released = []
+    for name in ("one", "two"):
+        line = arguments(tmp_path / name, "--set", "privacy.noise=system", "--set", "compare.epsilons=[]", "--set", "compare.baselines=false")
+        assert _guarded(line) == 0
+        (folder,) = (tmp_path / name).iterdir()
+        assert read_json(folder / "model" / "manifest.json")["noise"] == "system"
+        released.append((folder / "model" / "model.safetensors").read_bytes())
+    assert released[0] != released[1]
