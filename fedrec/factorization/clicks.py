@@ -41,6 +41,7 @@ Arrays = dict[str, npt.NDArray[np.generic]]
 
 GRAMIAN = 0.02
 """Of a step's share, what its Gramian costs: d^2 numbers summed over all users need little."""
+FLOOR = 0.003
 LEAST_COUNT = 0.2
 """The smallest weighted count an item is credited with."""
 FALLBACK = 1e-6
@@ -177,8 +178,8 @@ class ClickRecipe:
         t, d, b = int(state["round"]) - 2, self.settings.width, _floats(state, "counts")
         q = shrunk_directions(answer.values[f"step/{t}"], std=answer.noise_std[f"step/{t}"], weights=b * self._omega(state))
         values, E = np.linalg.eigh(unpack(answer.values[f"gramian/{t}"][0], d) / self.facts.num_users)
-        values = np.maximum(values, 0.003 / d)
-        inverse = (E / (values + 1e-3 * values.mean())) @ E.T
+        edge = answer.noise_std[f"gramian/{t}"] * math.sqrt(2 * d) / self.facts.num_users
+        inverse = (E / np.maximum(values, edge + FLOOR / d)) @ E.T
         return {"V": _normalised((b[:, None] * q) @ inverse / (1 + self.settings.damping * b / b.mean())[:, None])}
 
 

@@ -157,14 +157,17 @@ class DefaultRecipe:
         return tuple(self.settings.shares)
 
     def _spec(self, name: str, kind: str, state: State) -> ReleaseSpec:
-        m, chosen = self.facts.num_items, self.settings
-        blocks = {
-            "counts": lambda: (block("counts", "linear", rows=m, width=1), block("mean", "linear", rows=1, width=1)),
-            "biases": lambda: (block("residuals", "linear", rows=m, width=1), block("weights", "linear", rows=m, width=1)),
-            "tastes": lambda: (block("tastes", "outer", rows=1, width=min(chosen.taste_items, m)),),
-            "step": lambda: (block(name, "linear", rows=m, width=self._width(state) + 1),),
-        }
-        return ReleaseSpec(name, blocks[kind](), isometric=chosen.isometric)
+        m = self.facts.num_items
+        match kind:
+            case "counts":
+                blocks = (block("counts", "linear", rows=m, width=1), block("mean", "linear", rows=1, width=1))
+            case "biases":
+                blocks = (block("residuals", "linear", rows=m, width=1), block("weights", "linear", rows=m, width=1))
+            case "tastes":
+                return ReleaseSpec(name, (block("tastes", "outer", rows=1, width=min(self.settings.taste_items, m)),))
+            case _:
+                return ReleaseSpec(name, (block(name, "linear", rows=m, width=self._width(state) + 1),))
+        return ReleaseSpec(name, blocks)
 
     # --- counts and mean ---
 
@@ -271,7 +274,7 @@ class DefaultRecipe:
         return {**self._current(state), **chosen, "omega": self._omega(state, name, 0.05)}
 
     def _width(self, state: State) -> int:
-        return min(self.settings.width, state["phi"].shape[1])
+        return min(self.settings.width, int(state["phi"].shape[1]))
 
     def _learn_step(self, state: State, answer: Release) -> Arrays:
         """A Newton step on (b_j, first d of phi_j), averaged with earlier ones, each coordinate shrunk towards its start."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from fedrec.factorization.kernels import add_outer
+from fedrec.factorization.kernels import add_outer, copy, fill
 from fedrec.factorization.tiles import (
     LANES,
     chase_bulges,
@@ -19,6 +19,7 @@ from fedrec.factorization.tiles import (
     rotate_rows_32,
     subtract_outer,
     subtract_outer_twice,
+    take_row,
     weighted_sum,
 )
 
@@ -54,14 +55,14 @@ def _tridiagonalise(A: Floats, d: int, width: int, diagonal: Float64s, beside: F
     vector, product = np.empty(width, A.dtype), np.empty(width, A.dtype)
     for i in range(d - 1, 0, -1):
         columns = (i + LANES - 1) // LANES * LANES
-        vector[:] = 0
-        vector[:i] = A[i * width : i * width + i]
+        fill(vector, i, width - i, 0)
+        copy(vector, 0, A, i * width, i)
         diagonal[i] = A[i * width + i]
         beside[i - 1], factors[i] = _reflector(vector, i)
         if factors[i] == 0:
             continue  # already tridiagonal here
-        A[i * width : i * width + i] = vector[:i]
-        product[:] = 0
+        copy(A, i * width, vector, 0, i)
+        fill(product, 0, width, 0)
         for j in range(0, columns, LANES):
             weighted_sum(vector, A, product, (i + 3) // 4 * 4, width, j)
         half = A.dtype.type(0)
@@ -71,7 +72,7 @@ def _tridiagonalise(A: Floats, d: int, width: int, diagonal: Float64s, beside: F
         half *= factors[i] / 2
         for k in range(i):
             product[k] -= half * vector[k]
-        product[i:] = 0
+        fill(product, i, width - i, 0)
         subtract_outer_twice(A, vector, product, product, vector, i, columns, width)
     diagonal[0] = A[0]
     beside[d - 1] = 0
@@ -81,14 +82,14 @@ def _tridiagonalise(A: Floats, d: int, width: int, diagonal: Float64s, beside: F
 def _accumulate(A: Floats, d: int, width: int, factors: Floats, Q: Floats, W: Floats) -> None:
     """W = Q', flat with rows of `width`, from the Householder vectors that `_tridiagonalise` left in A; Q is scratch like A."""
     vector, product = np.empty(width, A.dtype), np.empty(width, A.dtype)
-    Q[:] = 0
+    fill(Q, 0, len(Q), 0)
     for i in range(d):
         Q[i * width + i] = 1
     for i in range(1, d):
         if factors[i] == 0:
             continue
         columns = (i + LANES - 1) // LANES * LANES
-        vector[:], product[:] = 0, 0
+        vector[:], fill(product, 0, width, 0), 0
         vector[:i] = A[i * width : i * width + i]
         for j in range(0, columns, LANES):
             weighted_sum(vector, Q, product, (i + 3) // 4 * 4, width, j)
@@ -121,19 +122,21 @@ def _sweep(diagonal: Float64s, beside: Float64s, first: Int64s, last: Int64s, st
     The lanes share the long latencies of a square root and a division. cosines, sines: (8 d,) rotations, to be applied later.
     state: (32,) scratch.
     """
-    g, sine, cosine, shift = state[:LANES], state[LANES : 2 * LANES], state[2 * LANES : 3 * LANES], state[3 * LANES : 4 * LANES]
     for lane in range(LANES):
-        sine[lane], cosine[lane], shift[lane] = 1, 1, 0
+        state[LANES + lane], state[2 * LANES + lane], state[3 * LANES + lane] = 1, 1, 0  # sine, cosine, shift
         if last[lane] > first[lane]:
             low, high = first[lane] * LANES + lane, last[lane] * LANES + lane
             half = (diagonal[low + LANES] - diagonal[low]) / (2 * beside[low])
             root = np.sqrt(half * half + 1)
-            g[lane] = diagonal[high] - diagonal[low] + beside[low] / (half + (root if half >= 0 else -root))
-    chase_bulges(diagonal, beside, first, last, state, cosines, sines, np.min(first), np.max(last))
+            state[lane] = diagonal[high] - diagonal[low] + beside[low] / (half + (root if half >= 0 else -root))
+    lowest, highest = first[0], last[0]
+    for lane in range(1, LANES):
+        lowest, highest = min(lowest, first[lane]), max(highest, last[lane])
+    chase_bulges(diagonal, beside, first, last, state, cosines, sines, lowest, highest)
     for lane in range(LANES):
         if last[lane] > first[lane]:
-            diagonal[first[lane] * LANES + lane] -= shift[lane]
-            beside[first[lane] * LANES + lane] = g[lane]
+            diagonal[first[lane] * LANES + lane] -= state[3 * LANES + lane]
+            beside[first[lane] * LANES + lane] = state[lane]
             beside[last[lane] * LANES + lane] = 0
 
 
@@ -149,9 +152,11 @@ def _diagonalise(diagonal: Float64s, beside: Float64s, W: Floats, width: int, do
     for lane in range(LANES):
         first[lane] = d if done[lane] else 0
     for _ in range(_MOST_SWEEPS * d):
+        finished = True
         for lane in range(LANES):
             first[lane], last[lane] = _next_block(diagonal, beside, lane, first[lane], tolerance)
-        if np.min(first) == d:
+            finished &= first[lane] == d
+        if finished:
             break
         _sweep(diagonal, beside, first, last, state, cosines, sines)
         for lane in range(LANES):
@@ -172,12 +177,11 @@ def _lift(packed: Floats, values: Float64s, W: Floats, width: int, floor: float,
     d, n, at = len(values), 0, 0
     for i in range(d):
         if values[i] < floor:
-            rows[n * width : (n + 1) * width] = W[i * width : (i + 1) * width]
-            weighted[n * width : (n + 1) * width] = W[i * width : (i + 1) * width] * W.dtype.type(floor - values[i])
+            take_row(W, i * width, W.dtype.type(floor - values[i]), rows, weighted, n * width, width)
             n += 1
     if n == 0:
         return
-    C[:] = 0
+    fill(C, 0, len(C), 0)
     add_outer(weighted, rows, C, n, width)
     for i in range(d):
         for k in range(i, d):
@@ -192,24 +196,29 @@ def project_range(first: int, last: int, packed: Floats, d: int, floor: float, p
     size = (d + 3) // 4 * 4 * width
     A, Q, W, units = np.zeros(size, dtype), np.empty(size, dtype), np.zeros((LANES, d * width), dtype), np.empty(LANES, dtype)
     diagonal, beside = np.empty(d * LANES, np.float64), np.empty(d * LANES, np.float64)
+    main, off = np.empty(d, np.float64), np.empty(d, np.float64)
     rows, weighted, C = np.empty(d * width, dtype), np.empty(d * width, dtype), np.empty(width * width, dtype)
     factors, done, tolerance = np.zeros(d, dtype), np.empty(LANES, np.bool_), np.finfo(dtype).eps / 8
     for group in range(first, last, LANES):
-        done[:] = True
+        for lane in range(LANES):
+            done[lane] = True
         for lane in range(min(LANES, last - group)):
-            projected[group + lane] = packed[group + lane]
+            copy(projected[group + lane], 0, packed[group + lane], 0, packed.shape[1])
             units[lane] = _unpack_scaled(packed[group + lane], d, width, A)
             failed[group + lane] = not np.isfinite(units[lane])
             done[lane] = failed[group + lane]
             if not done[lane]:
-                _tridiagonalise(A, d, width, diagonal[lane::LANES], beside[lane::LANES], factors)
+                _tridiagonalise(A, d, width, main, off, factors)
+                for i in range(d):
+                    diagonal[i * LANES + lane], beside[i * LANES + lane] = main[i], off[i]
                 _accumulate(A, d, width, factors, Q, W[lane])
         _diagonalise(diagonal, beside, W, width, done, tolerance)
         for lane in range(min(LANES, last - group)):
             failed[group + lane] |= not done[lane]
             if not failed[group + lane]:
-                values = diagonal[lane::LANES] * units[lane]
-                _lift(projected[group + lane], values, W[lane], width, floor, rows, weighted, C)
+                for i in range(d):
+                    main[i] = diagonal[i * LANES + lane] * units[lane]
+                _lift(projected[group + lane], main, W[lane], width, floor, rows, weighted, C)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

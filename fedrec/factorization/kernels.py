@@ -29,6 +29,20 @@ EXACT_TERMS = 256
 
 
 @njit(nogil=True, cache=True)
+def fill(target: Array, at: int, n: int, value: float) -> None:
+    """target[at:at+n] = value. A loop: numba compiles slice assignments ten times slower, and every first run pays."""
+    for k in range(at, at + n):
+        target[k] = value
+
+
+@njit(nogil=True, cache=True)
+def copy(target: Floats, at: int, source: Floats, start: int, n: int) -> None:
+    """target[at:at+n] = source[start:start+n]."""
+    for k in range(n):
+        target[at + k] = source[start + k]
+
+
+@njit(nogil=True, cache=True)
 def _block_rows(width: int, itemsize: int) -> int:
     """Rows gathered at a time: a multiple of 4, so that both blocks stay in the first-level cache."""
     return max(8, min(EXACT_TERMS, BLOCK_NUMBERS * 4 // (itemsize * width) // 4 * 4))
@@ -65,7 +79,7 @@ def _gather(
         take_row(source, np.intp(ids[e]) * width, factors[k], rows, weighted, k * width, width)
     for k in range(n, (n + 3) // 4 * 4):
         coefficients[k] = 0
-        rows[k * width : (k + 1) * width] = 0
+        fill(rows, k * width, width, 0)
 
 
 @njit(nogil=True, cache=True)
@@ -95,13 +109,13 @@ def statistics_range(
     coefficients, factors = np.empty(block, source.dtype), np.empty(block, source.dtype)
     C, b = np.empty(width * width, source.dtype), np.empty(width, source.dtype)
     for row in range(first, last):
-        C[:] = 0
-        b[:] = 0
+        fill(C, 0, len(C), 0)
+        fill(b, 0, len(b), 0)
         _add_segment(ptr[row], ptr[row + 1], ids, positions, source, width, weights, targets, C, b, rows, weighted, coefficients, factors)
-        moment[row] = b[:d]
+        copy(moment[row], 0, b, 0, d)
         at = 0
         for i in range(d):
-            gram[row, at : at + d - i] = C[i * width + i : i * width + d]
+            copy(gram[row], at, C, i * width + i, d - i)
             at += d - i
 
 
@@ -120,7 +134,7 @@ def exact_range(
         for begin in range(ptr[row], ptr[row + 1], EXACT_TERMS):
             end = min(begin + EXACT_TERMS, ptr[row + 1])
             if outer:
-                C[:] = 0
+                fill(C, 0, len(C), 0)
                 for start in range(begin, end, block):
                     n = min(block, end - start)
                     _gather(start, n, ids, positions, source, width, coefficients, none, rows, weighted, scratch, factors)
@@ -131,7 +145,7 @@ def exact_range(
                         total[row, at] += np.int64(C[i * width + j])
                         at += 1
             else:
-                b[:] = 0
+                fill(b, 0, len(b), 0)
                 for start in range(begin, end, block):
                     n = min(block, end - start)
                     _gather(start, n, ids, positions, source, width, none, coefficients, rows, weighted, scratch, factors)
@@ -167,8 +181,8 @@ def solve_range(
         taken = min(LANES, last - group)
         for lane in range(LANES):
             row = group + min(lane, taken - 1)  # idle lanes repeat the last row
-            C[:] = base
-            b[:] = 0
+            copy(C, 0, base, 0, len(C))
+            fill(b, 0, len(b), 0)
             if lane < taken:
                 _add_segment(
                     ptr[row], ptr[row + 1], ids, positions, source, width, weights, targets, C, b, rows, weighted, coefficients, factors
@@ -191,7 +205,7 @@ def solve_packed_range(first: int, last: int, packed: Floats, b: Floats, ridges:
     y = np.zeros(side * LANES, b.dtype)
     for group in range(first, last, LANES):
         taken = min(LANES, last - group)
-        M[:] = 0
+        fill(M, 0, len(M), 0)
         for lane in range(LANES):
             row = group + min(lane, taken - 1)  # idle lanes repeat the last row
             at = 0

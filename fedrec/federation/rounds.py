@@ -33,7 +33,9 @@ population give bounded reports. A user's report depends on that user alone."""
 class Recipe(Protocol):
     """A federated algorithm on the server's side: public data and releases in, questions and a model out."""
 
-    plan: Plan
+    @property
+    def plan(self) -> Plan:
+        """What the run promises, divided over its releases."""
 
     def begin(self) -> State:
         """The state before the first round: public data only."""

@@ -127,7 +127,7 @@ def test_a_bare_group_shows_its_help(arguments: tuple[str, ...], said: Said) -> 
         (["simulate", "--set"], "--set"),
         (["simulate", "--set", "garbage"], "garbage"),
         (["simulate", "--set", "=5"], "=5"),
-        (["simulate", "--set", "seed.x=5", "--set", "seed=1"], "seed"),
+        (["simulate", "--set", "seed=1", "--set", "seed.x=5"], "seed"),
         (["simulate", "--set", "seed=[1,"], "seed"),
         (["simulate", "--set", "privacy.epsilom=5"], "privacy.epsilom"),
         (["simulate", "--set", "privacy.epsilon=0"], "privacy.epsilon"),
