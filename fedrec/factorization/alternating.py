@@ -66,12 +66,16 @@ class ClickStep:
 
 @dataclass(frozen=True)
 class RatingRecipe:
-    """d, the ridge of users and items, and how it grows with a row's ratings: ridge * n^ridge_power (1: ALS-WR, 0: plain)."""
+    """d, and the ridge of a row with n ratings: constant_ridge + ridge * n^ridge_power (power 1 alone: ALS-WR, 0: plain).
+
+    On MovieLens 1M (80/10/10, chosen on validation) d = 32 with 8 + .04 n is best; without the constant it loses .002.
+    """
 
     width: int
     user_ridge: float
     item_ridge: float
     ridge_power: float = 1.0
+    constant_ridge: float = 0.0
     init_std: float = 0.1
 
 
@@ -85,8 +89,8 @@ def alternate_ratings(
     users, d = interactions.users, recipe.width
     item_side = (rng.standard_normal((interactions.num_items, d)) * recipe.init_std).astype(np.float32)
     item_bias = _shrunk_item_means(order, y)
-    user_ridge = count_ridge(interactions.user_ptr, recipe.user_ridge, power=recipe.ridge_power)
-    item_ridge = count_ridge(order.item_ptr, recipe.item_ridge, power=recipe.ridge_power)
+    user_ridge = count_ridge(interactions.user_ptr, recipe.user_ridge, power=recipe.ridge_power, constant=recipe.constant_ridge)
+    item_ridge = count_ridge(order.item_ptr, recipe.item_ridge, power=recipe.ridge_power, constant=recipe.constant_ridge)
     for iteration in range(1, iterations + 1):
         solved = solve_rows(
             interactions.user_ptr, interactions.items, _with_one(item_side), ridge=user_ridge, targets=y - item_bias[interactions.items]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from fedrec import segments
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.messages import Question, Reports
@@ -49,9 +50,12 @@ def report_tastes(question: Question, mine: Interactions, first_user: int) -> Re
 
 
 def report_steps(question: Question, mine: Interactions, first_user: int) -> Reports:
-    """Block "gramian": h h' of the direction h = u / |u|; block "step", a release of its own: omega for each item, times h."""
-    omega, V = np.asarray(question.public["omega"], np.float64), question.public["V"]
-    ridge, confidence = float(question.public["ridge"]), float(question.public["confidence"])
-    U = user_vectors(mine, np.asarray(V, np.float64), ridge=ridge, confidence=confidence)
-    blocks = [RealBlock(np.ones(mine.num_users), U), RealBlock(omega[mine.items], U)]
+    """Blocks "gramian", h h' of the direction h = u / |u|, and "directions", omega for each item, times h: of squared norms q, 1 - q."""
+    omega, V = np.asarray(question.public["omega"], np.float64), np.asarray(question.public["V"], np.float64)
+    ridge, confidence, q = (float(question.public[name]) for name in ("ridge", "confidence", "gramian_energy"))
+    U = user_vectors(mine, V, ridge=ridge, confidence=confidence)
+    H = U / np.maximum(np.sqrt(segments.row_squares(U)), 1e-300)[:, None]
+    w = omega[mine.items]
+    w = w / np.repeat(np.sqrt(segments.squares(mine.user_ptr, w)), np.diff(mine.user_ptr))
+    blocks = [RealBlock(np.full(mine.num_users, np.sqrt(q)), H), RealBlock(np.sqrt(1 - q) * w, H)]
     return bounded(mine.user_ptr, mine.items, blocks, question.releases)

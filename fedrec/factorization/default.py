@@ -32,7 +32,7 @@ from fedrec.data.metadata import METADATA_WEIGHTS
 from fedrec.factorization import default_client
 from fedrec.factorization.empirical_bayes import ItemPosterior, denoise_counts, regress
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import Question, Release, ReleaseSpec
+from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.privacy.accounting import mu_for
@@ -158,16 +158,17 @@ class DefaultRecipe:
 
     def _spec(self, name: str, kind: str, state: State) -> ReleaseSpec:
         m = self.facts.num_items
+        blocks: tuple[BlockSpec, ...]
         match kind:
             case "counts":
                 blocks = (block("counts", "linear", rows=m, width=1), block("mean", "linear", rows=1, width=1))
             case "biases":
                 blocks = (block("residuals", "linear", rows=m, width=1), block("weights", "linear", rows=m, width=1))
             case "tastes":
-                return ReleaseSpec(name, (block("tastes", "outer", rows=1, width=min(self.settings.taste_items, m)),))
+                blocks = (block("tastes", "outer", rows=1, width=min(self.settings.taste_items, m)),)
             case _:
-                return ReleaseSpec(name, (block(name, "linear", rows=m, width=self._width(state) + 1),))
-        return ReleaseSpec(name, blocks)
+                blocks = (block(name, "linear", rows=m, width=self._width(state) + 1),)
+        return ReleaseSpec(name, blocks, isometric=self.settings.isometric)
 
     # --- counts and mean ---
 

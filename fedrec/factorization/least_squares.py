@@ -23,9 +23,9 @@ Ridge = float | npt.NDArray[np.floating]
 _IN_ORDER = np.empty(0, np.int64)
 
 
-def count_ridge(ptr: Int64s, ridge: float, *, power: float = 1.0) -> npt.NDArray[np.float64]:
-    """ridge * n^power for rows with n events (n = 0 counts as 1): the weighted regularisation of ALS-WR at power 1."""
-    return np.asarray(ridge * np.maximum(np.diff(ptr), 1.0) ** power, np.float64)
+def count_ridge(ptr: Int64s, ridge: float, *, power: float = 1.0, constant: float = 0.0) -> npt.NDArray[np.float64]:
+    """constant + ridge * n^power for rows with n events (n = 0 counts as 1): at power 1 alone, ALS-WR's weighted regularisation."""
+    return np.asarray(constant + ridge * np.maximum(np.diff(ptr), 1.0) ** power, np.float64)
 
 
 def solve_packed(gram: Floats, moment: Floats, *, ridge: Ridge) -> Floats:

@@ -7,6 +7,7 @@ from typing import Any
 
 from fedrec.checkpoint import finite
 from fedrec.data.features import PublicFeatures
+from fedrec.data.interactions import Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.settings import Scenario
@@ -44,7 +45,7 @@ def _planned(scenario: Scenario, users: int, items: int) -> PublicFacts:
     """Facts of data that is not there yet; features are expected unless the scenario forbids them."""
     if users < 1 or items < 1:
         raise SettingsError(f"--users {users} --items {items}: both must be at least 1", "Give both, or neither to read the data's.")
-    kind = "clicks" if scenario.data.kind == "clicks" else "ratings"
+    kind: Kind = "clicks" if scenario.data.kind == "clicks" else "ratings"
     scale = scenario.data.rating_range or (1.0, 5.0)
     return PublicFacts(users, items, kind, scale, PublicFeatures({}) if scenario.data.features else None, Streams(scenario.seed))
 

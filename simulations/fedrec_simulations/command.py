@@ -18,6 +18,7 @@ from fedrec.errors import FedRecError, RunError, SettingsError
 
 EXIT_CODES = {
     0: "done",
+    1: "whoever read stdout went away",
     2: "a flag or a scenario key is wrong",
     3: "data that cannot be read",
     4: "a split that leaks",
@@ -163,7 +164,7 @@ def data_describe(
 
 @data_app.command("plant", short_help="Write a planted data set.")
 def data_plant(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to write ratings.parquet and items.parquet to.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for the events, in Parquet parts, and items.csv.")],
     preset: Annotated[str, typer.Option(metavar="SIZE", help="Size: small, demo, ml10m or ml10m_x10.")] = "demo",
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the generator, 0 or more.")] = 1,
 ) -> None:
@@ -247,16 +248,13 @@ def main() -> None:
 
 def _guarded(arguments: list[str]) -> int:
     try:
-        return int(app(arguments, prog_name="fedrec", standalone_mode=False) or 0)
+        code = int(app(arguments, prog_name="fedrec", standalone_mode=False) or 0)
     except FedRecError as failure:
         return _say(failure.cause, failure.remedy, failure.exit_code)
     except TyperException as failure:
         return _say(failure.format_message().rstrip(".").replace("Value error, ", ""), _help_of(failure), SettingsError.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        return _interrupted()
-    except BrokenPipeError:  # the reader of a pipe has seen enough, as `head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except KeyboardInterrupt:
+        code = 130  # typer makes the same of it where it can
     except OSError as failure:
         where = f"{failure.filename}: " if failure.filename else ""
         return _say(f"{where}{failure.strerror or failure}", "Check the path, its permissions and the free space.", RunError.exit_code)
@@ -264,6 +262,7 @@ def _guarded(arguments: list[str]) -> int:
         return _say("out of memory", "Use a smaller model.dimension or a machine with more memory.", 70)
     except Exception as failure:
         return _defect_or_missing_package(failure)
+    return _interrupted() if code == 130 else code
 
 
 def _help_of(failure: TyperException) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from fedrec.checkpoint import Checkpoints
 from fedrec.data.interactions import Interactions
@@ -136,8 +137,8 @@ def _curve(run: Run, metric: str) -> PrivacyCurve | None:
     rivals = [(name, o.metrics().get(metric)) for name, o in run.rivals.items()]
     baselines = tuple((name, float(value)) for name, value in rivals if value is not None)
     lines = {f"fedrec {run.scenario.recipe}": tuple(points)}
-    guarantee = run.main.prepared.plan.guarantee
-    return PrivacyCurve(_named(metric), lines, baselines, privacy.delta, guarantee.unit, guarantee.neighbours, lower_is_better=metric == "rmse")
+    unit, neighbours = privacy.unit, run.main.prepared.plan.guarantee.neighbours
+    return PrivacyCurve(_named(metric), lines, baselines, privacy.delta, unit, neighbours, lower_is_better=metric == "rmse")
 
 
 def _buckets(run: Run) -> Iterator[BucketBars]:
@@ -239,7 +240,7 @@ def _neighbours(run: Run) -> Iterator[NeighbourCard]:
         yield NeighbourCard(titles[query], f"{counts[query]:,} in train", tuple(lists))
 
 
-def _taste(model: Model) -> np.ndarray:  # type: ignore[type-arg]
+def _taste(model: Model) -> npt.NDArray[np.float64]:
     """Item vectors without the columns that are the same for everybody, centred: cosines then compare tastes, not popularity."""
     V = np.asarray(model.item_vectors, np.float64)
-    return V - V.mean(axis=0)
+    return np.asarray(V - V.mean(axis=0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -69,16 +69,19 @@ def _verbs(command: Any, name: str) -> Iterator[str]:
     elif isinstance(command, TyperCommand):
         yield f"### `{name}`"
         yield _paragraphs(command.help or "")
-        yield _markdown(("argument or flag", "meaning"), [_parameter(p) for p in command.params])
+        if command.params:
+            yield _markdown(("argument or flag", "meaning"), [_parameter(p) for p in command.params])
 
 
 def _paragraphs(text: str) -> str:
     """Help text as Markdown: a paragraph after a \\b line becomes a block of commands."""
-    blocks = inspect.cleandoc(text).split("\n\n")
     return "\n\n".join(
-        "```sh\n" + "\n".join(line.strip() for line in block.splitlines()[1:]) + "\n```" if block.startswith("\b") else " ".join(block.split())
-        for block in blocks
+        _commands(block) if block.startswith("\b") else " ".join(block.split()) for block in inspect.cleandoc(text).split("\n\n")
     )
+
+
+def _commands(block: str) -> str:
+    return "\n".join(["```sh", *(line.strip() for line in block.splitlines()[1:]), "```"])
 
 
 def _parameter(parameter: Any) -> tuple[str, str]:
@@ -95,8 +98,7 @@ def _tables() -> Iterator[str]:
     yield _keys(plain, prefix="")
     for name, field in Scenario.model_fields.items():
         if _is_table(field):
-            table = field.annotation
-            assert isinstance(table, type) and issubclass(table, BaseModel)
+            table: Any = field.annotation
             yield f"### `[{name}]`\n\n{inspect.getdoc(table)}"
             yield _keys(list(table.model_fields.items()), prefix=f"{name}.")
 
@@ -147,23 +149,23 @@ def _errors(code: int) -> str:
     return ", ".join(f"`{c.__name__}`" for c in classes)
 
 
-def _markdown(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _markdown(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [header, ("---",) * len(header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in lines)
 
 
 def draw_curve(run_folder: Path, path: Path) -> None:
     """The privacy-utility curve of a finished run as a picture that stands alone. Raises RunError where the run has no curve."""
-    result, settings = read_json(run_folder / RESULT), Scenario.model_validate(read_json(run_folder / SETTINGS))
-    metric = "rmse" if "rmse" in result["metrics"] else f"ndcg@{max(settings.evaluation.cutoffs)}"
+    result, settings = read_json(run_folder / RESULT), read_json(run_folder / SETTINGS)
+    metric = "rmse" if "rmse" in result["metrics"] else f"ndcg@{max(settings['evaluation']['cutoffs'])}"
     points = [CurvePoint(float(point["epsilon"]), point["metrics"][metric]) for point in result["curve"]]
     finite = tuple(sorted((point for point in points if math.isfinite(point.epsilon)), key=lambda point: point.epsilon))
     if len(finite) < 2:
         raise RunError(f"{run_folder} was trained at one epsilon: there is no curve", "Run it with --set compare.epsilons=[1,5,20].")
     baselines = tuple((name, metrics[metric]) for name, metrics in result["baselines"].items())
-    promise = result["guarantee"]
-    lines = {f"fedrec {settings.recipe}": finite}
-    curve = PrivacyCurve(metric, lines, baselines, promise["delta"], promise["unit"], promise["neighbours"], lower_is_better=metric == "rmse")
+    promise, lines = result["guarantee"], {f"fedrec {settings['recipe']}": finite}
+    unit, neighbours = promise["unit"], promise["neighbours"]
+    curve = PrivacyCurve(metric.upper(), lines, baselines, promise["delta"], unit, neighbours, lower_is_better=metric == "rmse")
     write_bytes(path, _alone(str(charts.privacy_curve(curve))).encode())
 
 

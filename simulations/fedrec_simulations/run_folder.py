@@ -23,7 +23,7 @@ def open_folder(scenario: Scenario, name: str, *, resume: bool) -> Path:
     if resume:
         if not (folder / SETTINGS).exists():
             raise RunError(f"there is no run to resume in {folder}", "Run the command without --resume; the scenario must be the same.")
-        if read_json(folder / SETTINGS) != settings:
+        if {**read_json(folder / SETTINGS), "run": None} != {**settings, "run": None}:  # a folder may have been moved
             raise RunError(f"{folder} belongs to another scenario", "Resume with the same file and the same --set values.")
         return folder
     try:

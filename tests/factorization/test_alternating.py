@@ -63,7 +63,7 @@ def test_one_iteration_on_clicks_is_that_of_dense_weighted_least_squares() -> No
 
 
 @pytest.mark.real_data
-def test_on_movielens_1m_alternating_reaches_the_known_error(real_data: Path) -> None:
+def test_on_movielens_1m_alternating_reaches_an_error_of_eighty_five_hundredths(real_data: Path) -> None:
     with (real_data / "ml-1m" / "ratings.dat").open() as file:
         table = np.array([line.split("::")[:3] for line in file], np.int64)
     users, items = (np.unique(table[:, column], return_inverse=True)[1] for column in (0, 1))
@@ -74,6 +74,6 @@ def test_on_movielens_1m_alternating_reaches_the_known_error(real_data: Path) ->
         return Interactions.from_columns(users[mask], items[mask], y, num_users=6040, num_items=3706, value_range=(1.0, 5.0))
 
     train, test = rows(part < 0.8), rows(part >= 0.9)
-    *_, last = alternate_ratings(train, RatingRecipe(16, 0.06, 0.06), iterations=8, rng=np.random.default_rng(1))
+    *_, last = alternate_ratings(train, RatingRecipe(32, 0.04, 0.04, constant_ridge=8.0), iterations=20, rng=np.random.default_rng(1))
     predicted = np.clip(last.model.predict(test.users, test.items), 1, 5)
-    assert float(np.sqrt(np.mean((test.values - predicted) ** 2))) < 0.862
+    assert float(np.sqrt(np.mean((test.values - predicted) ** 2))) < 0.852

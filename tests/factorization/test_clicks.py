@@ -66,9 +66,9 @@ def dense_sums(question: Question, X: np.ndarray) -> dict[str, np.ndarray]:
     for k, x in enumerate(X):  # Hu et al. eq. 4 with confidences as a matrix
         C = np.diag(1 + alpha * x)
         U[k] = np.linalg.solve(V.T @ C @ V + float(public["ridge"]) * np.eye(V.shape[1]), V.T @ C @ x)
-    H = unit_rows(U)
-    gramian, step = (release.name for release in question.releases)
-    return {step: unit_rows(weighted).T @ H, gramian: (H.T @ H)[np.triu_indices(V.shape[1])][None]}
+    H, q = unit_rows(U), float(public["gramian_energy"])
+    gramian = np.sqrt(q) * (H.T @ H)[np.triu_indices(V.shape[1])][None]
+    return {"directions": np.sqrt(1 - q) * unit_rows(weighted).T @ H, "gramian": gramian}
 
 
 def test_without_noise_the_releases_are_the_sums_of_the_dense_algorithm() -> None:
@@ -108,24 +108,24 @@ def ndcg(scores: Scores, history: Interactions, targets: Interactions) -> float:
     return evaluate_ranking(scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)).at[20].ndcg
 
 
-def test_planted_tastes_are_found_and_more_privacy_finds_less() -> None:
-    """Four tastes of 100 items each: nine clicks of ten fall into the user's own. Popularity cannot tell them apart."""
-    rng, num_users = np.random.default_rng(0), 4_000
+def test_planted_tastes_are_found_at_a_usual_epsilon_and_hidden_at_a_tiny_one() -> None:
+    """Four tastes of 50 items each: nine clicks of ten fall into the user's own. Popularity cannot tell them apart."""
+    rng, num_users = np.random.default_rng(0), 3_000
     own = np.repeat(rng.integers(0, 4, num_users), 20)
     taste = np.where(rng.random(len(own)) < 0.9, own, rng.integers(0, 4, len(own)))
-    pairs = np.unique(np.repeat(np.arange(num_users), 20) * 400 + taste * 100 + rng.integers(0, 100, len(own)))
+    pairs = np.unique(np.repeat(np.arange(num_users), 20) * 200 + taste * 50 + rng.integers(0, 50, len(own)))
     everything = Interactions.from_columns(
-        pairs // 400, pairs % 400, None, num_users=num_users, num_items=400, value_range=(0.0, 1.0), kind="clicks"
+        pairs // 200, pairs % 200, None, num_users=num_users, num_items=200, value_range=(0.0, 1.0), kind="clicks"
     )
     unseen = rng.random(len(everything)) < 0.1
     seen, asked = everything.select(~unseen), everything.select(unseen)
-    popularity, found = ndcg(same_for_everyone(np.bincount(seen.items, minlength=400)), seen, asked), []
-    for epsilon in (1.0, 5.0, np.inf):
+    popularity, found = ndcg(same_for_everyone(np.bincount(seen.items, minlength=200)), seen, asked), []
+    for epsilon in (0.1, 1.0, 5.0, np.inf):
         recipe = recipe_for(seen, epsilon)
         model = recipe.model(rounds_of(seen, recipe)[-1].state)
         found.append(ndcg(dot_product(model.user_vectors(seen).astype(np.float32), model.item_vectors), seen, asked))
-    assert popularity * 1.5 < found[0] < found[1], (popularity, found)
-    assert popularity * 2.5 < min(found[1:]), (popularity, found)
+    assert found[0] < popularity * 1.5, (popularity, found)
+    assert popularity * 3 < min(found[1:]), (popularity, found)
 
 
 def test_whoever_has_no_vector_is_served_by_popularity_and_nobody_else() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from fedrec.checkpoint import Checkpoints, read_arrays, read_json
@@ -22,7 +24,8 @@ from fedrec.factorization.model import predict
 from fedrec.settings import Scenario, load
 from fedrec_simulations.account import describe
 from fedrec_simulations.command import _guarded
-from fedrec_simulations.datasets import load_dataset, load_split
+from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.training import Training
 
 ENTRY = "from fedrec_simulations.command import main; main()"
 KEYS = ["data.preset=small", "compare.als=false", "compare.epsilons=[1]", "run.examples=2"]
@@ -34,8 +37,9 @@ def arguments(directory: Path, *more: str) -> list[str]:
     return ["simulate", *(word for key in keys for word in ("--set", key)), "--json", *more]
 
 
-def start(directory: Path, *more: str) -> subprocess.Popen[str]:
-    line = [sys.executable, "-c", ENTRY, *arguments(directory, *more)]
+def start(directory: Path, *more: str, cores: set[int] | None = None) -> subprocess.Popen[str]:
+    here = f"import os; os.sched_setaffinity(0, {cores}); " if cores else ""
+    line = [sys.executable, "-c", here + ENTRY, *arguments(directory, *more)]
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "80"})
 
 
@@ -102,7 +106,8 @@ def test_the_run_folder_keeps_settings_plan_guarantee_metrics_model_checkpoints_
 def test_the_released_file_alone_predicts_as_the_run_did(finished: dict[str, Any]) -> None:
     folder = Path(finished["run_dir"])
     a = {name: np.asarray(array, np.float64) for name, array in read_arrays(folder / "model" / "model.safetensors").items()}
-    model = DefaultModel(a["phi"], a["bias"], a["variance"], float(a["mean"]), float(a["noise"]), (a["value_range"][0], a["value_range"][1]))
+    low, high = a["value_range"]
+    model = DefaultModel(a["phi"], a["bias"], a["variance"], float(a["mean"]), float(a["noise"]), (low, high))
     scenario = load(None, KEYS)
     fold = load_split(scenario, load_dataset(scenario)).test
     rmse = rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse
@@ -110,23 +115,29 @@ def test_the_released_file_alone_predicts_as_the_run_did(finished: dict[str, Any
     assert len(read_json(folder / "model" / "manifest.json")["items"]) == len(a["phi"])
 
 
-@pytest.mark.parametrize("more", [[], ["recipe=published"], ["split.kind=held-out-users"], ["data.features=false", "privacy.epsilon=20"]])
-def test_account_prints_the_plan_that_the_run_writes(more: list[str], tmp_path: Path, finished: dict[str, Any]) -> None:
-    said = describe(load(None, [*KEYS, *more]))
-    if not more:
-        folder = Path(finished["run_dir"])
-    else:
-        keys = ["compare.epsilons=[]", "compare.baselines=false", "evaluation.ranking=false", f"run.directory={tmp_path}", *more]
-        assert _guarded([*arguments(tmp_path), *(word for key in keys for word in ("--set", key))]) == 0
-        (folder,) = tmp_path.iterdir()
+def training(folder: Path, *more: str) -> Training:
+    scenario = load(None, [*KEYS, *more])
+    dataset = load_dataset(scenario)
+    split = load_split(scenario, dataset)
+    return Training(scenario, public_facts(scenario, dataset, split), split.train, split.validation, folder)
+
+
+def test_account_prints_the_plan_that_the_run_wrote(finished: dict[str, Any]) -> None:
+    said, folder = describe(load(None, KEYS)), Path(finished["run_dir"])
     assert said["plan"] == read_json(folder / "guarantee.json")["plan"]
-    epsilon = said["guarantee"]["epsilon"]
-    written = read_json(folder / f"epsilon-{epsilon:g}" / "plan.json")["releases"]
-    assert [{key: release[key] for key in ("name", "share", "mu")} for release in said["releases"]] == written
 
 
-def test_the_same_scenario_gives_the_same_model_bytes_and_numbers(finished: dict[str, Any], tmp_path: Path) -> None:
-    again = finish(start(tmp_path))
+@pytest.mark.parametrize(
+    "more", [[], ["recipe=published"], ["split.kind=held-out-users"], ["data.features=false", "privacy.epsilon=20"], ["data.kind=clicks"]]
+)
+def test_account_lists_the_releases_that_training_writes(more: list[str], tmp_path: Path) -> None:
+    next(training(tmp_path, *more).run())
+    said = describe(load(None, [*KEYS, *more]))["releases"]
+    assert [{key: release[key] for key in ("name", "share", "mu")} for release in said] == read_json(tmp_path / "plan.json")["releases"]
+
+
+def test_the_same_scenario_gives_the_same_model_bytes_and_numbers_on_one_core(finished: dict[str, Any], tmp_path: Path) -> None:
+    again = finish(start(tmp_path, cores={min(os.sched_getaffinity(0))}))
     assert model_bytes(again) == model_bytes(finished)
     assert numbers(again) == numbers(finished)
 
@@ -163,29 +174,28 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return cause
 
 
-def test_resuming_without_a_run_or_with_another_scenario_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_resuming_without_a_run_or_with_another_scenario_is_refused(
+    finished: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert "no run to resume" in refusal(capsys, *arguments(tmp_path, "--resume"))
-    assert _guarded([*arguments(tmp_path), "--set", "compare.epsilons=[]"]) == 0
+    copy = shutil.copytree(finished["run_dir"], tmp_path / Path(finished["run_dir"]).name)
     assert "no run to resume" in refusal(capsys, *arguments(tmp_path, "--resume", "--set", "seed=2"))
-    settings = next(tmp_path.iterdir()) / "settings.json"
+    settings = copy / "settings.json"
     settings.write_text(settings.read_text().replace('"seed": 1', '"seed": 7'))
-    assert "another scenario" in refusal(capsys, *arguments(tmp_path, "--resume", "--set", "compare.epsilons=[]"))
+    assert "another scenario" in refusal(capsys, *arguments(tmp_path, "--resume"))
 
 
-def test_a_damaged_checkpoint_is_refused_by_name(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    line = [*arguments(tmp_path), "--set", "compare.epsilons=[]"]
-    assert _guarded(line) == 0
-    newest = sorted(tmp_path.rglob("round-*.safetensors"))[-1]
+def test_a_damaged_checkpoint_is_refused_by_name(finished: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    copy = shutil.copytree(finished["run_dir"], tmp_path / Path(finished["run_dir"]).name)
+    newest = sorted((copy / "epsilon-5" / "checkpoints").iterdir())[-1]
     newest.write_bytes(newest.read_bytes()[:-100])
-    assert newest.name in refusal(capsys, *line, "--resume")
+    assert newest.name in refusal(capsys, *arguments(tmp_path, "--resume"))
 
 
-def test_system_noise_differs_from_run_to_run(tmp_path: Path) -> None:
-    released = []
-    for name in ("one", "two"):
-        line = arguments(tmp_path / name, "--set", "privacy.noise=system", "--set", "compare.epsilons=[]", "--set", "compare.baselines=false")
-        assert _guarded(line) == 0
-        (folder,) = (tmp_path / name).iterdir()
-        assert read_json(folder / "model" / "manifest.json")["noise"] == "system"
-        released.append((folder / "model" / "model.safetensors").read_bytes())
-    assert released[0] != released[1]
+def test_system_noise_differs_from_run_to_run_and_seeded_noise_does_not(tmp_path: Path) -> None:
+    def counts(name: str, noise: str) -> npt.NDArray[np.generic]:
+        next(training(tmp_path / name, f"privacy.noise={noise}").run())
+        return Checkpoints(tmp_path / name / "checkpoints").all()[0]["counts"]
+
+    assert not np.array_equal(counts("a", "system"), counts("b", "system"))
+    assert np.array_equal(counts("c", "seeded"), counts("d", "seeded"))

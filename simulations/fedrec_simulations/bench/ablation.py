@@ -19,6 +19,7 @@ import numpy.typing as npt
 from dp_accounting import rdp
 
 from fedrec import segments
+from fedrec.checkpoint import finite
 from fedrec.data.dataset import Dataset
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Split
@@ -37,7 +38,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.streams import Streams
 from fedrec_simulations.bench.quality import DELTA, Method, scenario_of
-from fedrec_simulations.bench.rows import Row, figure, mean_and_error, row, table
+from fedrec_simulations.bench.rows import Row, figure, folder_of, mean_and_error, row, table
 from fedrec_simulations.datasets import load_dataset, load_split
 
 Float64s = npt.NDArray[np.float64]
@@ -139,35 +140,37 @@ QUICK = ("default", "weights n^-1/4", "users believe item vectors to be exact")
 
 
 def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-ablation")) -> dict[str, Any]:
-    """Every part at every epsilon. Raises SettingsError without a data folder, DataError on bad data."""
+    """Every part at every epsilon; `quick`: two parts at epsilon 5; data "planted" is the small planted set.
+
+    Raises SettingsError without a data folder, DataError on bad data.
+    """
     if not data:
         raise SettingsError("the ablation needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
+    folder = folder_of(folder, data)
     epsilons, seeds, names = ((5.0,), SEEDS[:1], QUICK) if quick else (EPSILONS, SEEDS, tuple(PARTS))
     found = {
         e: {name: [row(folder, _file(name, e, seed), train, data, name, e, seed) for seed in seeds] for name in names} for e in epsilons
     }
     protocol = {"split": "random 80/10/10, seed 1", "noise_seeds": list(seeds), "delta": DELTA, "read": "validation"}
-    return {"protocol": protocol, "epsilons": [_compared(epsilon, rows) for epsilon, rows in found.items()]}
+    return dict(finite({"protocol": protocol, "epsilons": [_compared(epsilon, rows) for epsilon, rows in found.items()]}))
 
 
 def train(data: str, name: str, epsilon: float, seed: int) -> Row:
     """One training of the default recipe with one part exchanged: its validation RMSE."""
-    part, (dataset, split) = PARTS[name], _loaded(data)
-    data_, promised = split.train, Guarantee(epsilon, DELTA)
-    features = dataset.features if part.features and dataset.features.bags else None
-    facts = PublicFacts(data_.num_users, data_.num_items, data_.kind, data_.value_range, features, Streams(seed))
-    chosen = default.settings_for(promised, users=facts.num_users, items=facts.num_items, features=features is not None)
+    part, promised, (_, split) = PARTS[name], Guarantee(epsilon, DELTA), _loaded(data)
+    events, facts = split.train, _facts(data, seed=seed, features=part.features)
+    chosen = default.settings_for(promised, users=facts.num_users, items=facts.num_items, features=facts.features is not None)
     settings = part.change(chosen)
     plan = calibrate(part.budget(promised), settings.shares)
-    recipe = default.DefaultRecipe(plan, settings, facts, default.public_content(facts, settings))
+    recipe = default.DefaultRecipe(plan, settings, facts, _content(data, settings.feature_dimension) if part.features else None)
     steps = {kind: _clipped(step) if part.clip_only else step for kind, step in default.CLIENT_STEPS.items()}
     link, state = (
-        Loopback(data_, steps, plan, Streams(seed), Ledger(plan.guarantee), users_per_batch=max(data_.num_users, 1)),
+        Loopback(events, steps, plan, Streams(seed), Ledger(plan.guarantee), users_per_batch=max(events.num_users, 1)),
         recipe.begin(),
     )
     while (question := recipe.ask(state)) is not None:
         answer = link.answer(question)
-        state = recipe.tell(state, question, _refilled(question, answer, data_) if part.clip_only else answer)
+        state = recipe.tell(state, question, _refilled(question, answer, events) if part.clip_only else answer)
     return {"rmse": _rmse(recipe.model(state), split), "spent_epsilon": plan.guarantee.epsilon}
 
 
@@ -207,6 +210,20 @@ def _compared(epsilon: float, rows: Mapping[str, list[Row]]) -> Row:
 def _file(name: str, epsilon: float, seed: int) -> str:
     letters = "".join(c if c.isalnum() else "-" for c in name)
     return f"{letters}-epsilon-{epsilon:g}-{seed}"
+
+
+def _facts(data: str, *, seed: int, features: bool) -> PublicFacts:
+    dataset, split = _loaded(data)
+    events, known = split.train, dataset.features if features and dataset.features.bags else None
+    return PublicFacts(events.num_users, events.num_items, events.kind, events.value_range, known, Streams(seed))
+
+
+@cache
+def _content(data: str, dimension: int) -> Float64s | None:
+    """Of the data's features, once: it depends on neither budget nor seed."""
+    facts = _facts(data, seed=0, features=True)
+    settings = default.settings_for(Guarantee(1.0, DELTA), users=facts.num_users, items=facts.num_items, features=True)
+    return default.public_content(facts, replace(settings, feature_dimension=dimension))
 
 
 @cache

@@ -17,11 +17,23 @@ from typing import Any
 
 import numpy as np
 
+from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.settings import Scenario, validated
 from fedrec.streams import Streams
-from fedrec_simulations.bench.rows import Row, figure, in_own_process, mean_and_error, merged, peak_rss_mb, row, source_digest, table
+from fedrec_simulations.bench.rows import (
+    Row,
+    figure,
+    folder_of,
+    in_own_process,
+    mean_and_error,
+    merged,
+    peak_rss_mb,
+    row,
+    source_digest,
+    table,
+)
 from fedrec_simulations.ceiling import als_model
 from fedrec_simulations.datasets import load_dataset, load_split
 from fedrec_simulations.outcomes import baselines, evaluate
@@ -54,20 +66,24 @@ QUICK = (Method("default", True, 5.0), Method("published", False, 5.0))
 
 
 def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-quality")) -> dict[str, Any]:
-    """The whole table; `quick`: two methods, one split. Raises SettingsError without a data folder, DataError on bad data."""
+    """The whole table; `quick`: two methods, one split; data "planted" is the small planted set.
+
+    Raises SettingsError without a data folder, DataError on bad data.
+    """
     if not data:
         raise SettingsError("the quality benchmark needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
-    seeds, methods = (SEEDS[:1], QUICK) if quick else (SEEDS, METHODS)
+    folder, (seeds, methods) = folder_of(folder, data), (SEEDS[:1], QUICK) if quick else (SEEDS, METHODS)
     rivals = [row(folder / "rows", f"rivals-{seed}", in_own_process, rival_row, data, seed) for seed in seeds]
     trained = {
         method: [row(folder / "rows", f"{method.name}-{seed}", in_own_process, training_row, data, method, seed, folder) for seed in seeds]
         for method in methods
     }
-    return {
+    result = {
         "protocol": {"split": "random 80/10/10", "seeds": list(seeds), "delta": DELTA, "read": "test, once"},
         "non_private": [_rival(name, [r[name] for r in rivals]) for name in rivals[0]],
         "private": [_summary(method, rows) for method, rows in trained.items()],
     }
+    return dict(finite(result))
 
 
 def scenario_of(data: str, method: Method, seed: int) -> Scenario:

@@ -30,6 +30,12 @@ def row(folder: Path, name: str, make: Callable[..., Row], *arguments: Any) -> R
     return dict(read_json(path))
 
 
+def folder_of(folder: Path, data: str) -> Path:
+    """Where rows of this data are kept: another path is another folder."""
+    place = str(Path(data).resolve())
+    return folder / f"{Path(place).name}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
+
+
 def in_own_process(make: Callable[..., Row], *arguments: Any) -> Row:
     """`make(*arguments)` in a fresh process, so that its peak memory is its own. `make` must be importable."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:

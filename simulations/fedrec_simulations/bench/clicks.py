@@ -1,0 +1,153 @@
+"""Private clicks on a data set with its own test events, beside popularity, exact ALS and the `implicit` package's ALS.
+
+All of the given train events train every row, as is usual for these data sets (He et al. 2020), and are the history that users are
+solved from and that lists leave out: nothing is held out for validation, and nothing is chosen by test. NDCG@20 and Recall@20
+over the full catalogue; private rows are means over noise seeds, with their range. `implicit` needs the `bench` extra.
+"""
+
+from __future__ import annotations
+
+import math
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from fedrec.data.interactions import Interactions
+from fedrec.data.read import read
+from fedrec.data.splits import Fold, Split, check_no_leak
+from fedrec.errors import SettingsError
+from fedrec.evaluation.controls import SHUFFLED
+from fedrec.evaluation.ranking import evaluate_ranking
+from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
+from fedrec.factorization.alternating import alternate_clicks
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.model import Model
+from fedrec.federation.rounds import Loopback, train
+from fedrec.privacy.ledger import Ledger
+from fedrec.settings import load
+from fedrec.streams import Streams
+from fedrec_simulations.ceiling import CLICK_ALPHA, CLICK_RIDGE, CLICK_WIDTH, ITERATIONS
+from fedrec_simulations.recipes import Prepared, prepare
+
+EPSILONS, SEEDS, K = (1.0, 5.0, 20.0), (101, 102, 103), 20
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """Train events and test targets over the same users; how to measure scores."""
+
+    train: Interactions
+    test: Interactions
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        return np.bincount(self.train.items, minlength=self.train.num_items)
+
+    def measure(self, scores: Scores) -> dict[str, float]:
+        found = evaluate_ranking(scores, history=self.train, targets=self.test, train_counts=self.counts, cutoffs=(K,)).at[K]
+        return {f"ndcg@{K}": found.ndcg, f"recall@{K}": found.recall}
+
+
+def run(data: str, *, quick: bool = False) -> dict[str, Any]:
+    """The table as a JSON-able dict, e.g. of the folder of yelp2018. `quick`: fewer seeds and iterations, to test the wiring.
+
+    Raises DataError on bad data, SettingsError where it has no test events of its own or holds ratings.
+    """
+    dataset = read(data)
+    if dataset.given_test is None or dataset.interactions.kind != "clicks":
+        raise SettingsError(f"{data} is not a set of clicks with its own test events", "Give a folder like that of yelp2018.")
+    bench = _Bench(dataset.interactions, dataset.given_test)
+    fold = Fold(bench.train, bench.test)
+    check_no_leak(Split("given", 0, bench.train, Fold(bench.train, bench.test.select(np.zeros(len(bench.test), np.bool_))), fold))
+    popularity = bench.measure(same_for_everyone(bench.counts))
+    seeds = SEEDS[:1] if quick else SEEDS
+    private = {f"epsilon {e:g}": _private(bench, e, seeds) for e in (EPSILONS[1:2] if quick else EPSILONS)}
+    silent = _private(bench, math.inf, seeds[:1])
+    exact, peer = _exact_als(bench, 2 if quick else ITERATIONS), _implicit_als(bench, 2 if quick else ITERATIONS)
+    return {
+        "data": {"users": bench.train.num_users, "items": bench.train.num_items, "train": len(bench.train), "test": len(bench.test)},
+        "trained_on": "all given train events, which are the users' history too; no validation was held out",
+        "popularity, not private": popularity,
+        **private,
+        "no privacy, same rounds": silent,
+        "exact ALS": exact,
+        "implicit ALS": peer,
+        "exact ALS over implicit": None if peer is None else {name: exact[name] / peer[name] for name in popularity},
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def _private(bench: _Bench, epsilon: float, seeds: Sequence[int]) -> dict[str, Any]:
+    rows, trained = list[dict[str, float]](), list[float]()
+    for seed in seeds:
+        started = time.perf_counter()
+        made, model = _trained(bench.train, epsilon, seed)
+        trained.append(time.perf_counter() - started)
+        scores = _scores(model, bench.train)
+        rows.append(bench.measure(scores))
+    shuffled = bench.measure(of_another_user(scores, bench.train.num_users))
+    guarantee, opinions = made.plan.guarantee, made.plan.opinions()
+    return {
+        **{name: float(np.mean([row[name] for row in rows])) for name in rows[0]},
+        "range": {name: [min(row[name] for row in rows), max(row[name] for row in rows)] for name in rows[0]},
+        "noise_seeds": list(seeds),
+        SHUFFLED: shuffled,
+        "guarantee": {"epsilon": guarantee.epsilon, "delta": guarantee.delta, "unit": guarantee.unit, "neighbours": guarantee.neighbours},
+        "second_opinion": {"pld": opinions.pld, "rdp": opinions.rdp},
+        "train_seconds": float(np.mean(trained)),
+    }
+
+
+def _trained(events: Interactions, epsilon: float, seed: int) -> tuple[Prepared, Model]:
+    """The default recipe, as `fedrec simulate` makes it."""
+    facts = PublicFacts(events.num_users, events.num_items, events.kind, events.value_range, None, Streams(seed))
+    made = prepare(load(None, [f"privacy.epsilon={epsilon}"]), facts)
+    link = Loopback(events, made.steps, made.plan, Streams(seed), Ledger(made.plan.guarantee))
+    *_, last = train(made.recipe, link, made.recipe.begin())
+    return made, made.recipe.model(last.state)
+
+
+def _scores(model: Model, history: Interactions) -> Scores:
+    return dot_product(np.asarray(model.user_vectors(history), np.float32), np.asarray(model.item_vectors, np.float32))
+
+
+def _exact_als(bench: _Bench, iterations: int) -> dict[str, Any]:
+    def fit() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        rng = np.random.default_rng(1)
+        chosen = {"width": CLICK_WIDTH, "ridge": CLICK_RIDGE, "alpha": CLICK_ALPHA}
+        *_, last = alternate_clicks(bench.train, **chosen, iterations=iterations, rng=rng)  # type: ignore[arg-type]
+        return last.model.U, last.model.V
+
+    return _fitted(bench, fit) | {"dimension": CLICK_WIDTH, "ridge": CLICK_RIDGE, "alpha": CLICK_ALPHA, "iterations": iterations}
+
+
+def _implicit_als(bench: _Bench, iterations: int) -> dict[str, Any] | None:
+    """The package's confidence of a click is its alpha, ours is 1 + alpha. Its default solver: three steps of conjugate gradient."""
+    try:
+        from implicit.als import AlternatingLeastSquares
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return None
+    events = bench.train
+    X = sparse.csr_matrix((np.ones(len(events), np.float32), events.items, events.user_ptr), shape=(events.num_users, events.num_items))
+
+    def fit() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+        chosen = {"factors": CLICK_WIDTH, "regularization": CLICK_RIDGE, "alpha": 1 + CLICK_ALPHA, "iterations": iterations}
+        with threadpool_limits(1, "blas"):  # as the package asks for: its own threads use all cores
+            peer = AlternatingLeastSquares(**chosen, random_state=1, dtype=np.float32)
+            peer.fit(X, show_progress=False)
+        return np.asarray(peer.user_factors), np.asarray(peer.item_factors)
+
+    return _fitted(bench, fit)
+
+
+def _fitted(bench: _Bench, fit: Callable[[], tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]]) -> dict[str, Any]:
+    started = time.perf_counter()
+    U, V = fit()
+    return {"train_seconds": time.perf_counter() - started, **bench.measure(dot_product(U, V))}

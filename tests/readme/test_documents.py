@@ -1,0 +1,137 @@
+"""What the documents say works: commands, keys, links and figures; and the reference page is what the code makes."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from scipy.special import ndtr, ndtri
+from typer.main import get_command
+
+from fedrec.checkpoint import write_json
+from fedrec.data.read import FORMATS
+from fedrec.errors import RunError
+from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.settings import load, validated
+from fedrec_simulations import reference
+from fedrec_simulations.command import app
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMES = {path.name for path in DOCUMENTS}
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", path.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    for path in [*DOCUMENTS, *sorted((ROOT / "simulations").glob("*.toml"))]:
+        lines = [line for block in blocks(path, "sh") for line in block.splitlines()]
+        if path.suffix == ".toml":
+            lines = [line.removeprefix("# ") for line in path.read_text().splitlines() if line.startswith("# fedrec")]
+        yield from ((path.name, line) for line in lines)
+
+
+COMMANDS = sorted(set(commands()))
+
+
+def test_the_documents_are_there_and_hold_commands() -> None:
+    assert {"README.md", "quickstart.md", "simulate.md", "data.md", "privacy.md", "reference.md"} <= NAMES
+    assert sum(line.startswith("fedrec ") for _, line in COMMANDS) > 15
+
+
+@pytest.mark.parametrize(("document", "line"), COMMANDS, ids=[f"{d}: {line}" for d, line in COMMANDS])
+def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(document: str, line: str) -> None:
+    words = shlex.split(line)
+    if words[0] == "make":
+        targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert {word for word in words[1:] if "=" not in word} <= set(targets)
+        return
+    if words[0] != "fedrec":
+        assert line == ". .venv/bin/activate"
+        return
+    if words[1:] == ["--help"]:
+        return
+    command = get_command(app)
+    at = 1
+    while hasattr(command, "commands"):
+        command, at = command.commands[words[at]], at + 1
+    known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+    flags = [word for word in words[at:] if word.startswith("-")]
+    assert set(flags) <= known
+    load(None, [value for flag, value in itertools.pairwise(words) if flag == "--set"])
+    scenarios = [word for word in words[at:] if word.endswith(".toml")]
+    assert all((ROOT / name).is_file() for name in scenarios)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_scenario_of_the_documents_is_valid(path: Path) -> None:
+    for block in blocks(path, "toml"):
+        validated(tomllib.loads(block), source=path.name)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_leads_somewhere_and_every_named_file_and_key_exists(path: Path) -> None:
+    text = path.read_text()
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        assert target.startswith("https://") or (path.parent / target).is_file(), target
+    for name in re.findall(r"`((?:fedrec|simulations|docs)/[\w./-]+)`", text):
+        assert (ROOT / name).exists(), name
+    keys = re.findall(r"`((?:data|split|privacy|model|evaluation|compare|run)\.[a-z_]+)(?!\.)\b", text)
+    known = re.findall(r"^\| `([a-z_.]+)` \|", reference.page(), re.MULTILINE)
+    assert {key for key in keys if not key.endswith((".json", ".safetensors"))} <= set(known)
+
+
+def test_the_reference_page_is_what_the_code_makes() -> None:
+    assert (ROOT / "docs" / "reference.md").read_text() == reference.page(), "stale: run make docs"
+
+
+def test_the_reference_page_describes_every_key_verb_and_format() -> None:
+    page = reference.page()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert all(row[-1].removesuffix(" |").strip() for row in rows)
+    for name in ("data.path", "data.format", "split.kind", "split.seed", "privacy.epsilon", "privacy.delta", "recipe", "seed", *FORMATS):
+        assert f"| `{name}` |" in page
+    for verb in ("simulate", "account", "bench", "data formats", "data describe", "data plant"):
+        assert f"### `fedrec {verb}`" in page
+
+
+def test_the_figures_of_the_privacy_page_follow_from_the_accountant() -> None:
+    text = (ROOT / "docs" / "privacy.md").read_text()
+    for epsilon in (1, 5, 20):
+        mu = mu_for(epsilon, 1e-5)
+        right, found = ndtr(mu / 2), ndtr(ndtri(0.01) + mu)
+        assert f"| {epsilon} | {right:.1%} of cases | {found:.1%} of those who are |" in text
+    assert (
+        f"ε = 1 becomes {epsilon_of(2 * mu_for(1, 1e-5), 1e-5):.1f} and ε = 5 becomes {epsilon_of(2 * mu_for(5, 1e-5), 1e-5):.1f}"
+        in " ".join(text.split())
+    )
+
+
+def test_the_readme_is_short_and_names_no_place() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 60
+    for path in DOCUMENTS:
+        assert not re.search(r"(?<![\w.])/(?:home|work|tmp|root|Users)/", path.read_text()), path.name
+
+
+def test_the_picture_is_drawn_from_a_run_and_refuses_a_run_without_a_curve(tmp_path: Path) -> None:
+    points = [{"epsilon": e, "metrics": {"rmse": 1 - e / 100}} for e in (20.0, 1.0, 5.0)]
+    guarantee = {"delta": 1e-5, "unit": "user", "neighbours": "add/remove"}
+    result = {"metrics": {"rmse": 0.95}, "guarantee": guarantee, "baselines": {"item <mean>": {"rmse": 0.97}}}
+    write_json(tmp_path / "settings.json", load(None).model_dump(mode="json"))
+    write_json(tmp_path / "result.json", {**result, "curve": points})
+    reference.draw_curve(tmp_path, tmp_path / "curve.svg")
+    for picture in (tmp_path / "curve.svg", ROOT / "docs" / "img" / "curve.svg"):
+        words = "".join(ElementTree.fromstring(picture.read_text()).itertext())
+        assert "per user (add/remove)" in words
+    assert "item <mean> 0.970" in "".join(ElementTree.fromstring((tmp_path / "curve.svg").read_text()).itertext())
+    write_json(tmp_path / "result.json", {**result, "curve": points[:1]})
+    with pytest.raises(RunError, match="no curve"):
+        reference.draw_curve(tmp_path, tmp_path / "other.svg")
