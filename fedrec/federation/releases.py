@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.errors import PrivacyError
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
-from fedrec.privacy import gaussian
+from fedrec.privacy import discrete_gaussian, gaussian
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger
 from fedrec.streams import Streams, SystemStreams
@@ -17,8 +18,8 @@ Int64s = npt.NDArray[np.int64]
 
 
 def noise_stds(question: Question, plan: Plan) -> dict[str, float]:
-    """Real noise std of every release of the question, by release name."""
-    return {r.name: gaussian.noise_std(radius=r.radius, mu=plan[r.name].mu, coarsest_step=_coarsest(r)) for r in question.releases}
+    """Real noise std of every release of the question, by release name. Raises PrivacyError where the grid cannot hold it."""
+    return {r.name: _noise_std(r, plan) for r in question.releases}
 
 
 def release(
@@ -42,8 +43,15 @@ def release(
     return Release(values, by_block), ledger
 
 
-def _coarsest(spec: ReleaseSpec) -> float:
-    return max(block.step for block in spec.blocks)
+def _noise_std(spec: ReleaseSpec, plan: Plan) -> float:
+    steps = [block.step for block in spec.blocks]
+    std = gaussian.noise_std(radius=spec.radius, mu=plan[spec.name].mu, coarsest_step=max(steps))
+    if std / min(steps) > discrete_gaussian.LARGEST_STD:
+        raise PrivacyError(
+            f"release {spec.name!r} of {plan.guarantee} needs noise of std {std:.4g}, more than its integer grid holds",
+            "Nothing useful is learnt under so much noise: use a larger epsilon, fewer steps or fewer resamples.",
+        )
+    return std
 
 
 def _noised(sums: Int64s, block: BlockSpec, *, std: float, key: bytes, isometric: bool) -> npt.NDArray[np.float64]:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
-from fedrec.errors import BudgetExceededError
+from fedrec.errors import BudgetExceededError, PrivacyError
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
 from fedrec.federation.releases import release
 from fedrec.federation.reports import RealBlock, block, bounded
@@ -70,3 +70,11 @@ def test_noise_of_the_operating_system_never_repeats() -> None:
     sums = (np.zeros((4, 1), np.int64),)
     draws = {release(QUESTION, sums, PLAN, Ledger(GUARANTEE), noise=SystemStreams())[0].values["x"].tobytes() for _ in range(3)}
     assert len(draws) == 3
+
+
+def test_noise_that_the_grid_cannot_hold_is_refused_with_a_remedy() -> None:
+    tiny = calibrate(Guarantee(1e-3, 1e-5), {"first": 1.0, "second": 1e6})
+    spec = ReleaseSpec("first", (block("x", "outer", rows=4, width=2),))
+    with pytest.raises(PrivacyError, match="grid") as caught:
+        release(Question(0, "ones", {}, (spec,)), (np.zeros((4, 3), np.int64),), tiny, Ledger(tiny.guarantee), noise=Streams(1))
+    assert "epsilon" in caught.value.remedy
