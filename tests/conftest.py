@@ -3,8 +3,10 @@
 import os
 from pathlib import Path
 
-import pytest
-from hypothesis import settings
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores; before anything imports numpy
+
+import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 settings.register_profile("fedrec", deadline=None, derandomize=True)
 settings.load_profile("fedrec")
