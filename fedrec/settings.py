@@ -98,6 +98,7 @@ class CompareSettings(_Table):
 
     epsilons: tuple[Epsilon, ...] = Field((), description="further epsilons, for the privacy-utility curve")
     baselines: bool = Field(True, description="global mean, item means, item+user biases, popularity")
+    published: bool = Field(False, description='the papers\' recipe too, at the same epsilons; needs recipe = "default"')
     als: bool = Field(True, description="non-private alternating least squares, the ceiling")
 
 
@@ -125,6 +126,8 @@ class Scenario(_Table):
     def _combinations(self) -> Scenario:
         if self.privacy.unit == "example" and self.recipe == "default":
             raise ValueError('privacy.unit = "example" needs recipe = "published": the default recipe protects whole users')
+        if self.compare.published and self.recipe == "published":
+            raise ValueError('compare.published needs recipe = "default": the published recipe is what runs already')
         if self.privacy.accountant == "am-ssp" and self.recipe == "default":
             raise ValueError('privacy.accountant = "am-ssp" needs recipe = "published": the default recipe is accounted exactly')
         return self
@@ -133,6 +136,10 @@ class Scenario(_Table):
         """SHA-256 of everything but where results go."""
         content = self.model_dump(mode="json", exclude={"run"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def as_published(self) -> Scenario:
+        """The same scenario with the papers' recipe."""
+        return self.model_copy(update={"recipe": "published"})
 
     def with_epsilon(self, epsilon: float) -> Scenario:
         """The same scenario at another epsilon."""

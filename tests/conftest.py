@@ -5,8 +5,8 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores; before anything imports numpy
 
-import pytest  # noqa: E402
-from hypothesis import settings  # noqa: E402
+import pytest
+from hypothesis import settings
 
 settings.register_profile("fedrec", deadline=None, derandomize=True)
 settings.load_profile("fedrec")

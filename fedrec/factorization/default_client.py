@@ -11,6 +11,9 @@ exact. It never leaves the device but inside a report.
 
 from __future__ import annotations
 
+import math
+
+import numba
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +22,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.factorization.least_squares import solve_users
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
+from fedrec.threads import map_ranges
 
 Float64s = npt.NDArray[np.float64]
 
@@ -33,9 +37,56 @@ def scaled(mine: Interactions) -> Float64s:
 
 
 def posterior_means(mine: Interactions, phi: Float64s, targets: Float64s, variance: Float64s) -> Float64s:
-    """(num_users, D): (I + sum phi phi' / v)^-1 sum phi t / v over the user's own items; phi (m, D), targets (n,), variance (m,)."""
-    weights = 1 / variance[mine.items]
-    return np.asarray(solve_users(mine, phi, ridge=1.0, targets=targets, weights=weights), np.float64)
+    """(num_users, D): (I + sum phi phi' / v)^-1 sum phi t / v over the user's own items; phi (m, D), targets (n,), variance (m,).
+
+    A user with fewer items than directions is solved in the space of items, Phi' (Phi Phi' + V)^-1 t, which is the same.
+    """
+    few = np.diff(mine.user_ptr) < phi.shape[1]
+    w, short, long = np.zeros((mine.num_users, phi.shape[1])), np.flatnonzero(few), np.flatnonzero(~few)
+    map_ranges(lambda start, stop: _solve_among_items(short[start:stop], mine.user_ptr, mine.items, phi, targets, variance, w), len(short))
+    if len(long):
+        theirs, events = mine.users_subset(long), np.repeat(~few, np.diff(mine.user_ptr))
+        w[long] = solve_users(theirs, phi, ridge=1.0, targets=targets[events], weights=1 / variance[theirs.items])
+    return w
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+def _solve_among_items(
+    users: npt.NDArray[np.int64],
+    user_ptr: npt.NDArray[np.int64],
+    items: npt.NDArray[np.int32],
+    phi: Float64s,
+    targets: Float64s,
+    variance: Float64s,
+    w: Float64s,
+) -> None:
+    """w[k] of each of `users`, by Cholesky of the n x n matrix Phi Phi' + V; sequential per user, whatever the batch."""
+    for k in users:
+        first = user_ptr[k]
+        n = user_ptr[k + 1] - first
+        X, L, a = np.empty((n, phi.shape[1])), np.empty((n, n)), np.empty(n)
+        for e in range(n):
+            X[e], a[e] = phi[items[first + e]], targets[first + e]
+        for e in range(n):
+            for f in range(e + 1):
+                total = 0.0
+                for c in range(X.shape[1]):
+                    total += X[e, c] * X[f, c]
+                if e == f:
+                    total += variance[items[first + e]]
+                for g in range(f):
+                    total -= L[e, g] * L[f, g]
+                L[e, f] = math.sqrt(total) if e == f else total / L[f, f]
+            for f in range(e):
+                a[e] -= L[e, f] * a[f]
+            a[e] /= L[e, e]
+        for e in range(n - 1, -1, -1):
+            a[e] /= L[e, e]
+            for f in range(e):
+                a[f] -= L[e, f] * a[e]
+        for e in range(n):
+            for c in range(X.shape[1]):
+                w[k, c] += a[e] * X[e, c]
 
 
 def report_counts(question: Question, mine: Interactions, first_user: int) -> Reports:

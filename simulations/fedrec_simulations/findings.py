@@ -93,35 +93,42 @@ def _data(run: Run) -> str:
 
 
 def _facts(run: Run, metric: str) -> tuple[Fact, ...]:
-    ours, plan = run.outcome.metrics()[metric], run.main.prepared.plan
+    ours = run.outcome.metrics()[metric]
     rivals = [(name, outcome.metrics().get(metric)) for name, outcome in run.rivals.items()]
     beside = ", ".join(f"{name}: {value:.4f}" for name, value in rivals[-2:] if value is not None)
     up = sum(r.bytes_up for r in run.main.rounds)
-    seeded = (Fact("Noise", "seeded", "an experiment: the seed takes it off again"),) if run.scenario.privacy.noise == "seeded" else ()
     return (
         Fact(f"Test {_named(metric)}", f"{ours:.4f}", beside),
-        Fact("Releases", str(len(plan.releases)), "sums over all users, each noised once" if plan.guarantee.private else "without noise"),
         Fact("Sent by a client", f"{up / 1000:.1f} kB", f"in {len(run.main.rounds)} rounds, on average"),
-        *(seeded if plan.guarantee.private else ()),
+        *_noise(run),
     )
+
+
+def _noise(run: Run) -> Iterator[Fact]:
+    plan, noise = run.main.prepared.plan, run.scenario.privacy.noise
+    if plan.guarantee.private:
+        warning = ": an experiment, since the seed takes it off again" if noise == "seeded" else ", from the operating system"
+        yield Fact("Noise", noise, f"on {len(plan.releases)} sums over all users{warning}")
 
 
 def _promise(trained: Trained) -> Promise:
     plan = trained.prepared.plan
     said = plan.opinions()
     others = (Opinion("privacy loss distribution (PLD)", said.pld), Opinion("Renyi (RDP)", said.rdp))
-    return Promise(plan.guarantee, second_opinions=others if plan.guarantee.private else ())
+    covers = "the model of this training, and nothing else on this page: errors and baselines are measured without noise"
+    return Promise(plan.guarantee, covers=covers, second_opinions=others if plan.guarantee.private else ())
 
 
 def _methods(run: Run) -> Iterator[Method]:
     nothing, k = non_private(run.scenario.privacy.delta), max(run.scenario.evaluation.cutoffs)
     for name, outcome in run.rivals.items():
         yield Method(name, nothing, _shown(outcome, k))
-    for epsilon, trained in sorted(run.trained.items()):
-        rounds, plan = trained.rounds, trained.prepared.plan
-        up, down = round(sum(r.bytes_up for r in rounds)), sum(r.bytes_down for r in rounds)
-        name = f"fedrec {run.scenario.recipe}"
-        yield Method(name, plan.guarantee, _shown(run.outcomes[epsilon], k), up, down, ours=epsilon == run.scenario.privacy.epsilon)
+    rows = [("published SSP2", e, t, o) for e, (t, o) in sorted(run.published.items())]
+    rows += [(f"fedrec {run.scenario.recipe}", e, t, run.outcomes[e]) for e, t in sorted(run.trained.items())]
+    for name, epsilon, trained, outcome in rows:
+        up, down = round(sum(r.bytes_up for r in trained.rounds)), sum(r.bytes_down for r in trained.rounds)
+        ours = epsilon == run.scenario.privacy.epsilon and trained is run.main
+        yield Method(name, trained.prepared.plan.guarantee, _shown(outcome, k), up, down, ours=ours)
 
 
 def _shown(outcome: Outcome, k: int) -> dict[str, float]:
@@ -131,14 +138,20 @@ def _shown(outcome: Outcome, k: int) -> dict[str, float]:
 
 def _curve(run: Run, metric: str) -> PrivacyCurve | None:
     privacy = run.scenario.privacy
-    points = [CurvePoint(e, float(o.metrics()[metric] or 0)) for e, o in sorted(run.outcomes.items()) if math.isfinite(e)]
+    points = _points(run.outcomes, metric)
     if len(points) < 2:
         return None
     rivals = [(name, o.metrics().get(metric)) for name, o in run.rivals.items()]
     baselines = tuple((name, float(value)) for name, value in rivals if value is not None)
-    lines = {f"fedrec {run.scenario.recipe}": tuple(points)}
+    lines = {f"fedrec {run.scenario.recipe}": points}
+    if run.published:
+        lines["published SSP2"] = _points({e: outcome for e, (_, outcome) in run.published.items()}, metric)
     unit, neighbours = privacy.unit, run.main.prepared.plan.guarantee.neighbours
     return PrivacyCurve(_named(metric), lines, baselines, privacy.delta, unit, neighbours, lower_is_better=metric == "rmse")
+
+
+def _points(outcomes: dict[float, Outcome], metric: str) -> tuple[CurvePoint, ...]:
+    return tuple(CurvePoint(e, float(o.metrics()[metric] or 0)) for e, o in sorted(outcomes.items()) if math.isfinite(e))
 
 
 def _buckets(run: Run) -> Iterator[BucketBars]:

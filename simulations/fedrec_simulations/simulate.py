@@ -43,6 +43,7 @@ class Run:
     outcomes: dict[float, Outcome]
     rivals: dict[str, Outcome]
     rival_models: dict[str, Model]
+    published: dict[float, tuple[Trained, Outcome]]
 
     @property
     def main(self) -> Trained:
@@ -73,7 +74,8 @@ def run(scenario: Scenario, *, name: str, resume: bool = False, quiet: bool = Fa
     with _stage(console, "evaluating"):
         outcomes = {e: _evaluate(scenario, t.model, split, main=e == scenario.privacy.epsilon) for e, t in trained.items()}
     rivals, models = _rivals(scenario, split, console)
-    done = Run(scenario, folder, dataset, split, trained, outcomes, rivals, models)
+    published = _published(scenario, facts, split, folder, console)
+    done = Run(scenario, folder, dataset, split, trained, outcomes, rivals, models, published)
     _write_model(done)
     write_bytes(folder / "metrics.jsonl", _metric_lines(done).encode())
     with _stage(console, "drawing the report"):
@@ -102,6 +104,17 @@ def _train(scenario: Scenario, facts: PublicFacts, split: Split, folder: Path, c
             words = f"{promise_in_short(plan.guarantee)}, release {released}/{len(plan.releases)}"
             progress.update(task, completed=released, description=f"{words}: validation {metric} {record.validation:.3f}")
     return training.result
+
+
+def _published(
+    scenario: Scenario, facts: PublicFacts, split: Split, folder: Path, console: Console
+) -> dict[float, tuple[Trained, Outcome]]:
+    """The papers' recipe at the same epsilons, where the scenario wants to see it beside."""
+    if not scenario.compare.published:
+        return {}
+    theirs = scenario.as_published()
+    trained = {e: _train(theirs.with_epsilon(e), facts, split, folder / "published", console) for e in _epsilons(scenario)}
+    return {e: (t, _evaluate(theirs, t.model, split, main=False, controls=False)) for e, t in trained.items()}
 
 
 def promise_in_short(guarantee: Guarantee) -> str:
@@ -162,6 +175,7 @@ def _result(done: Run) -> dict[str, Any]:
     write_json(done.folder / "guarantee.json", stated)
     comparison = {name: outcome.metrics() for name, outcome in done.rivals.items()}
     curve = [{"epsilon": e, "metrics": outcome.metrics()} for e, outcome in done.outcomes.items()]
+    published = [{"epsilon": e, "metrics": outcome.metrics()} for e, (_, outcome) in done.published.items()]
     rounds = done.main.rounds
     content = {
         "metrics": done.outcome.metrics(),
@@ -170,6 +184,7 @@ def _result(done: Run) -> dict[str, Any]:
         "second_opinion": {"pld": opinions.pld, "rdp": opinions.rdp},
         "verdicts": [verdict.as_dict() for verdict in done.outcome.verdicts],
         "curve": curve,
+        "published": published,
         "baselines": comparison,
         "bytes_up_per_client": sum(r.bytes_up for r in rounds),
         "bytes_down_per_client": sum(r.bytes_down for r in rounds),
@@ -182,6 +197,7 @@ def _result(done: Run) -> dict[str, Any]:
 
 def _metric_lines(done: Run) -> str:
     rows: list[dict[str, object]] = [{"name": f"epsilon {e:g}", **outcome.metrics()} for e, outcome in done.outcomes.items()]
+    rows += [{"name": f"published, epsilon {e:g}", **outcome.metrics()} for e, (_, outcome) in done.published.items()]
     rows += [{"name": name, **outcome.metrics()} for name, outcome in done.rivals.items()]
     return "".join(json.dumps(finite(row)) + "\n" for row in rows)
 

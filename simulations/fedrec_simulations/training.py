@@ -29,7 +29,7 @@ from fedrec_simulations.recipes import Prepared, prepare
 class RoundRecord:
     """One round: what was released, bytes per user up and down, seconds, and the model's error on validation after it.
 
-    `validation` is the RMSE of ratings or NDCG@20 of clicks, measured outside the protocol, from 5,000 users at most.
+    `validation` is the RMSE of ratings or NDCG@20 of clicks, measured outside the protocol, from 1,000 users at most.
     """
 
     round: int
@@ -103,7 +103,7 @@ class Training:
 
     def _validate(self, state: State) -> float:
         fold, model = self._validation, self.prepared.recipe.model(state)
-        some = np.arange(min(fold.targets.num_users, 5_000))
+        some = np.arange(min(fold.targets.num_users, 1_000))
         history, targets = fold.history.users_subset(some), fold.targets.users_subset(some)
         if targets.kind == "ratings":
             return rating_metrics(predict(model, history, targets), targets).rmse

@@ -120,6 +120,8 @@ def test_a_bare_group_shows_its_help(arguments: tuple[str, ...], said: Said) -> 
         (["data", "plant", "x", "--seed", "-1"], "-1"),
         (["data", "plant", "x", "--preset", "huge"], "huge"),
         (["bench", "nope"], "nope"),
+        (["bench", "quality"], "data folder"),
+        (["bench", "ablation"], "data folder"),
         (["account", "--users", "many"], "--users"),
         (["account", "--users", "10"], "--items"),
         (["account", "--users", "-1", "--items", "5"], "-1"),
