@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.budget.waterfilling import waterfill
+from fedrec.budget.weights import tail_weights
 from fedrec.data.features import svd_embedding
 from fedrec.data.interactions import Interactions
 from fedrec.data.metadata import METADATA_WEIGHTS
@@ -49,8 +49,8 @@ class DefaultSettings:
 
     counts, biases, tastes, steps: shares, the last one per outer step. width: d, coordinates that carry a private deviation.
     alpha: size of the bias coordinate in the step's vector. memory: weight of earlier observations at each step.
-    The last four are parts that `fedrec bench ablation` exchanges: what weighs items, what reads noised sums, how much of the
-    expected shrinkage a step subtracts, and the Gram's noise.
+    weight_exponent: mu of n^-mu (Ada-DPALS eq. 16; 1/4 is its optimum for convex losses, and ours). The last three are parts that
+    `fedrec bench ablation` exchanges: what reads noised sums, how much of the expected shrinkage a step subtracts, the Gram's noise.
     """
 
     counts: float
@@ -70,7 +70,7 @@ class DefaultSettings:
     feature_dimension: int = 300
     taste_items: int = 300
     taste_variance: float = 0.12
-    weigh: Callable[..., Float64s] = waterfill
+    weight_exponent: float = 0.25
     read: Callable[..., ItemPosterior] = regress
     expected_shrinkage: float = 1.0
     isometric: bool = True
@@ -91,7 +91,7 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int, features: bool
     x = math.log(signal / 4)
     counts, biases = float(np.clip(0.24 * math.exp(-0.6 * x), 0.05, 0.27)), float(np.clip(0.5 * math.exp(-0.9 * x), 0.06, 0.5))
     tastes = 0.12 if not features and signal > 6 else 0.0
-    steps = 1.1 ** np.arange(int(np.clip(round(2 + 2.1 * x), 2, 7)))
+    steps = 1.1 ** np.arange(int(np.clip(round(2 + 2.7 * x), 2, 7)))
     return DefaultSettings(
         counts=counts,
         biases=biases,
@@ -189,16 +189,16 @@ class DefaultRecipe:
     # --- item biases ---
 
     def _ask_biases(self, state: State) -> Arrays:
-        return {"mean": state["mean"], "omega": self._omega(state, "biases", 0.1), "kappa": np.array(self.settings.kappa)}
+        return {"mean": state["mean"], "omega": self._omega(state, "biases"), "kappa": np.array(self.settings.kappa)}
 
-    def _omega(self, state: State, release: str, prior_variance: float) -> Float64s:
+    def _omega(self, state: State, release: str) -> Float64s:
         c = _floats(state, "counts") + 0.1 * float(state["counts_std"])
-        return self.settings.weigh(c, std=self.plan[release].noise_multiplier, prior_variance=prior_variance)
+        return tail_weights(c, noise_std=self.plan[release].noise_multiplier, exponent=self.settings.weight_exponent)
 
     def _learn_biases(self, state: State, answer: Release) -> Arrays:
         """An item's total weight from its own column and from what the counts predict; then its bias, shrunk towards its features."""
         std, kappa = answer.noise_std["weights"], self.settings.kappa
-        c, omega = _floats(state, "counts"), self._omega(state, "biases", 0.1)
+        c, omega = _floats(state, "counts"), self._omega(state, "biases")
         seen, expected = answer.values["weights"][:, 0] / kappa, omega * c
         ratio = max(float(seen @ expected) / float(expected @ expected), 1e-3)
         expected = expected * ratio
@@ -272,7 +272,7 @@ class DefaultRecipe:
     def _ask_step(self, state: State) -> Arrays:
         name = self._rounds[int(state["round"])]
         chosen = {"alpha": np.array(self.settings.alpha), "width": np.array(self._width(state))}
-        return {**self._current(state), **chosen, "omega": self._omega(state, name, 0.05)}
+        return {**self._current(state), **chosen, "omega": self._omega(state, name)}
 
     def _width(self, state: State) -> int:
         return min(self.settings.width, int(state["phi"].shape[1]))
@@ -281,7 +281,7 @@ class DefaultRecipe:
         """A Newton step on (b_j, first d of phi_j), averaged with earlier ones, each coordinate shrunk towards its start."""
         name, d, alpha = self._rounds[int(state["round"])], self._width(state), self.settings.alpha
         phi, start, c = _floats(state, "phi"), _floats(state, "public_phi"), _floats(state, "counts")
-        omega, std, noise = self._omega(state, name, 0.05), answer.noise_std[name], self.settings.noise
+        omega, std, noise = self._omega(state, name), answer.noise_std[name], self.settings.noise
         unknown = self._mean_posterior_covariance(phi, c)
         known = (1 - np.diag(unknown))[:d]
         total = omega * c / (math.sqrt(0.9 * noise) * math.sqrt(alpha**2 + known.sum()))

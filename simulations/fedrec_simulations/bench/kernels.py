@@ -55,6 +55,8 @@ def _item_statistics(interactions: Interactions, d: int, rng: np.random.Generato
     reports, spec = _reports(interactions, d, rng)
     tensors = [torch.from_numpy(array) for array in (U, targets, weights)]
     batched: dict[str, Callable[[], object]] = {"torch_padded_buckets": torch_forms.padded_buckets(grouped, *tensors)}
+    for length in (32, 128):
+        batched[f"torch_chunks_of_{length}"] = torch_forms.chunks(grouped, *tensors, length=length)
     ours = {
         "float32": lambda: item_statistics(grouped, U, targets, weights),
         "float32_columns_by_user": lambda: item_statistics(order, U, targets, weights),
@@ -65,11 +67,9 @@ def _item_statistics(interactions: Interactions, d: int, rng: np.random.Generato
         "torch_item_loop_not_batched": torch_forms.item_loop(grouped, *tensors),
     }
     ms = best_ms(ours | batched, turns=turns)
-    for length in (64, 256):  # one at a time: their indices are large
-        ms |= best_ms({f"torch_chunks_of_{length}": torch_forms.chunks(grouped, *tensors, length=length)}, turns=turns)
     gflops = {name: len(interactions) * d * (d + 4) / 1e6 / ms[name] for name in ("float32", "float32_columns_by_user")}
     sgemm = max(2 * _SIDE**3 / 1e6 / ms[name] for name in ("sgemm_numpy", "sgemm_torch"))
-    batched_ms = min(value for name, value in ms.items() if name.startswith("torch_") and "not_batched" not in name)
+    batched_ms = min(ms[name] for name in batched)
     return {
         "ms": ms,
         "useful_gflops": gflops,

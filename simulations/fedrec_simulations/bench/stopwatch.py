@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-
 MOST_SECONDS = 6.0
 """A form that has used this much takes no further turn: on a busy machine threaded peers can be a hundred times slower."""
 
