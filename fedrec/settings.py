@@ -64,7 +64,7 @@ class PrivacySettings(_Table):
 
 
 class ModelSettings(_Table):
-    """Choices of the published recipe, zero for the papers' values. The default recipe takes `encoder` alone."""
+    """Choices of the published recipe, zero for the papers' values. The default recipe takes `encoder` and refuses the others."""
 
     dimension: int = Field(0, ge=0, le=512, description="length of user and item vectors; 0 = chosen by the recipe")
     steps: int = Field(0, ge=0, le=100, description="outer steps of alternating minimisation; 0 = chosen by the recipe")
@@ -84,6 +84,10 @@ class ModelSettings(_Table):
     item_batch: int = Field(0, ge=0, description="items per gradient step; 0 = all (AM-SSP Alg. 5)")
     max_items_per_user: int = Field(0, ge=0, description="sample at most so many items of a user; 0 = keep all")
     sampling: Literal["uniform", "tail"] = Field("uniform", description="which items a user keeps: any, or the rarest")
+
+    def chosen(self) -> set[str]:
+        """Names of the keys that differ from their defaults."""
+        return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
 
 
 class EvaluationSettings(_Table):
@@ -126,6 +130,8 @@ class Scenario(_Table):
     def _combinations(self) -> Scenario:
         if self.privacy.unit == "example" and self.recipe == "default":
             raise ValueError('privacy.unit = "example" needs recipe = "published": the default recipe protects whole users')
+        if self.recipe == "default" and not self.compare.published and (ignored := self.model.chosen() - {"encoder"}):
+            raise ValueError(f'model.{min(ignored)} needs recipe = "published": the default recipe chooses it from public numbers')
         if self.compare.published and self.recipe == "published":
             raise ValueError('compare.published needs recipe = "default": the published recipe is what runs already')
         if self.privacy.accountant == "am-ssp" and self.recipe == "default":

@@ -35,6 +35,7 @@ def test_overrides_reach_every_table_and_bare_words_are_strings() -> None:
         ("seed.x.y=1", "seed"),
         ("=1", "expected key=value"),
         ("privacy.unit=example", "published"),
+        ("model.dimension=3", "model.dimension needs"),
     ],
 )
 def test_a_wrong_key_or_value_is_named_with_a_remedy(override: str, named: str) -> None:
@@ -55,5 +56,5 @@ def test_files_that_are_missing_or_no_toml_are_named(tmp_path: Path) -> None:
 def test_the_digest_sees_every_choice_but_not_where_results_go() -> None:
     base = load(None)
     assert load(None, ["run.directory=elsewhere"]).digest() == base.digest()
-    others = ["privacy.epsilon=6", "privacy.epsilon=inf", "seed=2", "split.seed=2", "model.dimension=3", "data.features=false"]
+    others = ["privacy.epsilon=6", "privacy.epsilon=inf", "seed=2", "split.seed=2", "model.encoder=id", "data.features=false"]
     assert len({load(None, [change]).digest() for change in others} | {base.digest()}) == len(others) + 1

@@ -56,8 +56,8 @@ def task_weights(counts: Float64s, *, mu: float, budget: float, num_users: int, 
 def tail_weights(counts: Float64s, *, noise_std: float, exponent: float) -> Float64s:
     """omega (m,) proportional to (c + 0.3 noise_std)^-exponent, scaled to sum c omega^2 = sum c; for users scaled to their budget later.
 
-    counts: (m,) >= 0, released, in any unit. noise_std: of the release that omega will weigh, in units of one user's budget. Ada-DPALS eq. 11
-    with an offset: among items that the noise hides, counts tell little, and all get about the same.
+    counts: (m,) >= 0, released, in any unit. noise_std: of the release that omega will weigh, in units of one user's budget.
+    Ada-DPALS eq. 11 with an offset: among items that the noise hides, counts tell little, and all get about the same.
     """
     c = np.asarray(counts, np.float64) + 1e-9
     omega = (c + 0.3 * noise_std) ** -exponent

@@ -198,6 +198,12 @@ class ClickModel:
     confidence: float
     offset: float = 0.0
 
+    @staticmethod
+    def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> ClickModel:
+        """The model of a released file."""
+        vectors, counts = np.asarray(arrays["vectors"], np.float32), np.asarray(arrays["counts"], np.float64)
+        return ClickModel(vectors, counts, float(arrays["ridge"]), float(arrays["confidence"]))
+
     @property
     def item_vectors(self) -> Float32s:
         """(m, d + 1): V, and popularity."""

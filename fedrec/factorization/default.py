@@ -340,6 +340,13 @@ class DefaultModel:
     noise: float
     value_range: tuple[float, float]
 
+    @staticmethod
+    def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> DefaultModel:
+        """The model of a released file."""
+        low, high = (float(x) for x in _floats(arrays, "value_range"))
+        phi, bias, variance = (_floats(arrays, name) for name in ("phi", "bias", "variance"))
+        return DefaultModel(phi, bias, variance, float(arrays["mean"]), float(arrays["noise"]), (low, high))
+
     @property
     def _unit(self) -> float:
         return (self.value_range[1] - self.value_range[0]) / 4

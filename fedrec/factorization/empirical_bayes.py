@@ -15,7 +15,7 @@ Float64s = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ItemPosterior:
-    """mean, variance (m,) of one coordinate of every item; `item_variance` of what features leave open; `slope_variance` of their slopes."""
+    """mean, variance (m,) of a coordinate of every item; prior variances of what features leave open, and of their slopes."""
 
     mean: Float64s
     variance: Float64s

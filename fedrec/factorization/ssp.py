@@ -131,7 +131,8 @@ class PublishedRecipe:
         """What a device needs: item vectors, the mean, and the ridge of its own solve."""
         V = np.asarray(state["V"], np.float32)
         mean = float(state["mean"]) if "mean" in state else sum(self.facts.value_range) / 2
-        return PublishedModel(V, mean if self.facts.kind == "ratings" else 0.0, self.settings, self.facts.kind)
+        offset = mean if self.facts.kind == "ratings" else 0.0
+        return PublishedModel(V, offset, self.settings.user_ridge, self.settings.click_weight)
 
     def _count_releases(self) -> tuple[ReleaseSpec, ...]:
         limit, half = math.sqrt(self.settings.count_limit), _half_range(self.facts.value_range)
@@ -188,20 +189,27 @@ class PublishedRecipe:
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """Item vectors, the noisy mean, and the ridge of the device's own solve."""
+    """Item vectors, the noisy mean, and what a device needs for its own solve."""
 
     item_vectors: npt.NDArray[np.float32]
     offset: float
-    settings: PublishedSettings
-    kind: Kind
+    user_ridge: float
+    click_weight: float
+
+    @staticmethod
+    def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> PublishedModel:
+        """The model of a released file."""
+        scalars = (float(arrays[name]) for name in ("offset", "user_ridge", "click_weight"))
+        return PublishedModel(np.asarray(arrays["item_vectors"], np.float32), *scalars)
 
     def user_vectors(self, history: Interactions) -> Floats:
         """u_k = (sum v v' + lambda I)^-1 sum y v (AM-SSP App. E), or Hu et al. eq. 4 for clicks; in float64, user by user."""
-        return _user_vectors(history, np.asarray(self.item_vectors, np.float64), self.offset, self.settings)
+        return _user_vectors(history, np.asarray(self.item_vectors, np.float64), self.offset, self.user_ridge, self.click_weight)
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """Item vectors and offset."""
-        return {"item_vectors": self.item_vectors, "offset": np.array(self.offset)}
+        """For the released file."""
+        scalars = {"offset": self.offset, "user_ridge": self.user_ridge, "click_weight": self.click_weight}
+        return {"item_vectors": self.item_vectors, **{name: np.array(value) for name, value in scalars.items()}}
 
 
 def client_steps(settings: PublishedSettings) -> Mapping[str, ClientStep]:
@@ -227,7 +235,8 @@ def _report_statistics(question: Question, mine: Interactions, settings: Publish
     """Alg. 8 l. 2-5: solve u, clip it to Gamma_u and y to Gamma_y, weight; A and b come from these factors."""
     V, offset = np.asarray(question.public["V"], np.float64), float(question.public["mean"]) if mine.kind == "ratings" else 0.0
     noisy = np.asarray(question.public["counts"], np.float64)
-    U = clip_rows(_user_vectors(mine, V, offset, settings), radius=settings.user_radius).rows / settings.user_radius
+    solved = _user_vectors(mine, V, offset, settings.user_ridge, settings.click_weight)
+    U = clip_rows(solved, radius=settings.user_radius).rows / settings.user_radius
     mine = _sampled(mine, settings, noisy, first_user)
     w = _weights(mine, settings, noisy, num_users=int(question.public["num_users"]))
     y = clip_values(mine.values - offset, low=-settings.target_radius, high=settings.target_radius).values / settings.target_radius
@@ -242,10 +251,10 @@ def _report_statistics(question: Question, mine: Interactions, settings: Publish
     return bounded(ptr, items, blocks, question.releases, scaling="clip")
 
 
-def _user_vectors(mine: Interactions, V: Float64s, offset: float, settings: PublishedSettings) -> Float64s:
+def _user_vectors(mine: Interactions, V: Float64s, offset: float, ridge: float, click_weight: float) -> Float64s:
     if mine.kind == "clicks":
-        return np.asarray(solve_clicks(mine.user_ptr, mine.items, V, ridge=settings.user_ridge, alpha=settings.click_weight), np.float64)
-    return np.asarray(solve_users(mine, V, ridge=settings.user_ridge, targets=mine.values - offset), np.float64)
+        return np.asarray(solve_clicks(mine.user_ptr, mine.items, V, ridge=ridge, alpha=click_weight), np.float64)
+    return np.asarray(solve_users(mine, V, ridge=ridge, targets=mine.values - offset), np.float64)
 
 
 def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s, first_user: int) -> Interactions:

@@ -17,11 +17,12 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from fedrec import __version__
-from fedrec.checkpoint import finite, write_arrays, write_bytes, write_json
+from fedrec.checkpoint import finite, write_bytes, write_json
 from fedrec.data.dataset import Dataset
 from fedrec.data.splits import Split
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
+from fedrec.factorization.released import save
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import Scenario
 from fedrec_simulations.ceiling import als_model
@@ -153,18 +154,15 @@ def _last_words(done: Run) -> str:
 
 def _write_model(done: Run) -> None:
     plan = done.main.prepared.plan
-    digest = write_arrays(done.folder / "model" / "model.safetensors", done.main.model.arrays())
-    manifest = {
-        "format": "fedrec/1",
+    about = {
         "recipe": done.scenario.recipe,
         "fedrec": __version__,
-        "sha256": digest,
         "guarantee": asdict(plan.guarantee),
         "noise": done.scenario.privacy.noise,
         "plan": plan.digest(),
         "items": list(done.dataset.catalogue.item_ids),
     }
-    write_json(done.folder / "model" / "manifest.json", manifest)
+    save(done.folder / "model", done.main.model, about=about)
 
 
 def _result(done: Run) -> dict[str, Any]:
