@@ -16,6 +16,7 @@ A bad argument to a function raises ValueError with the value in its message; th
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 
 class FedRecError(Exception):
@@ -26,6 +27,10 @@ class FedRecError(Exception):
     def __init__(self, cause: str, remedy: str) -> None:
         super().__init__(cause)
         self.cause, self.remedy = cause, remedy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that it crosses from a worker process with both its lines."""
+        return type(self), (self.cause, self.remedy)
 
 
 class SettingsError(FedRecError):
@@ -46,6 +51,10 @@ class MalformedRowError(DataError):
     def __init__(self, path: Path, line: int, expected: str, found: str, remedy: str = "Correct the line, or drop it.") -> None:
         super().__init__(f"{path}, line {line}: expected {expected}, found {found!r}", remedy)
         self.path, self.line, self.expected, self.found = path, line, expected, found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As above, from its own parts."""
+        return type(self), (self.path, self.line, self.expected, self.found, self.remedy)
 
 
 class LeakageError(DataError):
