@@ -54,7 +54,7 @@ def unpack(packed: Floats, width: int) -> Floats:
 def pack(full: Floats) -> Floats:
     """Upper triangles (..., d(d+1)/2) of symmetric (..., d, d)."""
     rows, columns = np.triu_indices(full.shape[-1])
-    return full[..., rows, columns]
+    return np.ascontiguousarray(full[..., rows, columns])  # indexing alone leaves the packed axis outermost in memory
 
 
 def pad_columns(vectors: npt.NDArray[np.number], dtype: npt.DTypeLike) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+_PAUSE_S = 0.02  # OpenMP threads of the form before spin for a while, on our cores
 MOST_SECONDS = 6.0
 """A form that has used this much takes no further turn: on a busy machine threaded peers can be a hundred times slower."""
 
@@ -18,6 +19,7 @@ def best_ms(forms: Mapping[str, Callable[[], object]], *, turns: int) -> dict[st
         for name, call in forms.items():
             if used[name] > MOST_SECONDS:
                 continue
+            time.sleep(_PAUSE_S)
             start = time.perf_counter()
             call()
             took = time.perf_counter() - start

@@ -90,8 +90,9 @@ def item_loop(order: ItemOrder, U: Tensor, targets: Tensor, weights: Tensor) -> 
     return run
 
 
-def clip_eigenvalues(A: Tensor) -> Tensor:
-    """Batched `eigh`, negative values to zero, and back."""
+def clip_eigenvalues(A: Tensor, *, threads: int) -> Tensor:
+    """Batched `eigh`, negative values to zero, and back, with this many threads."""
+    torch.set_num_threads(threads)
     values, vectors = torch.linalg.eigh(A)
     clipped: Tensor = (vectors * values.clamp(min=0)[:, None, :]) @ vectors.mT
     return clipped
