@@ -26,7 +26,7 @@ lint: install
 	$(BIN)/mypy
 
 docs: install
-	$(BIN)/fedrec docs docs/reference.md
+	$(BIN)/fedrec docs docs/reference.md --results docs/results
 
 clean:
 	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

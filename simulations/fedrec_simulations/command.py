@@ -216,14 +216,13 @@ def bench(
     \b
       fedrec bench kernels --quick
     """
+    from fedrec.checkpoint import finite, write_json
     from fedrec_simulations.bench.verbs import run
 
     result = run(what.value, data=data, quick=quick)
     if output:
-        from fedrec.checkpoint import write_json
-
         write_json(output, result)
-    typer.echo(json.dumps(result, indent=2))
+    typer.echo(json.dumps(finite(result), indent=2))
 
 
 @app.command(hidden=True)
@@ -232,11 +231,15 @@ def docs(
     run_folder: Annotated[
         Path | None, typer.Option("--run", metavar="FOLDER", help="Also draw img/curve.svg beside it from this run's result.")
     ] = None,
+    results: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Also write benchmarks.md beside it from these results.")] = None,
 ) -> None:
     """Write the reference page from the code: every verb, every scenario key, formats and exit codes."""
+    from fedrec_simulations.bench import page
     from fedrec_simulations.reference import draw_curve, write
 
     write(target)
+    if results:
+        page.write(target.parent / "benchmarks.md", results)
     if run_folder:
         draw_curve(run_folder, target.parent / "img" / "curve.svg")
 

@@ -171,7 +171,7 @@ def train(data: str, name: str, epsilon: float, seed: int) -> Row:
 def markdown(result: dict[str, Any]) -> str:
     """The result of `run` as a table for docs: validation RMSE of the default, and what each exchange adds to it."""
     columns = result["epsilons"]
-    noise = [f"epsilon {c['epsilon']:g} (± {figure(c['noise'])})" for c in columns]
+    noise = [f"epsilon {c['epsilon']:g} per user (± {figure(c['noise'])})" for c in columns]
     lines = [["default: validation RMSE", *(figure(c["parts"]["default"]["rmse"]) for c in columns)]]
     exchanged = [name for name in columns[0]["parts"] if name != "default"]
     lines += [[name, *(_signed(c["parts"][name]["difference"]) for c in columns)] for name in exchanged]

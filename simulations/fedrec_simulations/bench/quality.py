@@ -143,7 +143,7 @@ def markdown(result: dict[str, Any]) -> str:
         opinions = [figure(r["second_opinion"][by], 3) for by in ("pld", "rdp")]
         cost = [figure(r["seconds"], 1), figure(r["peak_rss_mb"], 0)]
         lines.append([name, f"{r['guarantee']['epsilon']}", figure(r["rmse"]), figure(r["standard_error"]), *opinions, *cost])
-    return table(("model", "epsilon", "test RMSE", "± s.e.", "epsilon by PLD", "by RDP", "seconds", "peak MB"), lines)
+    return table(("model", "epsilon per user (add/remove)", "test RMSE", "± s.e.", "epsilon by PLD", "by RDP", "seconds", "peak MB"), lines)
 
 
 def _rival(name: str, rows: Sequence[Row]) -> Row:

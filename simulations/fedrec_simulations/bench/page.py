@@ -1,0 +1,132 @@
+"""docs/benchmarks.md: the kept results as tables, each with the command that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedrec.checkpoint import read_json, write_bytes
+from fedrec_simulations.bench.rows import figure, table
+
+Result = dict[str, Any]
+
+
+def write(target: Path, results: Path) -> None:
+    """Write the page from the JSON files in `results`; a section whose file is absent is left out. Raises RunError on a damaged file."""
+    parts = ["# Benchmarks", INTRODUCTION]
+    for name, title, words, command, section in SECTIONS:
+        if (path := results / f"{name}.json").exists():
+            parts += [f"## {title}", words, f"```sh\n{command} --output {path.as_posix()}\n```", section(read_json(path))]
+    write_bytes(target, ("\n\n".join(parts) + "\n").encode())
+
+
+INTRODUCTION = """Made by `fedrec docs docs/reference.md --results docs/results` from the files in docs/results, which these commands write.
+Speeds were measured on two cores of a shared machine (AMD EPYC, AVX-512): read the ratios, which come from one run each, not the times.
+Every ε is per user (add/remove) at δ = 10⁻⁵, with the privacy loss distribution (PLD) and Renyi (RDP) as second opinions."""
+
+
+def _quality(result: Result) -> str:
+    from fedrec_simulations.bench.quality import markdown
+
+    return markdown(result)
+
+
+def _ablation(result: Result) -> str:
+    from fedrec_simulations.bench.ablation import markdown
+
+    return markdown(result)
+
+
+def _clicks(result: Result) -> str:
+    lines = []
+    for name, row in result.items():
+        if isinstance(row, dict) and "ndcg@20" in row and "over" not in name:
+            opinions = row.get("second_opinion", {})
+            lines.append([name, figure(row["ndcg@20"]), figure(row["recall@20"]), *(figure(opinions.get(by), 3) for by in ("pld", "rdp"))])
+    ratio = result.get("exact ALS over implicit") or {}
+    words = ", ".join(f"{name} {figure(value, 3)}" for name, value in ratio.items())
+    head = ("model (ε per user, add/remove)", "NDCG@20", "recall@20", "ε by PLD", "by RDP")
+    return table(head, lines) + f"\n\nOur exact ALS over `implicit`'s with the same dimension and settings: {words}."
+
+
+def _kernels(result: Result) -> str:
+    lines = []
+    for d, row in result["item_statistics"].items():
+        ms, share = row["ms"], row["share_of_sgemm"]
+        lines.append(
+            [f"item statistics, {d}", f"{ms['float32']:.0f}", f"{row['best_batched_torch_over_ours']:.1f}x torch, {share:.0%} of SGEMM"]
+        )
+        lines.append([f"the same in exact integers, {d}", f"{ms['exact']:.0f}", f"{row['exact_over_float32']:.2f}x the float32 form"])
+    for d, row in result["solves"].items():
+        lines.append(
+            [f"{row['systems']:,} Cholesky solves, {d}", f"{row['ms']['ours']:.0f}", f"{row['torch_over_ours']:.1f}x faster than torch"]
+        )
+    for d, row in result["projection"].items():
+        lines.append(
+            [f"{row['matrices']:,} PSD projections, {d}", f"{row['ms']['ours']:.0f}", f"{row['torch_over_ours']:.1f}x torch's eigh"]
+        )
+    noise = result["noise"]
+    for std, rate in noise["million_per_second"].items():
+        lines.append([f"{noise['draws'] / 1e6:.0f} M discrete Gaussians, {std}", f"{noise['ms'][std]:.0f}", f"{rate:.0f} M a second"])
+    return table(("operation", "ms", "beside"), lines)
+
+
+def _als(result: Result) -> str:
+    seconds = result["seconds_per_iteration"]
+    return table(
+        ("one iteration, both sides, d = 64", "seconds"), [[name.replace("_", " "), f"{value:.2f}"] for name, value in seconds.items()]
+    )
+
+
+def _encoder(result: Result) -> str:
+    lines = [
+        [name.replace("_", " "), f"{ms:.1f}", f"{result['ssp2_epoch_over_products'][name]:.2f}"]
+        for name, ms in result["ssp2_epoch_ms"].items()
+    ]
+    fastest, batches = min(result["ssp2_epoch_ms"].values()), result["dp_sgd_epoch"]
+    peers = [f"{row['seconds_per_epoch']:,.0f} s at batch {size}" for size, row in batches.items()]
+    times = min(row["seconds_per_epoch"] for row in batches.values()) * 1000 / min(epochs.values())
+    words = f"An epoch of DP-SGD (Opacus) on the same encoder, extrapolated from a few batches: {', '.join(peers)}"
+    head = ("SSP2 epoch of the encoder", "ms", "over its products alone")
+    return f"{table(head, lines)}\n\n{words}; at least {times:,.0f} times as long."
+
+
+def _readers(result: Result) -> str:
+    lines = [[name, f"{row['seconds']:.1f}", f"{row['peak_rss_mb']:.0f}"] for name, row in result.items()]
+    return table(("10 million rows", "seconds", "peak MB"), lines)
+
+
+SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
+    (
+        "quality-ml1m",
+        "Ratings: MovieLens 1M",
+        "Random 80/10/10, test RMSE, mean of three split seeds. Hyper-parameters were chosen on validation.",
+        "fedrec bench quality --data PATH/ml-1m",
+        _quality,
+    ),
+    (
+        "ablation-ml1m",
+        "What each part of the default recipe is worth",
+        "Validation RMSE on split seed 1; test is not read. Positive: the part helps.",
+        "fedrec bench ablation --data PATH/ml-1m",
+        _ablation,
+    ),
+    (
+        "clicks-yelp2018",
+        "Clicks: yelp2018",
+        "The split of LightGCN; trained on all given train events, means over noise seeds.",
+        "fedrec bench clicks --data PATH/yelp2018",
+        _clicks,
+    ),
+    (
+        "kernels",
+        "Kernels",
+        "MovieLens-10M's shape: 69,878 users, 10,677 items, 10 million ratings, long tail.",
+        "fedrec bench kernels",
+        _kernels,
+    ),
+    ("als", "Alternating least squares", "The same shape, non-private, exact.", "fedrec bench als", _als),
+    ("encoder", "The feature encoder", "10,677 items, 58,645 features, 725,000 non-zeros, d = 64.", "fedrec bench encoder", _encoder),
+    ("readers", "Readers", "Whole files to checked interactions, each in a process of its own.", "fedrec bench readers", _readers),
+)
