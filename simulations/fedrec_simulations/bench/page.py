@@ -80,11 +80,8 @@ def _als(result: Result) -> str:
 
 
 def _encoder(result: Result) -> str:
-    lines = [
-        [name.replace("_", " "), f"{ms:.1f}", f"{result['ssp2_epoch_over_products'][name]:.2f}"]
-        for name, ms in result["ssp2_epoch_ms"].items()
-    ]
-    fastest, batches = min(result["ssp2_epoch_ms"].values()), result["dp_sgd_epoch"]
+    epochs, ratios, batches = result["ssp2_epoch_ms"], result["ssp2_epoch_over_products"], result["dp_sgd_epoch"]
+    lines = [[name.replace("_", " "), f"{ms:.1f}", f"{ratios[name]:.2f}"] for name, ms in epochs.items()]
     peers = [f"{row['seconds_per_epoch']:,.0f} s at batch {size}" for size, row in batches.items()]
     times = min(row["seconds_per_epoch"] for row in batches.values()) * 1000 / min(epochs.values())
     words = f"An epoch of DP-SGD (Opacus) on the same encoder, extrapolated from a few batches: {', '.join(peers)}"
