@@ -90,13 +90,6 @@ class Interactions:
         times = None if self.times is None else self.times[index]
         return Interactions(ptr, self.items[index], self.values[index], self.num_items, self.value_range, self.kind, times)
 
-    def by_item(self) -> ItemOrder:
-        """The same events grouped by item: the order in which item statistics are summed."""
-        order = np.argsort(self.items, kind="stable")
-        item_ptr = np.zeros(self.num_items + 1, dtype=np.int64)
-        np.cumsum(np.bincount(self.items, minlength=self.num_items), out=item_ptr[1:])
-        return ItemOrder(item_ptr, self.users[order], order.astype(np.int64))
-
 
 @dataclass(frozen=True)
 class ItemOrder:

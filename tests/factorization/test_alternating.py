@@ -7,6 +7,7 @@ import pytest
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.alternating import RatingModel, RatingRecipe, alternate_clicks, alternate_ratings
 from fedrec.factorization.least_squares import count_ridge
+from fedrec.factorization.statistics import order_by_item
 
 
 def planted(rng: np.random.Generator, *, noise_std: float) -> Interactions:
@@ -19,7 +20,7 @@ def planted(rng: np.random.Generator, *, noise_std: float) -> Interactions:
 
 def objective(data: Interactions, model: RatingModel, recipe: RatingRecipe) -> float:
     residuals = data.values.astype(np.float64) - model.predict(data.users, data.items)
-    order = data.by_item()
+    order = order_by_item(data.user_ptr, data.items, data.num_items)
     users = count_ridge(data.user_ptr, recipe.user_ridge, power=recipe.ridge_power)
     items = count_ridge(order.item_ptr, recipe.item_ridge, power=recipe.ridge_power)
     sizes = (model.U**2).sum(axis=1) + model.user_bias**2, (model.V**2).sum(axis=1) + model.item_bias**2
