@@ -54,7 +54,8 @@ def read_table(
     duplicates: Duplicates = "refuse",
     out_of_range: OutOfRange = "refuse",
 ) -> Dataset:
-    """A data set from one table; without a `rating` column every row is a click. Times are numbers of seconds.
+    """A data set from one table: ratings from the column `rating` (named "rating" where a `rating_range` comes without a name), or
+    clicks, one a row, where neither is given. Times are numbers of seconds.
 
     item_features: a table of items whose column `item` is the id, `title` (if any) the title, every other column a feature bag with
     values separated by `item_separator`. Its items come first in the catalogue; items only the interactions know follow.
@@ -65,7 +66,7 @@ def read_table(
         if item_features is None
         else read_item_table(Path(item_features), id_column=item, separator=item_separator, min_items=min_items)
     )
-    columns = TableColumns(user, item, rating, timestamp)
+    columns = TableColumns(user, item, rating or (None if rating_range is None else "rating"), timestamp)
     return _dataset(path, "table", columns, {}, rating_range, table, Policies(duplicates, out_of_range))
 
 

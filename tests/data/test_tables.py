@@ -143,3 +143,15 @@ def test_a_bad_item_table_is_a_data_error(tmp_path, content):
     (tmp_path / "items.csv").write_text(content)
     with pytest.raises(DataError):
         read(write(tmp_path, ".csv"), **NAMES, item_features=tmp_path / "items.csv")
+
+
+def test_a_scale_means_ratings_and_never_clicks(tmp_path: Path) -> None:
+    """A table whose ratings nobody named is not read as clicks by mistake."""
+    (tmp_path / "r.csv").write_text("user,item,rating\na,b,3\na,c,5\n")
+    assert read(tmp_path / "r.csv", rating_range=(1, 5)).interactions.values.tolist() == [3, 5]
+    (tmp_path / "x.csv").write_text("user,item,rating\na,b,3\na,c,x\n")
+    with pytest.raises(MalformedRowError, match="line 3"):
+        read(tmp_path / "x.csv", rating_range=(1, 5))
+    (tmp_path / "n.csv").write_text("user,item,stars\na,b,3\n")
+    with pytest.raises(DataError, match="rating"):
+        read(tmp_path / "n.csv", rating_range=(1, 5))
