@@ -79,6 +79,7 @@ class ModelSettings(_Table):
     weight_exponent: float = Field(0.25, ge=0, le=1, description="mu in n^-mu: larger favours rare items")
     count_share: float = Field(0.0, ge=0, lt=1, description="share of mu^2 for item counts; 0 = chosen by the recipe")
     resamples: int = Field(1, ge=1, le=64, description="1: noise once (SSP2); more: fresh noise in that many steps (SSP1)")
+    example_share: float = Field(1.0, gt=0, le=1, description="share of the examples in each resample (mini-batch SSP1); 1 = all")
     encoder_steps: int = Field(0, ge=0, description="gradient steps of the encoder per outer step; 0 = chosen by the recipe")
     learning_rate: float = Field(0.0, ge=0, description="of the encoder; 0 = chosen by the recipe")
     item_batch: int = Field(0, ge=0, description="items per gradient step; 0 = all (AM-SSP Alg. 5)")

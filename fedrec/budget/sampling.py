@@ -44,6 +44,16 @@ def tail(interactions: Interactions, noisy_counts: Float64s, *, limit: int, key:
     return _smallest(interactions, (rank[interactions.items] << np.uint64(32)) | ties, limit)
 
 
+def share_of_examples(interactions: Interactions, *, share: float, key: bytes, first_user: int = 0) -> Booleans:
+    """Mask (n,): every example with probability `share`, on its own: the batch B of mini-batch SSP1 (AM-SSP Alg. 4 l. 4).
+
+    A user keeps some of its examples, so a bound on all of them holds for these too. Examples are sampled, not users: nothing is amplified.
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"a share of the examples lies in (0, 1], found {share!r}")
+    return np.asarray(_priorities(interactions, key, first_user) <= np.uint64(min(int(share * 2.0**64), 2**64 - 1)))
+
+
 def _smallest(interactions: Interactions, priorities: Words, limit: int) -> Booleans:
     """Keep the `limit` smallest of each user; exactly min(limit, n_k), even if two were equal."""
     if limit < 1:

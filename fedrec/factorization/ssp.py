@@ -54,6 +54,7 @@ class PublishedSettings:
     """The papers' hyper-parameters. `user_radius` is Gamma_u, `target_radius` Gamma_y (after centring, in rating units).
 
     `encoder` None is the id-only model. `weights`: "printed" is AM-SSP App. E, "clipped" Ada-DPALS eq. 12 and 16.
+    `example_share` below 1 gives each resample a fresh batch of examples (mini-batch SSP1, Alg. 4), charged without amplification.
     `click_weight` is alpha of Hu et al.; `max_items` 0 keeps all items of a user.
     """
 
@@ -65,6 +66,7 @@ class PublishedSettings:
     weight_exponent: float
     descent: gradient.Descent
     resamples: int = 1
+    example_share: float = 1.0
     user_radius: float = 1.0
     target_radius: float = 1.0
     count_limit: int = 50
@@ -244,11 +246,20 @@ def _report_statistics(question: Question, mine: Interactions, settings: Publish
     ptr, items = mine.user_ptr, mine.items
     if settings.unit == "example":  # every event reports for itself
         U, ptr = np.repeat(U, np.diff(ptr), axis=0), np.arange(len(mine) + 1, dtype=np.int64)
-    pair = [RealBlock(w, U), RealBlock(w * target, U)]
-    blocks = pair * settings.resamples
+    blocks = list[RealBlock]()
+    for w_batch in (w * batch for batch in _batches(mine, settings, question.round, first_user)):
+        blocks += [RealBlock(w_batch, U), RealBlock(w_batch * target, U)]
     if mine.kind == "clicks":
         blocks.append(RealBlock(np.ones(len(U)), U))
     return bounded(ptr, items, blocks, question.releases, scaling="clip")
+
+
+def _batches(mine: Interactions, settings: PublishedSettings, round: int, first_user: int) -> list[npt.NDArray[np.bool_]]:
+    """The examples of each resample: all of them (Alg. 2), or a fresh share (Alg. 4 l. 4). Which ones is no secret."""
+    if settings.example_share == 1:
+        return [np.ones(len(mine), np.bool_)] * settings.resamples
+    keys = [Streams(r).key("published-batch", round=round) for r in range(settings.resamples)]
+    return [sampling.share_of_examples(mine, share=settings.example_share, key=key, first_user=first_user) for key in keys]
 
 
 def _user_vectors(mine: Interactions, V: Float64s, offset: float, ridge: float, click_weight: float) -> Float64s:

