@@ -59,8 +59,13 @@ def read_table(
 
     item_features: a table of items whose column `item` is the id, `title` (if any) the title, every other column a feature bag with
     values separated by `item_separator`. Its items come first in the catalogue; items only the interactions know follow.
-    Raises SettingsError when a rating column comes without `rating_range`, DataError and MalformedRowError as every reader.
+    Raises SettingsError when ratings, or a column "rating" that nobody named, come without `rating_range`; else as every reader.
     """
+    if rating is None and rating_range is None and "rating" in _column_names(path):
+        raise SettingsError(
+            f"{path.name} has a column 'rating' but no rating_range",
+            'Give the public scale, as in rating_range = [1, 5]; with kind = "clicks" its rows then count as clicks.',
+        )
     table = (
         None
         if item_features is None
@@ -249,6 +254,15 @@ def _read_text(path: Path, columns: dict[str, str]) -> pl.DataFrame:
     except pl.exceptions.PolarsError as error:
         _refuse_first_malformed(path, columns, str(error))
     return frame.select(**{role: pl.col(name) for role, name in columns.items()})
+
+
+def _column_names(path: Path) -> list[str]:
+    if not _is_parquet(path):
+        return _header(path) if path.suffix in _SEPARATORS else []
+    try:
+        return list(pl.read_parquet_schema(_files(path)[0]))
+    except (pl.exceptions.PolarsError, OSError):
+        return []  # the reader says what is wrong with the file
 
 
 def _header(path: Path) -> list[str]:

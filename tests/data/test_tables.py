@@ -152,6 +152,11 @@ def test_a_scale_means_ratings_and_never_clicks(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("user,item,rating\na,b,3\na,c,x\n")
     with pytest.raises(MalformedRowError, match="line 3"):
         read(tmp_path / "x.csv", rating_range=(1, 5))
+    with pytest.raises(SettingsError, match="rating_range"):
+        read(tmp_path / "r.csv")
+    pl.DataFrame({"user": [1], "item": [2], "rating": [3.0]}).write_parquet(tmp_path / "r.parquet")
+    with pytest.raises(SettingsError, match="rating_range"):
+        read(tmp_path / "r.parquet")
     (tmp_path / "n.csv").write_text("user,item,stars\na,b,3\n")
     with pytest.raises(DataError, match="rating"):
         read(tmp_path / "n.csv", rating_range=(1, 5))
