@@ -245,7 +245,7 @@ def _neighbours(run: Run) -> Iterator[NeighbourCard]:
     popular = np.argsort(-counts, kind="stable")
     queries = popular[np.unique(np.geomspace(1, max(len(popular) // 3, 1), run.scenario.run.examples).astype(np.int64) - 1)]
     models: dict[str, Model] = {_ours(run): run.main.model, **run.rival_models}
-    found = {name: nearest(_taste(model), queries) for name, model in models.items()}
+    found = {name: nearest(_taste(model, run.split.train), queries) for name, model in models.items()}
     for q, query in enumerate(queries):
         lists = [
             NeighbourList(n, tuple((titles[j], s) for j, s in zip(f[q].items, f[q].similarities, strict=True))) for n, f in found.items()
@@ -253,7 +253,12 @@ def _neighbours(run: Run) -> Iterator[NeighbourCard]:
         yield NeighbourCard(titles[query], f"{counts[query]:,} in train", tuple(lists))
 
 
-def _taste(model: Model) -> npt.NDArray[np.float64]:
-    """Item vectors without the columns that are the same for everybody, centred: cosines then compare tastes, not popularity."""
+def _taste(model: Model, history: Interactions) -> npt.NDArray[np.float64]:
+    """Item vectors in which cosine is the correlation of predictions over people: centred, in the metric of users' covariance.
+
+    What is the same for everybody, an item's bias or a user's, then says nothing, and the scale of a factor does not matter.
+    """
+    some = history.users_subset(np.arange(min(history.num_users, 2_000)))
+    moments, axes = np.linalg.eigh(np.atleast_2d(np.cov(np.asarray(model.user_vectors(some), np.float64), rowvar=False)))
     V = np.asarray(model.item_vectors, np.float64)
-    return np.asarray(V - V.mean(axis=0))
+    return np.asarray((V - V.mean(axis=0)) @ (axes * np.sqrt(np.maximum(moments, 0))))
