@@ -86,7 +86,8 @@ def run(scenario: Scenario, *, name: str, resume: bool = False, quiet: bool = Fa
     write_json(folder / RESULT, result)
     if not quiet:
         Console().print(methods_table(content))
-        Console().print(*(verdict.sentence for verdict in shortcomings(done, of_main=True)), sep="\n", highlight=False, style="bold")
+        for verdict in shortcomings(done, of_main=True):
+            Console().print(verdict.sentence, highlight=False, style="bold")
         Console().print(_last_words(done), soft_wrap=True, highlight=False)
     return result
 
