@@ -28,7 +28,7 @@ def test_the_table_has_every_row_and_each_private_row_its_guarantee(tmp_path: Pa
 
 
 def test_data_without_its_own_test_events_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "ratings.csv"
-    path.write_text("user,item,rating\n" + "".join(f"u{k},i{j},{1 + (k + j) % 5}\n" for k in range(5) for j in range(4)))
+    path = tmp_path / "clicks.csv"
+    path.write_text("user,item\n" + "".join(f"u{k},i{j}\n" for k in range(5) for j in range(4)))
     with pytest.raises(SettingsError, match="its own test events"):
         clicks.run(str(path))
