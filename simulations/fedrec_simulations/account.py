@@ -13,7 +13,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.recipes import prepare
+from fedrec.recipes import prepare
 
 
 def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str, Any]:

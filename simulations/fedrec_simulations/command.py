@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer.exceptions import TyperException
+from click import ClickException
 
 from fedrec import __version__
 from fedrec.errors import FedRecError, RunError, SettingsError
@@ -254,7 +254,7 @@ def _guarded(arguments: list[str]) -> int:
         code = int(app(arguments, prog_name="fedrec", standalone_mode=False) or 0)
     except FedRecError as failure:
         return _say(failure.cause, failure.remedy, failure.exit_code)
-    except TyperException as failure:
+    except ClickException as failure:
         return _say(failure.format_message().rstrip(".").replace("Value error, ", ""), _help_of(failure), SettingsError.exit_code)
     except KeyboardInterrupt:
         code = 130  # typer makes the same of it where it can
@@ -268,7 +268,7 @@ def _guarded(arguments: list[str]) -> int:
     return _interrupted() if code == 130 else code
 
 
-def _help_of(failure: TyperException) -> str:
+def _help_of(failure: ClickException) -> str:
     context = getattr(failure, "ctx", None)
     return f"See {context.command_path if context else 'fedrec'} --help."
 

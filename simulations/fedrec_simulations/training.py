@@ -22,7 +22,7 @@ from fedrec.federation.rounds import Loopback, State, train
 from fedrec.privacy.ledger import Ledger
 from fedrec.settings import Scenario
 from fedrec.streams import Streams, SystemStreams
-from fedrec_simulations.recipes import Prepared, prepare
+from fedrec.recipes import Prepared, prepare
 
 
 @dataclass(frozen=True)

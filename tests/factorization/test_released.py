@@ -14,7 +14,7 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.settings import load as scenario
 from fedrec.streams import Streams
 from fedrec_simulations.datasets import load_dataset, load_split
-from fedrec_simulations.recipes import prepare
+from fedrec.recipes import prepare
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_a_planted_answer_is_found() -> None:
 
 def test_example_level_alternating_minimisation_is_not_called_established() -> None:
     from fedrec.settings import load
-    from fedrec_simulations.recipes import guarantee_of
+    from fedrec.recipes import guarantee_of
 
     promised = guarantee_of(load(None, ["recipe=published", "privacy.unit=example"]))
     assert not promised.established
