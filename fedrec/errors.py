@@ -9,6 +9,9 @@
         UnitMismatchError       5   guarantees of different units or neighbours were combined
         BudgetExceededError     5   a ledger or a limit refuses
       RunError                  6   a run folder cannot be used, continued or read
+      ProtocolError             7   another party could not be reached, or broke the protocol
+        RefusedError            7   ... refused, with one of the codes of `federation.protocol.Refusal`
+        UnreachableError        7   ... did not answer in time; the same request may be sent again
 
 A bad argument to a function raises ValueError with the value in its message; these are for people.
 """
@@ -81,3 +84,25 @@ class RunError(FedRecError):
     """A run folder cannot be used, continued or read."""
 
     exit_code = 6
+
+
+class ProtocolError(FedRecError):
+    """Another party could not be reached, or broke the protocol."""
+
+    exit_code = 7
+
+
+class RefusedError(ProtocolError):
+    """Another party refused; `code` is stable and the same over every transport."""
+
+    def __init__(self, code: str, cause: str, remedy: str) -> None:
+        super().__init__(cause, remedy)
+        self.code = code
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As above, with its code."""
+        return type(self), (self.code, self.cause, self.remedy)
+
+
+class UnreachableError(ProtocolError):
+    """Another party did not answer in time; the same request may be sent again."""

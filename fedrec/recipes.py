@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from fedrec.data.interactions import Kind
+from fedrec.errors import SettingsError
 from fedrec.factorization import clicks, default, gradient, ssp
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
@@ -13,7 +16,7 @@ from fedrec.federation.rounds import ClientStep, Recipe, State
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.settings import Scenario
+from fedrec.settings import Scenario, validated
 
 
 class TrainableRecipe(Recipe, Protocol):
@@ -35,6 +38,25 @@ class Prepared:
 def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
     """Everything public that a run needs. Raises SettingsError on combinations that cannot work."""
     return RECIPES[scenario.recipe](scenario, facts)
+
+
+def client_recipe(scenario: Scenario) -> str:
+    """The part of a scenario that decides what runs on a device, as canonical JSON: public, and sent to every client."""
+    return json.dumps(scenario.model_dump(mode="json", include={"recipe", "model", "privacy"}), sort_keys=True)
+
+
+def client_steps(recipe: str, kind: Kind) -> Mapping[str, ClientStep]:
+    """What runs on a device, by the name a question gives. Raises SettingsError where `recipe` is not from `client_recipe`."""
+    try:
+        content = json.loads(recipe)
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise SettingsError("the run's recipe is not a table", "Use the same version of fedrec everywhere.")
+    scenario = validated(content, source="the run's recipe")
+    if scenario.recipe == "published":
+        return ssp.client_steps(published_settings(scenario))
+    return clicks.CLIENT_STEPS if kind == "clicks" else default.CLIENT_STEPS
 
 
 def guarantee_of(scenario: Scenario) -> Guarantee:

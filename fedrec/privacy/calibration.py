@@ -10,8 +10,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
-from fedrec.privacy.accounting import GaussianEvent, Opinions, mu_for, opinions
+from fedrec.errors import PrivacyError
+from fedrec.privacy.accounting import GaussianEvent, Opinions, compose, mu_for, opinions
 from fedrec.privacy.guarantee import Guarantee
 
 
@@ -49,6 +51,20 @@ class Plan:
     def opinions(self) -> Opinions:
         """Epsilon of the whole run at the plan's delta, by all accountants."""
         return opinions([self.event(r.name) for r in self.releases], self.guarantee.delta)
+
+    @staticmethod
+    def of(content: Mapping[str, Any]) -> Plan:
+        """The plan that `asdict` wrote. Raises PrivacyError where it is none, or its releases add up to more than its guarantee."""
+        try:
+            releases = tuple(PlannedRelease(str(r["name"]), float(r["share"]), float(r["mu"])) for r in content["releases"])
+            plan = Plan(Guarantee(**content["guarantee"]), releases)
+            events = [plan.event(r.name) for r in releases]
+        except (TypeError, KeyError, ValueError) as failure:
+            raise PrivacyError(f"this is no privacy plan: {failure}", "Use the same version of fedrec everywhere.") from None
+        allowed = mu_for(plan.guarantee.epsilon, plan.guarantee.delta)
+        if plan.guarantee.established and not (events and compose(events) <= allowed * (1 + 1e-9)):
+            raise PrivacyError(f"the plan's releases add up to more than {plan.guarantee}", "Do not take part: the plan is not true.")
+        return plan
 
     def digest(self) -> str:
         """SHA-256 of everything that decides privacy: travels in every report."""

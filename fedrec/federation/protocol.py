@@ -1,0 +1,190 @@
+"""What the parties say to each other, whatever carries it: in one process, over gRPC, or over Flower.
+
+    server                          aggregator                         client
+    join(terms)            ------------------------------------>       translates its data
+                                    enroll(pseudonyms)          <-     one per user, kept
+    open_run(plan)         ->       keeps the plan
+    open_round(opening)    ->       accumulators of zeros
+    ask(question)          ------------------------------------>       checks plan, limit and ledger; charges itself
+                                    report(batch)               <-     one bounded report per user
+                                    checks, clips, adds; at the deadline
+                                    charges its ledger, noises once
+    release                <-       the same bytes, however often asked
+
+A round is collected again after a crash (`attempt` counts), and released once. The rules are IETF DAP's: report ids and
+replay check, one report per user and round, minimum cohort, plan and question hashed into every report, stable codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from fedrec.data.interactions import Kind
+from fedrec.federation.messages import Question
+from fedrec.privacy.calibration import Plan
+
+TOKEN_BYTES = 16
+"""Length of a user's pseudonym and of a report's id."""
+
+
+class Refusal(StrEnum):
+    """Why a report or a request was turned away; the codes are stable."""
+
+    NOT_ENROLLED = "not-enrolled"  # the sender, or a user of the batch
+    FORBIDDEN = "forbidden"  # the role may not do this, or the user belongs to another sender
+    RUN_UNKNOWN = "run-unknown"
+    ROUND_UNKNOWN = "round-unknown"  # never opened, or forgotten in a crash: it may be opened again
+    ROUND_CLOSED = "round-closed"
+    WRONG_PLAN = "wrong-plan"  # another plan than the one the run was opened with
+    WRONG_QUESTION = "wrong-question"  # another question than the one the round was opened with
+    REPLAYED = "replayed"  # this report id was counted already
+    ALREADY_REPORTED = "already-reported"  # this user was counted already, under another id
+    MALFORMED = "malformed"
+    OUT_OF_RANGE = "out-of-range"  # an integer has more bits than the format allows
+    UNKNOWN_ITEM = "unknown-item"
+    TOO_LARGE = "too-large"  # more bytes, users or items than the operator allows
+    OVERFLOW = "overflow"  # the sums could pass 2^63
+    BUSY = "busy"  # no memory or thread is free for it now: send it again
+    TOO_FEW = "too-few"  # the minimum cohort was not there at the deadline
+    BUDGET = "budget"  # a ledger or a limit refuses
+    STALE_LEDGER = "stale-ledger"  # the ledger is older than what another party has seen of it
+
+
+class Phase(StrEnum):
+    """Where a round is."""
+
+    OPEN = "open"
+    RELEASING = "releasing"
+    RELEASED = "released"
+    SHORT = "short"  # too few took part: nothing was released, nothing was spent, it may be opened again
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A round as the server opens it: what will be reported and released, without the public arrays, whose hash is in `digest`.
+
+    `header` is `wire.question_header`; `digest` is `wire.question_digest` of the same question. `ledger_head` is the
+    last head of the aggregator's ledger that the server has seen ("" for none): a ledger that does not know it has gone
+    back in time. `timeout_s` is how long reports are taken, at most what the aggregator's operator allows.
+    """
+
+    run: str
+    round: int
+    header: bytes
+    digest: str
+    timeout_s: float
+    ledger_head: str = ""
+
+
+@dataclass(frozen=True)
+class RoundStatus:
+    """What the server may know of a round: counts, never a report. `rejected` is by `Refusal`; `clipped` reports were shrunk.
+
+    `release_sha256` and `ledger_head` are set when the round is released; `remaining_s` while it is open.
+    """
+
+    run: str
+    round: int
+    digest: str
+    phase: Phase
+    attempt: int = 1
+    enrolled: int = 0
+    reported: int = 0
+    clipped: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    bytes_in: int = 0
+    remaining_s: float = 0.0
+    release_sha256: str = ""
+    ledger_head: str = ""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What the aggregator did with a batch: users counted, and users turned away by `Refusal`. Never an exception for a bad batch."""
+
+    accepted: int
+    rejected: Mapping[str, int]
+
+
+class ReportDesk(Protocol):
+    """The aggregator as one client sees it; the sender's name is the transport's business."""
+
+    def enroll(self, tokens: Sequence[bytes]) -> int:
+        """Make these users known; again is the same. Returns how many users this sender has. Raises RefusedError."""
+
+    def report(self, run: str, round: int, batch: bytes) -> Receipt:
+        """Hand in a batch made by `wire.pack_reports`. Raises UnreachableError."""
+
+
+class ReleaseDesk(Protocol):
+    """The aggregator as the server sees it."""
+
+    def enrolled(self) -> int:
+        """Users enrolled now."""
+
+    def open_run(self, run: str, plan: Plan) -> None:
+        """Fix the plan of a run; again with the same plan is the same. Raises RefusedError."""
+
+    def open_round(self, opening: Opening) -> RoundStatus:
+        """Open, or find as it is. A round that was short, or lost in a crash before its release, starts anew. Raises RefusedError."""
+
+    def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
+        """Where the round is; waits up to `wait_s` for it to leave the open phase. Raises RefusedError."""
+
+    def close(self, run: str, round: int) -> RoundStatus:
+        """No more reports will come: release now if the minimum cohort is there. Raises RefusedError."""
+
+    def release(self, run: str, round: int) -> bytes:
+        """`wire.pack_release` of a released round, the same bytes every time. Raises RefusedError."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run is about, all public: sent once to each client, which keeps it.
+
+    recipe: what `recipes.client_steps` reads. kind, value_range: as in `Interactions`. items: the catalogue, ids in the order of item
+    numbers. A client translates its own data into these numbers and this scale, and enrols its users.
+    """
+
+    run: str
+    recipe: str
+    kind: Kind
+    value_range: tuple[float, float]
+    items: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What a client gets in a round, all public."""
+
+    run: str
+    plan: Plan
+    question: Question
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a client tells the server: how many of its users were counted, and by code why others were not. Never a value.
+
+    `refusal` is the code of a client that did not take part, and `cause` its words.
+    """
+
+    client: str
+    users: int
+    accepted: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    refusal: str = ""
+    cause: str = ""
+
+
+class Broadcast(Protocol):
+    """A way from the server to the clients; returns when all have answered or the transport gave up on them."""
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        """Tell every client what the run is about; each enrols its users at the aggregator."""
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        """Invite every client to report. One that does not know the run's terms refuses with `RUN_UNKNOWN`."""

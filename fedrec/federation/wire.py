@@ -1,0 +1,352 @@
+"""Messages as bytes: sizes are known and bounded before anything is allocated; integers little endian; never pickle.
+
+A batch of reports (`pack_reports`), n users and e events, after a header of 44 bytes:
+
+    4 s "FRR1" | 32 s question digest | u32 n | u32 e
+    n x 16 report ids | n x 16 user pseudonyms | n x u32 events of each user | e x u32 items
+    for every block of the question: coefficients i16 (e, or n where the block is dense) | vectors i16 (n x width)
+
+so the length follows from the header and the public specs alone. A release is a safetensors file (no code can hide in
+it). A question is canonical JSON beside its public arrays, each named by dtype, shape and SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from fedrec.errors import RefusedError
+from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Question, Release, ReleaseSpec, Reports
+from fedrec.federation.protocol import TOKEN_BYTES, Answer, Invitation, Refusal, Terms
+from fedrec.privacy.calibration import Plan
+
+Bytes = npt.NDArray[np.uint8]
+
+_HEADER = struct.Struct("<4s32sII")
+_MAGIC = b"FRR1"
+
+
+# --- reports ---
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Reports of some users of one sender, with who and which they are. ids, tokens: (num_users, 16) uint8."""
+
+    ids: Bytes
+    tokens: Bytes
+    reports: Reports
+
+
+def batch_bytes(specs: Sequence[BlockSpec], *, users: int, events: int) -> int:
+    """The exact length of a batch."""
+    coefficients = sum(users if spec.rows == 1 else events for spec in specs)
+    return _HEADER.size + users * (2 * TOKEN_BYTES + 4) + 4 * events + 2 * (coefficients + users * sum(spec.width for spec in specs))
+
+
+def pack_reports(batch: Batch, digest: str) -> bytes:
+    """One byte string; `digest` is the question's. Raises ValueError on integers that need more than 15 bits and a sign."""
+    reports = batch.reports
+    columns: list[npt.NDArray[np.generic]] = [batch.ids, batch.tokens, np.diff(reports.user_ptr).astype("<u4"), reports.items.astype("<u4")]
+    for block in reports.blocks:
+        columns += [_short(block.coefficients, COEFFICIENT_BITS), _short(block.vectors, VECTOR_BITS)]
+    header = _HEADER.pack(_MAGIC, bytes.fromhex(digest), reports.num_users, len(reports.items))
+    return b"".join([header, *(column.tobytes() for column in columns)])
+
+
+def unpack_reports(data: bytes, specs: Sequence[BlockSpec], digest: str, *, max_users: int, max_events_per_user: int) -> Batch:
+    """The batch, every number of it checked but the norms. Raises RefusedError with the code to count it under.
+
+    Checked: magic, question, sizes against the limits and against the length, item ids, bits, and that no user names an item twice.
+    """
+    users, events = _sizes(data, digest, max_users=max_users)
+    if len(data) != batch_bytes(specs, users=users, events=events):
+        raise refused(Refusal.MALFORMED, f"a batch of {users} users and {events} events cannot have {len(data)} bytes")
+    take = _Reader(data, _HEADER.size)
+    ids = take("u1", users * TOKEN_BYTES).reshape(users, TOKEN_BYTES)
+    tokens = take("u1", users * TOKEN_BYTES).reshape(users, TOKEN_BYTES)
+    lengths, items = take("<u4", users).astype(np.int64), take("<u4", events)
+    if int(lengths.sum()) != events:
+        raise refused(Refusal.MALFORMED, f"lengths add up to {int(lengths.sum())}, the batch has {events} events")
+    if int(lengths.max(initial=0)) > max_events_per_user:
+        raise refused(Refusal.TOO_LARGE, f"a user has {int(lengths.max())} items, at most {max_events_per_user} are taken")
+    user_ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    _check_items(items, user_ptr, rows=max((spec.rows for spec in specs), default=1))
+    blocks = tuple(_block(take, spec, users=users, events=events) for spec in specs)
+    return Batch(ids, tokens, Reports(user_ptr, items.astype(np.int32), blocks))
+
+
+def select_users(batch: Batch, kept: npt.NDArray[np.bool_], specs: Sequence[BlockSpec]) -> Batch:
+    """The batch of the users where `kept` (num_users,) is true."""
+    reports = batch.reports
+    lengths = np.diff(reports.user_ptr)
+    events = np.repeat(kept, lengths)
+    user_ptr = np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int64)
+    blocks = tuple(
+        BlockReports(part.coefficients[kept if spec.rows == 1 else events], part.vectors[kept])
+        for spec, part in zip(specs, reports.blocks, strict=True)
+    )
+    return Batch(batch.ids[kept], batch.tokens[kept], Reports(user_ptr, reports.items[events], blocks))
+
+
+def refused(code: Refusal, cause: str, remedy: str = "Nothing was counted.") -> RefusedError:
+    """A refusal with its stable code."""
+    return RefusedError(code.value, cause, remedy)
+
+
+class _Reader:
+    def __init__(self, data: bytes, offset: int) -> None:
+        self._data, self._offset = data, offset
+
+    def __call__(self, dtype: str, count: int) -> npt.NDArray[Any]:
+        array = np.frombuffer(self._data, dtype, count, self._offset)
+        self._offset += array.nbytes
+        return array
+
+
+def _sizes(data: bytes, digest: str, *, max_users: int) -> tuple[int, int]:
+    if len(data) < _HEADER.size:
+        raise refused(Refusal.MALFORMED, f"a batch has at least {_HEADER.size} bytes, found {len(data)}")
+    magic, named, users, events = _HEADER.unpack_from(data)
+    if magic != _MAGIC:
+        raise refused(Refusal.MALFORMED, f"a batch starts with {_MAGIC!r}, found {magic!r}")
+    if named.hex() != digest:
+        raise refused(Refusal.WRONG_QUESTION, "the batch answers another question, or another plan")
+    if users > max_users:
+        raise refused(Refusal.TOO_LARGE, f"a batch holds at most {max_users} users, found {users}")
+    return users, events
+
+
+def _check_items(items: npt.NDArray[np.uint32], user_ptr: npt.NDArray[np.int64], *, rows: int) -> None:
+    if len(items) and int(items.max()) >= rows:
+        raise refused(Refusal.UNKNOWN_ITEM, f"item numbers must be below {rows}, found {int(items.max())}")
+    if len(items):
+        rising = np.diff(items.astype(np.int64)) > 0
+        rising[user_ptr[(user_ptr > 0) & (user_ptr < len(items))] - 1] = True  # where the next user begins
+        if not rising.all():
+            raise refused(Refusal.MALFORMED, "the items of a user must rise: one was named twice, or they are out of order")
+
+
+def _block(take: _Reader, spec: BlockSpec, *, users: int, events: int) -> BlockReports:
+    coefficients = take("<i2", users if spec.rows == 1 else events)
+    vectors = take("<i2", users * spec.width).reshape(users, spec.width)
+    for name, values in (("coefficients", coefficients), ("vectors", vectors)):
+        if int(values.min(initial=0)) == -(2**15):
+            raise refused(Refusal.OUT_OF_RANGE, f"block {spec.name!r}: {name} must fit 15 bits and a sign")
+    return BlockReports(coefficients.astype(np.int32), vectors.astype(np.int32))
+
+
+def _short(values: npt.NDArray[np.int32], bits: int) -> npt.NDArray[np.int16]:
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    if max(-low, high) >= 2**bits:
+        raise ValueError(f"numbers must fit {bits} bits, found {low}..{high}")
+    return values.astype("<i2")
+
+
+# --- questions ---
+
+
+class _Closed(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+_Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w/.-]+$")]
+_Step = Annotated[float, Field(gt=0, lt=1e12, allow_inf_nan=False)]
+
+
+class _BlockHeader(_Closed):
+    name: _Name
+    kind: Literal["linear", "outer"]
+    rows: int = Field(ge=1, le=2**31 - 1)
+    width: int = Field(ge=1, le=2**26)
+    coefficient_step: _Step
+    vector_step: _Step
+
+
+class _ReleaseHeader(_Closed):
+    name: _Name
+    blocks: list[_BlockHeader] = Field(min_length=1, max_length=64)
+    radius: _Step
+    isometric: bool
+
+
+class _ArrayHeader(_Closed):
+    dtype: str = Field(pattern=r"^<?(f4|f8|i4|i8)$")
+    shape: list[int] = Field(max_length=4)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class QuestionHeader(_Closed):
+    """A question without its arrays."""
+
+    run: _Name
+    plan: str = Field(pattern=r"^[0-9a-f]{64}$")
+    round: int = Field(ge=0, le=10**6)
+    step: _Name
+    releases: list[_ReleaseHeader] = Field(min_length=1, max_length=256)
+    public: dict[_Name, _ArrayHeader] = Field(max_length=64)
+
+    def specs(self) -> tuple[ReleaseSpec, ...]:
+        """What is reported and released."""
+        return tuple(
+            ReleaseSpec(r.name, tuple(BlockSpec(**block.model_dump()) for block in r.blocks), r.radius, r.isometric) for r in self.releases
+        )
+
+
+def question_header(question: Question, *, run: str, plan: str) -> bytes:
+    """Canonical JSON of everything about a question but the arrays' content; `plan` is the plan's digest."""
+    releases = [
+        {
+            "name": release.name,
+            "radius": release.radius,
+            "isometric": release.isometric,
+            "blocks": [{**vars(block)} for block in release.blocks],
+        }
+        for release in question.releases
+    ]
+    public = {name: _array_header(array) for name, array in question.public.items()}
+    content = {"run": run, "plan": plan, "round": question.round, "step": question.step, "releases": releases, "public": public}
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def question_digest(header: bytes) -> str:
+    """SHA-256 that names run, plan, round, specs and every public array: it travels in every report."""
+    return hashlib.sha256(header).hexdigest()
+
+
+def read_header(header: bytes) -> QuestionHeader:
+    """Raises RefusedError where it is not what `question_header` writes."""
+    if len(header) > 2**20:
+        raise refused(Refusal.TOO_LARGE, f"a question's header has at most a mebibyte, found {len(header)} bytes")
+    parsed = _parsed(QuestionHeader, header)
+    names = [block.name for release in parsed.releases for block in release.blocks]
+    if len(set(names)) != len(names) or len({release.name for release in parsed.releases}) != len(parsed.releases):
+        raise refused(Refusal.MALFORMED, "names of blocks and releases must differ")
+    return parsed
+
+
+def read_question(header: bytes, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Question:
+    """The question, its arrays checked against the header. Raises RefusedError."""
+    parsed = read_header(header)
+    if set(arrays) != set(parsed.public):
+        raise refused(Refusal.WRONG_QUESTION, f"the question announces arrays {sorted(parsed.public)}, found {sorted(arrays)}")
+    for name, announced in parsed.public.items():
+        if _array_header(arrays[name]) != announced.model_dump():
+            raise refused(Refusal.WRONG_QUESTION, f"array {name!r} is not the one that the question announces")
+    return Question(parsed.round, parsed.step, dict(arrays), parsed.specs())
+
+
+def _array_header(array: npt.NDArray[np.generic]) -> dict[str, Any]:
+    content = np.asarray(array, order="C")
+    return {"dtype": content.dtype.str, "shape": list(content.shape), "sha256": hashlib.sha256(content.tobytes()).hexdigest()}
+
+
+# --- releases ---
+
+
+def pack_release(release: Release) -> bytes:
+    """A safetensors file: one float64 array per block, its noise std in the metadata."""
+    stds = {name: std.hex() for name, std in release.noise_std.items()}
+    return save({name: np.ascontiguousarray(array) for name, array in release.values.items()}, metadata=stds)
+
+
+def unpack_release(data: bytes, specs: Sequence[ReleaseSpec]) -> Release:
+    """Raises RefusedError where names, shapes or numbers are not what the question asked for."""
+    try:
+        values = load(data)
+        length = int.from_bytes(data[:8], "little")
+        stds = {name: float.fromhex(std) for name, std in json.loads(data[8 : 8 + length])["__metadata__"].items()}
+    except (SafetensorError, ValueError, KeyError, AttributeError) as failure:
+        raise refused(Refusal.MALFORMED, f"this is no release: {failure}") from None
+    expected = {block.name: (block.rows, block.columns) for spec in specs for block in spec.blocks}
+    if {name: array.shape for name, array in values.items()} != expected or set(stds) != set(expected):
+        raise refused(Refusal.MALFORMED, f"the release holds {sorted(values)}, asked for was {sorted(expected)}")
+    if not all(array.dtype == np.float64 and np.isfinite(array).all() for array in values.values()):
+        raise refused(Refusal.MALFORMED, "a release holds finite float64 numbers only")
+    if not all(std >= 0 and math.isfinite(std) for std in stds.values()):
+        raise refused(Refusal.MALFORMED, "a release states a finite noise std for every block")
+    return Release(values, stds)
+
+
+# --- what goes between server and clients besides questions ---
+
+
+class _Terms(_Closed):
+    run: _Name
+    recipe: str = Field(max_length=2**16)
+    kind: Literal["ratings", "clicks"]
+    value_range: tuple[float, float]
+    items: tuple[Annotated[str, Field(max_length=1_000)], ...] = Field(min_length=1, max_length=2**27)
+
+
+class _Answer(_Closed):
+    client: Annotated[str, Field(max_length=200)]
+    users: int = Field(ge=0)
+    accepted: int = Field(ge=0)
+    rejected: dict[Annotated[str, Field(max_length=40)], int] = Field(max_length=40)
+    refusal: str = Field(max_length=40)
+    cause: str = Field(max_length=2_000)
+
+
+def pack_terms(terms: Terms) -> bytes:
+    """Canonical JSON."""
+    return _json(vars(terms))
+
+
+def read_terms(content: bytes) -> Terms:
+    """Raises RefusedError."""
+    return Terms(**dict(_parsed(_Terms, content)))
+
+
+def pack_answer(answer: Answer) -> bytes:
+    """Canonical JSON."""
+    return _json(vars(answer))
+
+
+def read_answer(content: bytes) -> Answer:
+    """Raises RefusedError."""
+    return Answer(**dict(_parsed(_Answer, content)))
+
+
+def pack_invitation(invitation: Invitation) -> tuple[bytes, bytes]:
+    """The question's header and the plan, both canonical JSON; the arrays travel beside them, however the transport likes."""
+    return question_header(invitation.question, run=invitation.run, plan=invitation.plan.digest()), _json(asdict(invitation.plan))
+
+
+def read_invitation(header: bytes, plan: bytes, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Invitation:
+    """Raises RefusedError where the question or the plan is not what the header names, PrivacyError where the plan is not true."""
+    try:
+        promised = Plan.of(json.loads(plan))
+    except ValueError:
+        raise refused(Refusal.WRONG_PLAN, "the plan is not JSON") from None
+    parsed = read_header(header)
+    if promised.digest() != parsed.plan:
+        raise refused(Refusal.WRONG_PLAN, "the plan is not the one that the question names")
+    return Invitation(parsed.run, promised, read_question(header, arrays))
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def _parsed(model: type[_Model], content: bytes) -> _Model:
+    try:
+        return model.model_validate_json(content)
+    except ValidationError as failure:
+        first = failure.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise refused(Refusal.MALFORMED, f"the message is wrong at {where or 'its start'}: {first['msg']}") from None
