@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo test lint docs clean
+.PHONY: install demo test lint docs proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -27,6 +27,10 @@ lint: install
 
 docs: install
 	$(BIN)/fedrec docs docs/reference.md --results docs/results
+
+# the aggregator's service and its types, from their one description
+proto: install
+	$(BIN)/python -m grpc_tools.protoc -I aggregator/fedrec_aggregator/api --python_out=aggregator/fedrec_aggregator/api --mypy_out=aggregator/fedrec_aggregator/api aggregator/fedrec_aggregator/api/aggregator.proto
 
 clean:
 	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -90,7 +90,7 @@ def read_movielens(
     events, reports = zip(*(_events(_rows(part, users, items), form, len(users), len(items), policies) for part in parts), strict=True)
     titles = tuple(film.title for film in films) if films else None
     catalogue = Catalogue(tuple(map(str, items.tolist())), titles, tuple(map(str, users.tolist())))
-    features, described, notes = _features(folder, catalogue, films, item_features, min_items)
+    features, described, notes = film_features(folder, catalogue, films, item_features, min_items)
     files = [folder / name for name in names] + ([folder / form.films] if films else []) + described
     report = added(reports, notes)
     provenance = Provenance(form.name, tuple(digest_file(file) for file in files), report)
@@ -192,10 +192,10 @@ def _genres(text: str) -> tuple[str, ...]:
     return tuple(genre for genre in text.split("|") if genre and genre != "(no genres listed)")
 
 
-def _features(
+def film_features(
     folder: Path, catalogue: Catalogue, films: list[Film] | None, metadata: str | None, min_items: int | None
 ) -> tuple[PublicFeatures, list[Path], tuple[str, ...]]:
-    """Bags of the films file and of the metadata where there are any, the metadata files read, and notes on them."""
+    """Bags of the films file and of the metadata where there are any, the metadata files read, and notes on them. Public data only."""
     bags = {}
     if films is not None:
         bags = {"listed_genre": bag_of([film.genres for film in films])}

@@ -43,7 +43,8 @@ def report_tastes(question: Question, mine: Interactions, first_user: int) -> Re
     place = np.full(mine.num_items, -1, np.int32)
     place[asked] = np.arange(len(asked))
     mine = mine.select(place[mine.items] >= 0)
-    z, columns = omega[mine.items], place[mine.items]
+    order = np.lexsort((place[mine.items], mine.users))  # a report names its items in rising order
+    z, columns = omega[mine.items][order], place[mine.items][order]
     dense = np.zeros((mine.num_users, len(asked)))
     dense[mine.users, columns] = z
     return bounded(mine.user_ptr, columns, [RealBlock(z, dense)], question.releases)

@@ -111,14 +111,14 @@ def report_biases(question: Question, mine: Interactions, first_user: int) -> Re
 
 
 def report_tastes(question: Question, mine: Interactions, first_user: int) -> Reports:
-    """Block "tastes": z z' with z the weighted residuals on the items asked for, scaled to norm 1."""
+    """Block "tastes": z z' with z the weighted residuals on the items asked for, scaled to norm 1. It needs no item to be named."""
     omega, columns = np.asarray(question.public["omega"], np.float64), np.asarray(question.public["items"], np.int64)
     place = np.full(mine.num_items, -1)
     place[columns] = np.arange(len(columns))
     residuals = omega[mine.items] * _residuals(question, mine)[0]
     z, asked = np.zeros((mine.num_users, len(columns))), place[mine.items] >= 0
     z[mine.users[asked], place[mine.items[asked]]] = residuals[asked]
-    return bounded(mine.user_ptr, mine.items, [RealBlock(np.ones(mine.num_users), z)], question.releases)
+    return bounded(np.zeros_like(mine.user_ptr), mine.items[:0], [RealBlock(np.ones(mine.num_users), z)], question.releases)
 
 
 def report_steps(question: Question, mine: Interactions, first_user: int) -> Reports:

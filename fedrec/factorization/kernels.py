@@ -127,7 +127,7 @@ def exact_range(
     """total[row] += sum c x x' (packed) or sum c x, exactly: at most 256 terms of 45 bits in float64, then int64."""
     block = _block_rows(width, 8)
     rows, weighted = np.empty(block * width, np.float64), np.empty(block * width, np.float64)
-    scratch, C = np.empty(block, np.float64), np.empty(width * width, np.float64)
+    scratch, C = np.empty(block, np.float64), np.empty(width * width if outer else 0, np.float64)
     b, factors = np.empty(width, np.float64), np.empty(block, np.float64)
     none = np.empty(0, np.int32)
     for row in range(first, last):

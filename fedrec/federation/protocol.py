@@ -50,6 +50,7 @@ class Refusal(StrEnum):
     BUSY = "busy"  # no memory or thread is free for it now: send it again
     TOO_FEW = "too-few"  # the minimum cohort was not there at the deadline
     BUDGET = "budget"  # a ledger or a limit refuses
+    WRONG_CERTIFICATE = "wrong-certificate"  # the aggregator's is not the pinned one, or not of the authority that vouches for it
     STALE_LEDGER = "stale-ledger"  # the ledger is older than what another party has seen of it
 
 

@@ -35,6 +35,7 @@ Bytes = npt.NDArray[np.uint8]
 
 _HEADER = struct.Struct("<4s32sII")
 _MAGIC = b"FRR1"
+_PLAN_BYTES = 2**20
 
 
 # --- reports ---
@@ -63,6 +64,11 @@ def pack_reports(batch: Batch, digest: str) -> bytes:
         columns += [_short(block.coefficients, COEFFICIENT_BITS), _short(block.vectors, VECTOR_BITS)]
     header = _HEADER.pack(_MAGIC, bytes.fromhex(digest), reports.num_users, len(reports.items))
     return b"".join([header, *(column.tobytes() for column in columns)])
+
+
+def announced_users(data: bytes) -> int:
+    """How many users a batch claims to hold, 0 where it has no header: to count what was turned away, not to be relied on."""
+    return int(_HEADER.unpack_from(data)[2]) if len(data) >= _HEADER.size else 0
 
 
 def unpack_reports(data: bytes, specs: Sequence[BlockSpec], digest: str, *, max_users: int, max_events_per_user: int) -> Batch:
@@ -162,7 +168,8 @@ class _Closed(BaseModel):
 
 
 _Name = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[\w/.-]+$")]
-_Step = Annotated[float, Field(gt=0, lt=1e12, allow_inf_nan=False)]
+_Step = Annotated[float, Field(gt=1e-30, lt=1e12, allow_inf_nan=False)]  # no product of three is zero or infinite
+_Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class _BlockHeader(_Closed):
@@ -256,9 +263,10 @@ def _array_header(array: npt.NDArray[np.generic]) -> dict[str, Any]:
 
 
 def pack_release(release: Release) -> bytes:
-    """A safetensors file: one float64 array per block, its noise std in the metadata."""
-    stds = {name: std.hex() for name, std in release.noise_std.items()}
-    return save({name: np.ascontiguousarray(array) for name, array in release.values.items()}, metadata=stds)
+    """A safetensors file: one float64 array per block, and their noise stds in the metadata. The same release gives the same bytes."""
+    stds = json.dumps({name: std.hex() for name, std in release.noise_std.items()}, sort_keys=True)
+    # one key: safetensors writes several in any order
+    return save({name: np.ascontiguousarray(array) for name, array in release.values.items()}, metadata={"noise_std": stds})
 
 
 def unpack_release(data: bytes, specs: Sequence[ReleaseSpec]) -> Release:
@@ -266,8 +274,9 @@ def unpack_release(data: bytes, specs: Sequence[ReleaseSpec]) -> Release:
     try:
         values = load(data)
         length = int.from_bytes(data[:8], "little")
-        stds = {name: float.fromhex(std) for name, std in json.loads(data[8 : 8 + length])["__metadata__"].items()}
-    except (SafetensorError, ValueError, KeyError, AttributeError) as failure:
+        stated = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["noise_std"])
+        stds = {name: float.fromhex(std) for name, std in stated.items()}
+    except (SafetensorError, ValueError, KeyError, AttributeError, TypeError, OverflowError, RecursionError) as failure:
         raise refused(Refusal.MALFORMED, f"this is no release: {failure}") from None
     expected = {block.name: (block.rows, block.columns) for spec in specs for block in spec.blocks}
     if {name: array.shape for name, array in values.items()} != expected or set(stds) != set(expected):
@@ -282,19 +291,22 @@ def unpack_release(data: bytes, specs: Sequence[ReleaseSpec]) -> Release:
 # --- what goes between server and clients besides questions ---
 
 
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
 class _Terms(_Closed):
     run: _Name
     recipe: str = Field(max_length=2**16)
     kind: Literal["ratings", "clicks"]
-    value_range: tuple[float, float]
+    value_range: tuple[_Finite, _Finite]
     items: tuple[Annotated[str, Field(max_length=1_000)], ...] = Field(min_length=1, max_length=2**27)
 
 
 class _Answer(_Closed):
     client: Annotated[str, Field(max_length=200)]
-    users: int = Field(ge=0)
-    accepted: int = Field(ge=0)
-    rejected: dict[Annotated[str, Field(max_length=40)], int] = Field(max_length=40)
+    users: _Count
+    accepted: _Count
+    rejected: dict[Annotated[str, Field(max_length=40)], _Count] = Field(max_length=40)
     refusal: str = Field(max_length=40)
     cause: str = Field(max_length=2_000)
 
@@ -306,7 +318,10 @@ def pack_terms(terms: Terms) -> bytes:
 
 def read_terms(content: bytes) -> Terms:
     """Raises RefusedError."""
-    return Terms(**dict(_parsed(_Terms, content)))
+    parsed = _parsed(_Terms, content)
+    if parsed.value_range[0] > parsed.value_range[1] or len(set(parsed.items)) != len(parsed.items):
+        raise refused(Refusal.MALFORMED, "the terms need a scale from low to high, and items that differ")
+    return Terms(**dict(parsed))
 
 
 def pack_answer(answer: Answer) -> bytes:
@@ -327,8 +342,8 @@ def pack_invitation(invitation: Invitation) -> tuple[bytes, bytes]:
 def read_invitation(header: bytes, plan: bytes, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Invitation:
     """Raises RefusedError where the question or the plan is not what the header names, PrivacyError where the plan is not true."""
     try:
-        promised = Plan.of(json.loads(plan))
-    except ValueError:
+        promised = Plan.of(json.loads(plan[:_PLAN_BYTES]))
+    except (ValueError, RecursionError):
         raise refused(Refusal.WRONG_PLAN, "the plan is not JSON") from None
     parsed = read_header(header)
     if promised.digest() != parsed.plan:
@@ -348,5 +363,5 @@ def _parsed(model: type[_Model], content: bytes) -> _Model:
         return model.model_validate_json(content)
     except ValidationError as failure:
         first = failure.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise refused(Refusal.MALFORMED, f"the message is wrong at {where or 'its start'}: {first['msg']}") from None
+        where = ".".join(str(part) for part in first["loc"])[:100]  # may be the sender's words
+        raise refused(Refusal.MALFORMED, f"the message is wrong at {where or 'its start'!a}: {first['msg'][:300]}") from None

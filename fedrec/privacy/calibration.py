@@ -10,11 +10,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_args
 
 from fedrec.errors import PrivacyError
 from fedrec.privacy.accounting import GaussianEvent, Opinions, compose, mu_for, opinions
-from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Plan:
         """The plan that `asdict` wrote. Raises PrivacyError where it is none, or its releases add up to more than its guarantee."""
         try:
             releases = tuple(PlannedRelease(str(r["name"]), float(r["share"]), float(r["mu"])) for r in content["releases"])
-            plan = Plan(Guarantee(**content["guarantee"]), releases)
+            plan = Plan(_guarantee(content["guarantee"]), releases)
             events = [plan.event(r.name) for r in releases]
-        except (TypeError, KeyError, ValueError) as failure:
+        except (TypeError, KeyError, ValueError, OverflowError) as failure:
             raise PrivacyError(f"this is no privacy plan: {failure}", "Use the same version of fedrec everywhere.") from None
         allowed = mu_for(plan.guarantee.epsilon, plan.guarantee.delta)
         if plan.guarantee.established and not (events and compose(events) <= allowed * (1 + 1e-9)):
@@ -69,6 +69,16 @@ class Plan:
     def digest(self) -> str:
         """SHA-256 of everything that decides privacy: travels in every report."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+def _guarantee(content: Mapping[str, Any]) -> Guarantee:
+    guarantee = Guarantee(**content)
+    if guarantee.unit not in get_args(Unit) or guarantee.neighbours not in get_args(Neighbours):
+        raise ValueError(f"no unit {guarantee.unit!r} with neighbours {guarantee.neighbours!r} is known")
+    if not isinstance(guarantee.established, bool):
+        raise ValueError(f"a guarantee is established or not, found {guarantee.established!r}")
+    float(guarantee.epsilon), float(guarantee.delta)  # JSON holds integers that no float does
+    return guarantee
 
 
 def calibrate(guarantee: Guarantee, shares: Mapping[str, float]) -> Plan:

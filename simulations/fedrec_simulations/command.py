@@ -15,6 +15,8 @@ from click import ClickException
 
 from fedrec import __version__
 from fedrec.errors import FedRecError, RunError, SettingsError
+from fedrec_simulations.parties import Overrides
+from fedrec_simulations.parties import app as parties_app
 
 EXIT_CODES = {
     0: "done",
@@ -24,6 +26,7 @@ EXIT_CODES = {
     4: "a split that leaks",
     5: "a privacy limit refuses",
     6: "a run folder or a file that cannot be used",
+    7: "another party refused, or could not be reached",
     70: "a defect of fedrec",
     130: "interrupted",
 }
@@ -47,10 +50,6 @@ app.add_typer(data_app, name="data", short_help="Look at data, list formats, mak
 Scenario = Annotated[
     Path | None,
     typer.Argument(metavar="SCENARIO", show_default=False, help="Scenario file (TOML). Without one: every key at its default."),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", show_default=False, help="Override one scenario key; may be repeated."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout, and nothing else there.")]
 
@@ -178,6 +177,9 @@ def data_plant(
     from fedrec_simulations.data_verbs import plant
 
     typer.echo(plant(folder, preset, seed))
+
+
+app.add_typer(parties_app)
 
 
 class Bench(StrEnum):

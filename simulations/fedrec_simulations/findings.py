@@ -96,12 +96,19 @@ def _facts(run: Run, metric: str) -> tuple[Fact, ...]:
     ours = run.outcome.metrics()[metric]
     rivals = [(name, outcome.metrics().get(metric)) for name, outcome in run.rivals.items()]
     beside = ", ".join(f"{name}: {value:.4f}" for name, value in rivals[-2:] if value is not None)
-    up = sum(r.bytes_up for r in run.main.rounds)
     return (
         Fact(f"Test {_named(metric)}", f"{ours:.4f}", beside),
-        Fact("Sent by a client", f"{up / 1000:.1f} kB", f"in {len(run.main.rounds)} rounds, on average"),
+        _sent(run),
         *_noise(run),
     )
+
+
+def _sent(run: Run) -> Fact:
+    up, rounds = sum(r.bytes_up for r in run.main.rounds), len(run.main.rounds)
+    if run.cast.runtime == "loopback":
+        return Fact("Sent by a client", f"{up / 1000:.1f} kB", f"in {rounds} rounds, on average")
+    really = f"in {rounds} rounds, on average, as {run.cast.clients} clients really sent it ({run.cast.runtime})"
+    return Fact("Sent for a user", f"{up / 1000:.1f} kB", really)
 
 
 def _noise(run: Run) -> Iterator[Fact]:

@@ -8,17 +8,18 @@ from pathlib import Path
 from fedrec.checkpoint import read_json, write_json
 from fedrec.errors import RunError
 from fedrec.settings import Scenario
+from fedrec_simulations.runtimes import Cast
 
 RESULT = "result.json"
 SETTINGS = "settings.json"
 
 
-def open_folder(scenario: Scenario, name: str, *, resume: bool) -> Path:
-    """The scenario's run folder, fresh, or as an interrupted run left it where `resume`.
+def open_folder(scenario: Scenario, name: str, cast: Cast, *, resume: bool) -> Path:
+    """The scenario's run folder for this cast, fresh, or as an interrupted run left it where `resume`.
 
     Raises RunError where there is nothing to resume, where the folder belongs to another scenario, or cannot be written.
     """
-    folder = Path(scenario.run.directory) / f"{name}-{scenario.digest()[:10]}"
+    folder = Path(scenario.run.directory) / f"{name}-{scenario.digest()[:10]}{cast.suffix}"
     settings = scenario.model_dump(mode="json")
     if resume:
         if not (folder / SETTINGS).exists():

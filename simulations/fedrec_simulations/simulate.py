@@ -29,6 +29,7 @@ from fedrec_simulations.ceiling import als_model
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate
 from fedrec_simulations.run_folder import RESULT, open_folder
+from fedrec_simulations.runtimes import ALONE, Cast, Runtime
 from fedrec_simulations.training import Trained, Training
 
 
@@ -37,6 +38,7 @@ class Run:
     """Everything a finished run knows; the report and the result are views of it."""
 
     scenario: Scenario
+    cast: Cast
     folder: Path
     dataset: Dataset
     split: Split
@@ -57,26 +59,27 @@ class Run:
         return self.outcomes[self.scenario.privacy.epsilon]
 
 
-def run(scenario: Scenario, *, name: str, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
-    """Do everything and return what `--json` prints. Raises FedRecError."""
+def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
+    """Do everything and return what `--json` prints. `cast` decides who carries the messages, and no number. Raises FedRecError."""
     from fedrec_simulations.findings import report_content, shortcomings
     from fedrec_simulations.report.page import write
     from fedrec_simulations.report.table import methods_table
 
     console = Console(stderr=True, quiet=quiet)
     started = time.perf_counter()
-    folder = open_folder(scenario, name, resume=resume)
+    folder = open_folder(scenario, name, cast, resume=resume)
     with _stage(console, "reading data"):
         dataset = load_dataset(scenario)
         split = load_split(scenario, dataset)
     write_json(folder / "data.json", {"provenance": dataset.provenance.describe(), "split": split.describe()})
     facts = public_facts(scenario, dataset, split)
-    trained = {e: _train(scenario.with_epsilon(e), facts, split, folder, console) for e in _epsilons(scenario)}
+    runtime = cast.carrier(dataset.catalogue)
+    trained = {e: _train(scenario.with_epsilon(e), facts, split, folder, console, runtime) for e in _epsilons(scenario)}
     with _stage(console, "evaluating"):
         outcomes = {e: _evaluate(scenario, t.model, split, main=e == scenario.privacy.epsilon) for e, t in trained.items()}
     rivals, models = _rivals(scenario, split, console)
-    published = _published(scenario, facts, split, folder, console)
-    done = Run(scenario, folder, dataset, split, trained, outcomes, rivals, models, published)
+    published = _published(scenario, facts, split, folder, console, runtime)
+    done = Run(scenario, cast, folder, dataset, split, trained, outcomes, rivals, models, published)
     _write_model(done)
     write_bytes(folder / "metrics.jsonl", _metric_lines(done).encode())
     with _stage(console, "drawing the report"):
@@ -96,8 +99,9 @@ def _epsilons(scenario: Scenario) -> list[float]:
     return list(dict.fromkeys([scenario.privacy.epsilon, *scenario.compare.epsilons]))
 
 
-def _train(scenario: Scenario, facts: PublicFacts, split: Split, folder: Path, console: Console) -> Trained:
-    training = Training(scenario, facts, split.train, split.validation, folder / f"epsilon-{scenario.privacy.epsilon:g}")
+def _train(scenario: Scenario, facts: PublicFacts, split: Split, folder: Path, console: Console, runtime: Runtime) -> Trained:
+    kept = folder / f"epsilon-{scenario.privacy.epsilon:g}"
+    training = Training(scenario, facts, split.train, split.validation, kept, runtime=runtime)
     plan, metric = training.prepared.plan, "RMSE" if split.train.kind == "ratings" else "NDCG@20"
     with _progress(console) as progress:
         task, released = progress.add_task(promise_in_short(plan.guarantee), total=len(plan.releases)), 0
@@ -109,13 +113,13 @@ def _train(scenario: Scenario, facts: PublicFacts, split: Split, folder: Path, c
 
 
 def _published(
-    scenario: Scenario, facts: PublicFacts, split: Split, folder: Path, console: Console
+    scenario: Scenario, facts: PublicFacts, split: Split, folder: Path, console: Console, runtime: Runtime
 ) -> dict[float, tuple[Trained, Outcome]]:
     """The papers' recipe at the same epsilons, where the scenario wants to see it beside."""
     if not scenario.compare.published:
         return {}
     theirs = scenario.as_published()
-    trained = {e: _train(theirs.with_epsilon(e), facts, split, folder / "published", console) for e in _epsilons(scenario)}
+    trained = {e: _train(theirs.with_epsilon(e), facts, split, folder / "published", console, runtime) for e in _epsilons(scenario)}
     return {e: (t, _evaluate(theirs, t.model, split, main=False, controls=False)) for e, t in trained.items()}
 
 
@@ -177,6 +181,7 @@ def _result(done: Run) -> dict[str, Any]:
     published = [{"epsilon": e, "metrics": outcome.metrics()} for e, (_, outcome) in done.published.items()]
     rounds = done.main.rounds
     content = {
+        "runtime": asdict(done.cast),
         "metrics": done.outcome.metrics(),
         "guarantee": guarantee,
         "noise": done.scenario.privacy.noise,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,11 +17,10 @@ from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict
-from fedrec.federation.rounds import Loopback, State, train
-from fedrec.privacy.ledger import Ledger
-from fedrec.settings import Scenario
-from fedrec.streams import Streams, SystemStreams
+from fedrec.federation.rounds import State
 from fedrec.recipes import Prepared, prepare
+from fedrec.settings import Scenario
+from fedrec_simulations.runtimes import Carried, Job, Runtime, loopback
 
 
 @dataclass(frozen=True)
@@ -56,13 +54,14 @@ class Trained:
 
 
 class Training:
-    """A training that can stop after any round and go on from its folder to the same bytes."""
+    """A training that can stop after any round and go on from its folder to the same bytes, whichever runtime carries it."""
 
-    def __init__(self, scenario: Scenario, facts: PublicFacts, data: Interactions, validation: Fold, folder: Path) -> None:
+    def __init__(
+        self, scenario: Scenario, facts: PublicFacts, data: Interactions, validation: Fold, folder: Path, *, runtime: Runtime = loopback
+    ) -> None:
         self.prepared = prepare(scenario, facts)
-        self._seeded = scenario.privacy.noise == "seeded"
-        self._streams = Streams(scenario.seed) if self._seeded else SystemStreams()
-        self._data, self._validation, self._folder = data, validation, folder
+        self._job, self._runtime = Job(scenario, facts, data, self.prepared, folder), runtime
+        self._validation, self._folder = validation, folder
         self._checkpoints, self._records = Checkpoints(folder / "checkpoints"), folder / "rounds.jsonl"
 
     def run(self) -> Iterator[RoundRecord]:
@@ -71,23 +70,18 @@ class Training:
         write_json(self._folder / "plan.json", asdict(plan))
         state = self._checkpoints.latest() or self.prepared.recipe.begin()
         records = self._known(int(state["round"]))
-        ledger = Ledger(plan.guarantee)
-        for record in records:
-            for name in record.releases:
-                ledger = ledger.add(plan.event(name))
-        link = Loopback(self._data, self.prepared.steps, plan, self._streams, ledger)
-        started, sent = time.perf_counter(), 0
-        for done in train(self.prepared.recipe, link, state):
-            state = done.state
-            seconds, up = time.perf_counter() - started, (link.bytes_up - sent) / max(self._data.num_users, 1)
-            down = sum(array.nbytes for array in done.question.public.values())
-            names = tuple(release.name for release in done.question.releases)
-            record = RoundRecord(done.question.round, done.question.step, names, up, down, seconds, self._validate(state))
+        released = [name for record in records for name in record.releases]
+        for carried in self._runtime(self._job, state, released):
+            state = carried.state
+            record = self._record(carried)
             records.append(record)
             self._keep(state, records)
             yield record
-            started, sent = time.perf_counter(), link.bytes_up
         self.result = Trained(self.prepared, state, tuple(records))
+
+    def _record(self, done: Carried) -> RoundRecord:
+        up = done.bytes_up / max(self._job.data.num_users, 1)
+        return RoundRecord(done.round, done.step, done.releases, up, done.bytes_down, done.seconds, self._validate(done.state))
 
     def _keep(self, state: State, records: list[RoundRecord]) -> None:
         """Records first: a crash in between leaves one line too many, which resuming drops."""
@@ -107,6 +101,6 @@ class Training:
         history, targets = fold.history.users_subset(some), fold.targets.users_subset(some)
         if targets.kind == "ratings":
             return rating_metrics(predict(model, history, targets), targets).rmse
-        counts = np.bincount(self._data.items, minlength=self._data.num_items)
+        counts = np.bincount(self._job.data.items, minlength=self._job.data.num_items)
         scores = dot_product(np.asarray(model.user_vectors(history), np.float32), np.asarray(model.item_vectors, np.float32))
         return evaluate_ranking(scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)).at[20].ndcg

@@ -1,0 +1,157 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class EnrollRequest(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, tokens: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class EnrollReply(_message.Message):
+    __slots__ = ("users",)
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    users: int
+    def __init__(self, users: _Optional[int] = ...) -> None: ...
+
+class ReportFrame(_message.Message):
+    __slots__ = ("run", "round", "total_bytes", "data")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    total_bytes: int
+    data: bytes
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., total_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class ReportReply(_message.Message):
+    __slots__ = ("accepted", "rejected")
+    class RejectedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
+    accepted: int
+    rejected: _containers.ScalarMap[str, int]
+    def __init__(self, accepted: _Optional[int] = ..., rejected: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class EnrolledRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EnrolledReply(_message.Message):
+    __slots__ = ("users",)
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    users: int
+    def __init__(self, users: _Optional[int] = ...) -> None: ...
+
+class OpenRunRequest(_message.Message):
+    __slots__ = ("run", "plan")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    plan: bytes
+    def __init__(self, run: _Optional[str] = ..., plan: _Optional[bytes] = ...) -> None: ...
+
+class OpenRunReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class OpenRoundRequest(_message.Message):
+    __slots__ = ("run", "round", "header", "digest", "timeout_s", "ledger_head")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    header: bytes
+    digest: str
+    timeout_s: float
+    ledger_head: str
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., header: _Optional[bytes] = ..., digest: _Optional[str] = ..., timeout_s: _Optional[float] = ..., ledger_head: _Optional[str] = ...) -> None: ...
+
+class GetRoundRequest(_message.Message):
+    __slots__ = ("run", "round", "wait_s")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    WAIT_S_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    wait_s: float
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., wait_s: _Optional[float] = ...) -> None: ...
+
+class CloseRoundRequest(_message.Message):
+    __slots__ = ("run", "round")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+
+class GetReleaseRequest(_message.Message):
+    __slots__ = ("run", "round")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+
+class ReleaseFrame(_message.Message):
+    __slots__ = ("total_bytes", "sha256", "data")
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    total_bytes: int
+    sha256: str
+    data: bytes
+    def __init__(self, total_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class RoundStatus(_message.Message):
+    __slots__ = ("run", "round", "digest", "phase", "attempt", "enrolled", "reported", "clipped", "rejected", "bytes_in", "remaining_s", "release_sha256", "ledger_head")
+    class RejectedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ENROLLED_FIELD_NUMBER: _ClassVar[int]
+    REPORTED_FIELD_NUMBER: _ClassVar[int]
+    CLIPPED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
+    REMAINING_S_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    digest: str
+    phase: str
+    attempt: int
+    enrolled: int
+    reported: int
+    clipped: int
+    rejected: _containers.ScalarMap[str, int]
+    bytes_in: int
+    remaining_s: float
+    release_sha256: str
+    ledger_head: str
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., digest: _Optional[str] = ..., phase: _Optional[str] = ..., attempt: _Optional[int] = ..., enrolled: _Optional[int] = ..., reported: _Optional[int] = ..., clipped: _Optional[int] = ..., rejected: _Optional[_Mapping[str, int]] = ..., bytes_in: _Optional[int] = ..., remaining_s: _Optional[float] = ..., release_sha256: _Optional[str] = ..., ledger_head: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,84 @@
+"""The calls of the service by name, with the bounds both ends share, and the seam's messages as the service's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from google.protobuf.message import Message
+
+from fedrec.federation.protocol import Phase, Refusal, RoundStatus
+from fedrec.federation.wire import refused
+from fedrec.privacy.calibration import Plan
+from fedrec_aggregator.api import aggregator_pb2 as pb
+
+FRAME_BYTES = 256 * 2**10
+"""Data in one frame of a report or a release."""
+
+MESSAGE_BYTES = 2**20 + 2**16
+"""The largest message either end takes: a question's header of a mebibyte and what stands beside it. gRPC refuses more unread."""
+
+TOKENS_PER_MESSAGE = 16_384
+"""Pseudonyms in one enrolment message."""
+
+CODE_KEY, REMEDY_KEY = "fedrec-code", "fedrec-remedy-bin"
+"""Trailing metadata of a refusal."""
+
+FAILED = "failed"
+"""The code of a fault of the aggregator's own, which no refusal is."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One call: who may make it, and what goes in and out."""
+
+    name: str
+    role: Literal["client", "server"]
+    request: type[Message]
+    reply: type[Message]
+
+    @property
+    def path(self) -> str:
+        """Its name on the wire."""
+        return f"/{SERVICE}/{self.name}"
+
+
+SERVICE = pb.DESCRIPTOR.services_by_name["Aggregator"].full_name
+
+ENROLL = Method("Enroll", "client", pb.EnrollRequest, pb.EnrollReply)
+REPORT = Method("Report", "client", pb.ReportFrame, pb.ReportReply)
+ENROLLED = Method("Enrolled", "server", pb.EnrolledRequest, pb.EnrolledReply)
+OPEN_RUN = Method("OpenRun", "server", pb.OpenRunRequest, pb.OpenRunReply)
+OPEN_ROUND = Method("OpenRound", "server", pb.OpenRoundRequest, pb.RoundStatus)
+GET_ROUND = Method("GetRound", "server", pb.GetRoundRequest, pb.RoundStatus)
+CLOSE_ROUND = Method("CloseRound", "server", pb.CloseRoundRequest, pb.RoundStatus)
+GET_RELEASE = Method("GetRelease", "server", pb.GetReleaseRequest, pb.ReleaseFrame)
+
+
+def status_message(status: RoundStatus) -> pb.RoundStatus:
+    """A round's status for the wire."""
+    return pb.RoundStatus(**{**vars(status), "phase": status.phase.value, "rejected": dict(status.rejected)})
+
+
+def read_status(message: pb.RoundStatus) -> RoundStatus:
+    """A round's status from the wire. Raises RefusedError on a phase that this version does not know."""
+    try:
+        phase = Phase(message.phase)
+    except ValueError:
+        raise refused(Refusal.MALFORMED, f"unknown phase {message.phase!r}", "Use the same version of fedrec everywhere.") from None
+    plain = {field.name: getattr(message, field.name) for field in pb.RoundStatus.DESCRIPTOR.fields}
+    return RoundStatus(**{**plain, "phase": phase, "rejected": dict(message.rejected)})
+
+
+def plan_bytes(plan: Plan) -> bytes:
+    """A plan as JSON; `Plan.of` reads it back."""
+    return json.dumps(asdict(plan), sort_keys=True).encode()
+
+
+def read_plan(content: bytes) -> Plan:
+    """Raises RefusedError where it is not JSON, PrivacyError where the plan is not true."""
+    try:
+        return Plan.of(json.loads(content))
+    except (ValueError, TypeError, RecursionError):
+        raise refused(Refusal.WRONG_PLAN, "the plan is not JSON") from None

@@ -1,0 +1,177 @@
+"""A caller's way to the aggregator: TLS with an authority, a pinned certificate or both, and what shows who calls.
+
+A pin is the SHA-256 of the aggregator's certificate or of its public key. gRPC cannot check one, so the certificate is
+fetched by a TLS handshake first and compared; then gRPC is given that very certificate as the only root it trusts, and the
+name in it as the name to expect. Whoever shows another certificate in between fails gRPC's own handshake.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from fedrec.errors import SettingsError, UnreachableError
+from fedrec.federation.protocol import Refusal
+from fedrec.federation.wire import refused
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import pins_of
+from fedrec_aggregator.api.methods import MESSAGE_BYTES
+from fedrec_aggregator.credentials import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
+
+_OPTIONS = {
+    "grpc.max_receive_message_length": MESSAGE_BYTES,
+    "grpc.max_send_message_length": MESSAGE_BYTES,
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.min_reconnect_backoff_ms": 100,
+    "grpc.max_reconnect_backoff_ms": 2_000,
+    "grpc.keepalive_time_ms": 20_000,
+    "grpc.keepalive_timeout_ms": 10_000,
+    "grpc.enable_retries": 0,  # `remote` retries, and knows what may be sent again
+}
+
+_HANDSHAKES, _PAUSE_S = 3, 0.2
+"""An aggregator that hangs up after a handshake may also be dying; one that does so three times does not want us."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the aggregator is and how each knows the other; the keys of a party's [aggregator] table, empty for none.
+
+    name: of the caller, used where there is no TLS. ca: file of the authority that vouches for the aggregator (none: the system's,
+    or the pin alone). pin: SHA-256 of its certificate or public key. certificate, key: the caller's own. token: file with its token.
+    Raises SettingsError on combinations that do not work.
+    """
+
+    address: str
+    name: str = ""
+    ca: str = ""
+    pin: str = ""
+    certificate: str = ""
+    key: str = ""
+    token: str = ""
+    insecure: bool = False
+
+    def __post_init__(self) -> None:
+        try:
+            where = Address.of(self.address)
+        except ValueError as failure:
+            raise SettingsError(f"aggregator.address: {failure}", "For example aggregator.example.org:50051.") from None
+        if self.insecure and not where.loopback:
+            raise SettingsError(
+                f"aggregator.insecure with {where}: reports would travel readable", "Use TLS: `fedrec certs` makes certificates."
+            )
+        if self.insecure and (self.ca or self.pin or self.certificate or self.token):
+            raise SettingsError("aggregator.insecure leaves ca, pin, certificate and token without effect", "Drop one or the other.")
+        if bool(self.certificate) != bool(self.key):
+            raise SettingsError("aggregator.certificate and aggregator.key come together", "Give both, or a token.")
+
+    def metadata(self, role: Role) -> tuple[tuple[str, str], ...]:
+        """What goes with every call. Raises SettingsError where the token cannot be read."""
+        if self.insecure:
+            return (ROLE_KEY, role), (NAME_KEY, self.name)
+        return ((AUTHORIZATION, BEARER + _read(self.token).decode("ascii", "replace").strip()),) if self.token else ()
+
+
+def open_channel(access: Access, *, timeout_s: float = 10.0) -> grpc.Channel:
+    """A channel to the aggregator, its certificate checked already.
+
+    Raises SettingsError (files), UnreachableError (nobody there), RefusedError (`WRONG_CERTIFICATE`; `FORBIDDEN` where it
+    does not take ours).
+    """
+    options = dict[str, int | str](_OPTIONS)
+    if access.insecure:
+        return grpc.insecure_channel(access.address, tuple(options.items()))
+    shown = handshake(access, timeout_s=timeout_s)
+    roots = _read(access.ca) if access.ca else None
+    if access.pin:
+        roots = shown.public_bytes(Encoding.PEM)
+        options["grpc.ssl_target_name_override"] = _a_name_in(shown)
+    own = (_read(access.key), _read(access.certificate)) if access.key else (None, None)
+    return grpc.secure_channel(access.address, grpc.ssl_channel_credentials(roots, *own), tuple(options.items()))
+
+
+def handshake(access: Access, *, timeout_s: float) -> x509.Certificate:
+    """The certificate that the aggregator shows, checked against authority and pin. Raises as `open_channel`."""
+    where, context = Address.of(access.address), _tls(access)
+    try:
+        for _ in range(_HANDSHAKES):
+            certificate, welcome = _greet(where, context, access, timeout_s)
+            if welcome:
+                return certificate
+            time.sleep(_PAUSE_S)
+    except ssl.SSLCertVerificationError as failure:
+        cause = f"the aggregator at {where} shows a certificate that is not to be trusted: {failure.verify_message}"
+        raise refused(Refusal.WRONG_CERTIFICATE, cause, "Check aggregator.address and aggregator.ca; do not go on otherwise.") from None
+    except ssl.SSLError as failure:
+        cause = f"no TLS with {where}: {failure.reason or 'it broke off'}"
+        raise UnreachableError(cause, "Check that the address is the aggregator's and that both use TLS.") from None
+    except OSError as failure:
+        raise UnreachableError(f"no aggregator answers at {where}: {failure}", "Start it, or correct aggregator.address.") from None
+    cause = f"the aggregator at {where} does not take our certificate" if access.certificate else f"{where} asks for a certificate"
+    raise refused(Refusal.FORBIDDEN, cause, "Use a certificate of the authority that the aggregator's operator named.")
+
+
+def _greet(where: Address, context: ssl.SSLContext, access: Access, timeout_s: float) -> tuple[x509.Certificate, bool]:
+    """The certificate, and whether the aggregator goes on talking: in TLS 1.3 it hangs up on a wrong client after the handshake."""
+    with (
+        socket.create_connection((where.host, where.port), timeout=timeout_s) as plain,
+        context.wrap_socket(plain, server_hostname=where.host) as line,
+    ):
+        certificate = x509.load_der_x509_certificate(line.getpeercert(binary_form=True) or b"")
+        _check_pin(certificate, access)
+        with suppress(ConnectionResetError, ssl.SSLEOFError):
+            return certificate, bool(line.recv(1))
+        return certificate, False
+
+
+def _check_pin(certificate: x509.Certificate, access: Access) -> None:
+    found = pins_of(certificate)
+    if access.pin and access.pin not in {found.certificate, found.public_key}:
+        cause = f"the aggregator at {access.address} shows certificate {found.certificate}, pinned is {access.pin}"
+        raise refused(Refusal.WRONG_CERTIFICATE, cause, "Ask its operator whether the certificate changed; pin the new one only then.")
+
+
+def _tls(access: Access) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    # with a pin, the certificate itself is expected, whatever name it bears and whoever signed it
+    context.check_hostname = not access.pin
+    try:
+        if access.ca:
+            context.load_verify_locations(access.ca)
+        elif access.pin:
+            context.verify_mode = ssl.CERT_NONE
+        else:
+            context.load_default_certs()
+        if access.certificate:
+            context.load_cert_chain(access.certificate, access.key)
+    except (OSError, ssl.SSLError) as failure:
+        raise SettingsError(f"the [aggregator] table's certificates cannot be used: {failure}", "Name readable PEM files.") from None
+    return context
+
+
+def _a_name_in(certificate: x509.Certificate) -> str:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        names = x509.SubjectAlternativeName([])
+    hosts = [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
+    if not hosts:
+        raise refused(Refusal.WRONG_CERTIFICATE, "the pinned certificate names no host", "Issue one with the aggregator's name in it.")
+    return hosts[0]
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as failure:
+        raise SettingsError(f"{path}: {failure.strerror or failure}", "Name a readable file in the [aggregator] table.") from None

@@ -1,0 +1,341 @@
+"""The secure aggregator's rules, without a transport: who may report, when a round ends, and that it is released once.
+
+`Aggregator` is the server's `ReleaseDesk`; `client_desk(sender)` is one client's `ReportDesk`. Who a sender is, and who may play the
+server, is the transport's business. Any thread may call anything. Batches are checked without a lock and added under their round's.
+
+A round is released by whoever comes first after it froze: `close`, `status`, `open_round` or `tick`, so that no client waits in
+`report` for seconds of noise. What is durable before what is told in `fedrec_aggregator.ledger`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+
+from fedrec.errors import FedRecError, PrivacyError, RefusedError, RunError
+from fedrec.factorization.statistics import ExactSums
+from fedrec.federation.messages import Question
+from fedrec.federation.protocol import TOKEN_BYTES, Opening, Phase, Receipt, Refusal, ReportDesk, RoundStatus
+from fedrec.federation.releases import noise_stds, release
+from fedrec.federation.wire import announced_users, pack_release, question_digest, read_header, refused
+from fedrec.privacy.calibration import Plan
+from fedrec.streams import Streams, SystemStreams
+from fedrec_aggregator import intake
+from fedrec_aggregator.collection import Collection, accumulator_bytes
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.limits import Limits
+
+__all__ = ["Aggregator", "Limits"]
+
+log = logging.getLogger(__name__)
+
+_RUN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,119}")  # it names a folder: nothing that could lead out of it
+_BEAT_S = 0.5
+"""How often one who waits looks at the clock again."""
+
+
+class Aggregator:
+    """All runs and rounds of one ledger. `noise`: seeded streams reproduce a loopback's bytes, system streams are for deployments.
+
+    clock: seconds since 1970; deadlines are on it.
+    """
+
+    def __init__(
+        self, ledger: ReleaseLedger, limits: Limits, *, noise: Streams | SystemStreams, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.ledger, self.limits = ledger, limits
+        self._noise, self._clock = noise, clock
+        self._desk = threading.Lock()  # one enrolment or opening at a time
+        self._moved = threading.Condition()  # some round has changed its phase
+        self._rounds = dict[tuple[str, int], Collection]()
+
+    # --- the clients' side ---
+
+    def client_desk(self, sender: str) -> ReportDesk:
+        """What the client of that name may do."""
+        return _ClientDesk(self, sender)
+
+    def enroll(self, sender: str, tokens: Sequence[bytes]) -> int:
+        """Make users known, all or none; returns how many this sender has. Raises RefusedError (`MALFORMED`, `FORBIDDEN`, `TOO_LARGE`)."""
+        if not all(isinstance(token, bytes) and len(token) == TOKEN_BYTES for token in tokens):
+            raise refused(Refusal.MALFORMED, f"a user's pseudonym has {TOKEN_BYTES} bytes")
+        with self._desk:
+            owners = self.ledger.owners()
+            new = [token for token in dict.fromkeys(tokens) if token not in owners]
+            if any(owners[token] != sender for token in tokens if token in owners):
+                raise refused(Refusal.FORBIDDEN, "a user belongs to the client that enrolled it first")
+            mine = sum(owner == sender for owner in owners.values())
+            if mine + len(new) > self.limits.max_users_per_sender:
+                raise refused(Refusal.TOO_LARGE, f"one client may enrol {self.limits.max_users_per_sender} users")
+            if new:
+                self.ledger.enroll(sender, new)
+            return mine + len(new)
+
+    def report(self, sender: str, run: str, round: int, batch: bytes) -> Receipt:
+        """Check, clip and count a batch. A bad one is a receipt, never an exception."""
+        users = min(max(announced_users(batch), 1), self.limits.max_users_per_batch)
+        collection = self._rounds.get((run, round))
+        if collection is None:
+            return Receipt(0, {self._absent(run, round).value: users})
+        collection.receive(len(batch))
+        self._close_if_due(collection)
+        if collection.phase is not Phase.OPEN:
+            return collection.turn_away(Refusal.ROUND_CLOSED, users)
+        try:
+            checked = intake.check(
+                batch, collection.question.releases, collection.digest, self.limits, sender=sender, owners=self.ledger.owners()
+            )
+            receipt = collection.fold(checked)
+        except RefusedError as refusal:
+            return collection.turn_away(Refusal(refusal.code), users)
+        except MemoryError:
+            return collection.turn_away(Refusal.BUSY, users)
+        self._freeze(collection, enrolled=len(self.ledger.owners()))
+        return receipt
+
+    # --- the server's side ---
+
+    def enrolled(self) -> int:
+        """Users enrolled now."""
+        return len(self.ledger.owners())
+
+    def open_run(self, run: str, plan: Plan) -> None:
+        """Fix the plan of a run, if all of it can still be afforded. Raises RefusedError (`MALFORMED`, `WRONG_PLAN`, `BUDGET`)."""
+        if not _RUN.fullmatch(run):
+            raise refused(
+                Refusal.MALFORMED, "a run is named by 1 to 120 letters, digits, dots, dashes and underscores, no dot or dash first"
+            )
+        self._check_plan(plan)
+        with self._desk:
+            known = self.ledger.plan(run)
+            if known is None:
+                self._check_budget(plan)
+                self.ledger.keep_plan(run, plan)
+            elif known.digest() != plan.digest():
+                raise refused(Refusal.WRONG_PLAN, f"run {run!r} was opened with another plan", "Give the changed run a name of its own.")
+
+    def open_round(self, opening: Opening) -> RoundStatus:
+        """Open, or find as it is. A round that was short, or lost in a crash before its release, starts anew. Raises RefusedError."""
+        with self._desk:
+            collection = self._rounds.get((opening.run, opening.round))  # first: a round leaves memory after it is published
+            done = self._known(opening)
+            if done is not None:
+                return done
+            if collection is None or self._close_if_due(collection) is Phase.SHORT:
+                collection = self._opened(opening)
+        self._finish(collection)
+        return self._status(opening.run, opening.round)
+
+    def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
+        """Where the round is; waits up to `wait_s` for it to be released or short. Raises RefusedError (`ROUND_UNKNOWN`)."""
+        patient_until = time.monotonic() + wait_s
+        while True:
+            if (collection := self._rounds.get((run, round))) is not None:
+                self._close_if_due(collection)
+                self._finish(collection)
+            status, left_s = self._status(run, round), patient_until - time.monotonic()
+            if status.phase in {Phase.RELEASED, Phase.SHORT} or left_s <= 0:
+                return status
+            with self._moved:
+                if collection is None or collection.phase is status.phase:
+                    self._moved.wait(min(left_s, _BEAT_S))
+
+    def close(self, run: str, round: int) -> RoundStatus:
+        """No more reports will come: release now if the minimum cohort is there. Raises RefusedError (`ROUND_UNKNOWN`, `BUDGET`)."""
+        if (collection := self._rounds.get((run, round))) is not None:
+            self._freeze(collection)
+            self._finish(collection)
+        return self._status(run, round)
+
+    def release(self, run: str, round: int) -> bytes:
+        """`wire.pack_release` of a released round, the same bytes every time. Raises RefusedError (`BUSY`: not released yet)."""
+        content = self.ledger.content(run, round)
+        if content is None:
+            self._status(run, round)
+            raise refused(Refusal.BUSY, f"round {round} of run {run!r} is not released yet", "Ask again when its status says so.")
+        return content
+
+    def tick(self) -> None:
+        """Close what is due and release what is frozen. What fails is logged and waits for the server to ask again."""
+        for collection in tuple(self._rounds.values()):
+            self._close_if_due(collection)
+            try:
+                if collection.failure is None:
+                    self._finish(collection)
+            except FedRecError as failure:
+                log.error("round %d of run %s is not released: %s", collection.question.round, collection.run, failure.cause)
+
+    # --- opening ---
+
+    def _check_plan(self, plan: Plan) -> None:
+        try:
+            Plan.of(asdict(plan))
+        except PrivacyError as failure:
+            raise refused(Refusal.WRONG_PLAN, failure.cause, failure.remedy) from failure
+        if not (plan.guarantee.established or self.limits.allow_not_established):
+            raise refused(
+                Refusal.WRONG_PLAN, f"the plan's guarantee is {plan.guarantee}", "Ask the aggregator's operator to allow such plans."
+            )
+        limit = self.ledger.limit
+        if any(math.isinf(planned.mu) for planned in plan.releases) and (limit is None or limit.private):
+            raise refused(Refusal.BUDGET, "the plan has releases without noise", "Ask the aggregator's operator for an infinite limit.")
+
+    def _check_budget(self, plan: Plan) -> None:
+        """A run that could not end is not begun; what other runs spend meanwhile is checked again round by round."""
+        try:
+            account = self.ledger.account(plan.guarantee)
+            for planned in plan.releases:
+                account = account.add(plan.event(planned.name))
+        except PrivacyError as failure:
+            raise refused(Refusal.BUDGET, failure.cause, failure.remedy) from failure
+
+    def _known(self, opening: Opening) -> RoundStatus | None:
+        """The final status of a released round. Raises RefusedError where the opening cannot be of this run, round and ledger."""
+        if self.ledger.plan(opening.run) is None:
+            raise refused(Refusal.RUN_UNKNOWN, f"run {opening.run!r} was never opened here")
+        if not self.ledger.knows(opening.ledger_head):
+            raise refused(
+                Refusal.STALE_LEDGER,
+                "the aggregator's ledger does not hold what the server has seen of it",
+                "Restore the newest backup of the ledger.",
+            )
+        before = self.ledger.attempt(opening.run, opening.round)
+        if before is not None and before.digest != opening.digest:
+            raise refused(Refusal.WRONG_QUESTION, f"round {opening.round} of run {opening.run!r} was opened with another question")
+        return self.ledger.released(opening.run, opening.round)
+
+    def _opened(self, opening: Opening) -> Collection:
+        question, plan = self._question(opening)
+        size, held = (
+            accumulator_bytes(question.blocks),
+            sum(accumulator_bytes(c.question.blocks) for c in tuple(self._rounds.values()) if c.sums is not None),
+        )
+        if size > self.limits.max_accumulator_bytes:
+            raise refused(Refusal.TOO_LARGE, f"the sums of a round may take {self.limits.max_accumulator_bytes} bytes, these take {size}")
+        if size + held > self.limits.max_accumulator_bytes:
+            raise refused(Refusal.BUSY, "other rounds hold the memory that this one needs", "Open it again when they have ended.")
+        try:
+            sums = ExactSums(question.blocks)
+        except (ValueError, MemoryError) as failure:
+            code = Refusal.MALFORMED if isinstance(failure, ValueError) else Refusal.BUSY
+            raise refused(code, f"the sums of round {opening.round} cannot be held: {failure}") from None
+        attempt = self.ledger.begin(opening.run, opening.round, opening.digest)
+        deadline_s = self._clock() + min(opening.timeout_s, self.limits.max_round_s)
+        collection = Collection(opening.run, question, opening.digest, plan, attempt, deadline_s, sums)
+        self._rounds[opening.run, opening.round] = collection
+        return collection
+
+    def _question(self, opening: Opening) -> tuple[Question, Plan]:
+        """The question without its arrays, every number of it checked, and the plan it is of."""
+        header, plan = read_header(opening.header), self.ledger.plan(opening.run)
+        assert plan is not None
+        if (header.run, header.round, question_digest(opening.header)) != (opening.run, opening.round, opening.digest):
+            raise refused(Refusal.WRONG_QUESTION, "the opening is not of the question that its header holds")
+        if header.plan != plan.digest():
+            raise refused(Refusal.WRONG_PLAN, "the question is of another plan than the run")
+        if not (math.isfinite(opening.timeout_s) and opening.timeout_s > 0):
+            raise refused(Refusal.MALFORMED, f"a round takes reports for a positive time, found {opening.timeout_s!r} seconds")
+        question = Question(header.round, header.step, {}, header.specs())
+        names, planned = [spec.name for spec in question.releases], {p.name for p in plan.releases}
+        if not planned.issuperset(names):
+            raise refused(Refusal.WRONG_PLAN, f"the plan has no releases {sorted(set(names) - planned)}")
+        try:
+            noise_stds(question, plan)
+        except (PrivacyError, ValueError) as failure:
+            raise refused(Refusal.OUT_OF_RANGE, f"the noise of round {opening.round} does not fit its grid: {failure}") from None
+        self._afford(question, opening.run, plan)
+        return question, plan
+
+    def _afford(self, question: Question, run: str, plan: Plan) -> None:
+        try:
+            self.ledger.afford(run, question.round, plan, [spec.name for spec in question.releases])
+        except PrivacyError as failure:
+            raise refused(Refusal.BUDGET, failure.cause, failure.remedy) from failure
+
+    # --- ending ---
+
+    def _close_if_due(self, collection: Collection) -> Phase:
+        return self._freeze(collection) if self._clock() >= collection.deadline_s else collection.phase
+
+    def _freeze(self, collection: Collection, *, enrolled: int | None = None) -> Phase:
+        phase = collection.freeze(min_cohort=self.limits.min_cohort, enrolled=enrolled)
+        if phase is not Phase.OPEN:
+            self._tell()
+        return phase
+
+    def _finish(self, collection: Collection) -> None:
+        """Release a frozen round, unless another thread does. Raises RunError where the disk fails (ask again), RefusedError (`BUDGET`)."""
+        with collection.lock:
+            if collection.phase is not Phase.RELEASING or collection.working:
+                return
+            collection.working, collection.failure = True, None
+        try:
+            self._release(collection)
+        except MemoryError as failure:
+            collection.failure = failure
+            remedy = "Give it more memory, or ask again when other rounds have ended: nothing was released."
+            raise RunError(f"the aggregator has no memory to release round {collection.question.round}", remedy) from failure
+        except FedRecError as failure:
+            collection.failure = failure
+            raise
+        finally:
+            collection.working = False
+            self._tell()
+
+    def _release(self, collection: Collection) -> None:
+        """Charge, then noise, then keep, then publish: what nobody has seen may be done again, what somebody may have seen never is."""
+        run, question, plan, ledger = collection.run, collection.question, collection.plan, self.ledger
+        names = [spec.name for spec in question.releases]
+        if ledger.released(run, question.round) is None and collection.sums is not None:
+            try:
+                account = ledger.afford(run, question.round, plan, names)
+                ledger.charge(run, question.round, plan, names)
+            except (PrivacyError, RefusedError) as failure:
+                self._forget(collection)
+                raise refused(Refusal.BUDGET, failure.cause, failure.remedy) from failure
+            noised, _ = release(question, collection.sums.blocks, plan, account, noise=self._noise)
+            sha256 = ledger.store(run, question.round, pack_release(noised))
+            ledger.publish(collection.status(now_s=self._clock(), enrolled=self.enrolled()), sha256)
+        self._forget(collection)
+
+    def _forget(self, collection: Collection) -> None:
+        self._rounds.pop((collection.run, collection.question.round), None)
+        collection.sums = None
+
+    def _tell(self) -> None:
+        with self._moved:
+            self._moved.notify_all()
+
+    # --- where a round is ---
+
+    def _absent(self, run: str, round: int) -> Refusal:
+        if self.ledger.plan(run) is None:
+            return Refusal.RUN_UNKNOWN
+        return Refusal.ROUND_UNKNOWN if self.ledger.released(run, round) is None else Refusal.ROUND_CLOSED
+
+    def _status(self, run: str, round: int) -> RoundStatus:
+        collection = self._rounds.get((run, round))  # first: a round leaves memory after it is published
+        if (done := self.ledger.released(run, round)) is not None:
+            return done
+        if collection is not None:
+            return collection.status(now_s=self._clock(), enrolled=self.enrolled())
+        raise refused(
+            self._absent(run, round), f"round {round} of run {run!r} is not open here", "Open it again: nothing of it was released."
+        )
+
+
+@dataclass(frozen=True)
+class _ClientDesk:
+    aggregator: Aggregator
+    sender: str
+
+    def enroll(self, tokens: Sequence[bytes]) -> int:
+        return self.aggregator.enroll(self.sender, tokens)
+
+    def report(self, run: str, round: int, batch: bytes) -> Receipt:
+        return self.aggregator.report(self.sender, run, round, batch)

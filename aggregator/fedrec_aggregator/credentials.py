@@ -1,0 +1,140 @@
+"""Who calls: by client certificate, by bearer token over TLS, or (on loopback, for a trial) by what the caller says.
+
+A certificate of the settings' authority names its holder in a subject alternative name, the URI `fedrec:client:<name>` or
+`fedrec:server:<name>`. A token is known here by its SHA-256 alone. A client enrols and reports, a server does the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
+
+import grpc
+
+from fedrec.errors import SettingsError
+from fedrec.federation.protocol import Refusal
+from fedrec.federation.wire import refused
+from fedrec_aggregator.settings import AggregatorSettings, TlsSettings, TokenEntry
+
+Role: TypeAlias = Literal["client", "server"]
+
+AUTHORIZATION, BEARER = "authorization", "Bearer "
+ROLE_KEY, NAME_KEY = "fedrec-role", "fedrec-name"
+"""Metadata of a caller without TLS."""
+
+_URI = re.compile(r"fedrec:(client|server):([A-Za-z0-9][A-Za-z0-9._-]{0,99})")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An authenticated caller."""
+
+    role: Role
+    name: str
+
+
+Metadata: TypeAlias = Mapping[str, str | bytes]
+AuthContext: TypeAlias = Mapping[str, Iterable[bytes]]
+
+
+class Door(Protocol):
+    """One way to tell who calls."""
+
+    def __call__(self, auth: AuthContext, metadata: Metadata) -> Peer:
+        """The caller, from the connection's certificate and the call's metadata. Raises RefusedError (`FORBIDDEN`)."""
+
+
+@dataclass(frozen=True)
+class Roster:
+    """Who may call at all: the listed servers, and the listed clients or, with `any_client`, every one that shows credentials."""
+
+    door: Door
+    servers: frozenset[str]
+    clients: Mapping[str, int | None]
+    any_client: bool
+
+    @staticmethod
+    def of(settings: AggregatorSettings) -> Roster:
+        """As the operator listed them; a token for a client lists it too."""
+        door: Door = said_by_caller if settings.insecure else Tokens(settings.tokens) if settings.tokens else shown_by_certificate
+        clients = {t.name: None for t in settings.tokens if t.role == "client"} | {c.name: c.max_users for c in settings.clients}
+        servers = {t.name for t in settings.tokens if t.role == "server"} | set(settings.servers)
+        return Roster(door, frozenset(servers), clients, settings.any_client)
+
+    def admit(self, auth: AuthContext, metadata: Metadata, role: Role) -> Peer:
+        """The caller, if it may play `role`. Raises RefusedError (`FORBIDDEN`; `NOT_ENROLLED` for a client that is not listed)."""
+        peer = self.door(auth, metadata)
+        if peer.role != role:
+            raise refused(
+                Refusal.FORBIDDEN, f"this call is a {role}'s, the caller is a {peer.role}", "Use the credentials of the other role."
+            )
+        if peer.role == "server" and peer.name not in self.servers:
+            raise refused(Refusal.FORBIDDEN, f"server {peer.name!r} is not listed here", "Ask the aggregator's operator to list it.")
+        if peer.role == "client" and not (self.any_client or peer.name in self.clients):
+            raise refused(Refusal.NOT_ENROLLED, f"client {peer.name!r} is not listed here", "Ask the aggregator's operator to list it.")
+        return peer
+
+
+def shown_by_certificate(auth: AuthContext, metadata: Metadata) -> Peer:
+    """The one role and name in the caller's certificate, which TLS has checked already."""
+    uris = [uri.decode("utf-8", "replace") for uri in auth.get("peer_uri", ())]
+    found = [match for uri in uris if (match := _URI.fullmatch(uri))]
+    if len(found) != 1:
+        remedy = "Use a certificate of `fedrec certs`, or one with a URI fedrec:client:<name> or fedrec:server:<name>."
+        raise refused(Refusal.FORBIDDEN, f"the certificate must name one client or server, it names {len(found)}", remedy)
+    return _peer(found[0].group(1), found[0].group(2))
+
+
+def said_by_caller(auth: AuthContext, metadata: Metadata) -> Peer:
+    """Whoever the caller says it is: for a trial on one machine."""
+    match = _URI.fullmatch(f"fedrec:{_text(metadata, ROLE_KEY)}:{_text(metadata, NAME_KEY)}")
+    if match is None:
+        raise refused(Refusal.FORBIDDEN, "the caller does not say who it is", "Give role and name, as `fedrec_aggregator.remote` does.")
+    return _peer(match.group(1), match.group(2))
+
+
+class Tokens:
+    """Bearers of tokens."""
+
+    def __init__(self, entries: Sequence[TokenEntry]) -> None:
+        self._entries = [(bytes.fromhex(entry.sha256), Peer(entry.role, entry.name)) for entry in entries]
+
+    def __call__(self, auth: AuthContext, metadata: Metadata) -> Peer:
+        """Every entry is compared, in constant time: how long it takes says nothing about a token."""
+        shown, found = _text(metadata, AUTHORIZATION), list[Peer]()
+        digest = hashlib.sha256(shown.removeprefix(BEARER).encode()).digest()
+        for expected, peer in self._entries:
+            if hmac.compare_digest(digest, expected):
+                found.append(peer)
+        if not shown.startswith(BEARER) or len(found) != 1:
+            raise refused(Refusal.FORBIDDEN, "no known token was shown", "Give the token that the aggregator's operator handed out.")
+        return found[0]
+
+
+def server_credentials(tls: TlsSettings) -> grpc.ServerCredentials:
+    """TLS with the aggregator's certificate; mutual where an authority for callers is set. Raises SettingsError."""
+    pair = (_read(tls.key), _read(tls.certificate))
+    if tls.client_ca is None:
+        return grpc.ssl_server_credentials([pair])
+    return grpc.ssl_server_credentials([pair], root_certificates=_read(tls.client_ca), require_client_auth=True)
+
+
+def _peer(role: str, name: str) -> Peer:
+    return Peer("client" if role == "client" else "server", name)
+
+
+def _text(metadata: Metadata, key: str) -> str:
+    value = metadata.get(key, "")
+    return value if isinstance(value, str) else ""
+
+
+def _read(path: object) -> bytes:
+    try:
+        with open(str(path), "rb") as file:
+            return file.read()
+    except OSError as failure:
+        raise SettingsError(f"{path}: {failure.strerror or failure}", "Name a readable PEM file; `fedrec certs` makes some.") from None

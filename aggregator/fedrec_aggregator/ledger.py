@@ -1,0 +1,272 @@
+"""The aggregator's durable memory: users, plans, attempts, and a hash chain of what was charged and released.
+
+    ledger.sqlite                           users, runs, rounds (digest and attempt), entries (the chain: `fedrec_aggregator.chain`)
+    releases/<run>/round-003.safetensors    what left, or may leave
+
+A round becomes durable in this order: its attempt (`begin`), its charges (`charge`), the release's bytes (`store`), and the
+entry that lets them leave (`publish`). A crash before `publish` leaves nothing that anybody has seen: the round is
+collected again, and not charged again. Reports never come here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fedrec.checkpoint import write_bytes
+from fedrec.errors import RunError
+from fedrec.federation.protocol import Refusal, RoundStatus
+from fedrec.federation.wire import refused
+from fedrec.privacy.accounting import compose, epsilon_of
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.privacy.ledger import Ledger
+from fedrec_aggregator.chain import Birth, Chain, Charge, Entry, Released, link, read
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, hash TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS users (token BLOB PRIMARY KEY, sender TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, plan TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS rounds (run TEXT, round INTEGER, digest TEXT NOT NULL, attempt INTEGER NOT NULL, PRIMARY KEY (run, round));
+"""
+_DAY_S = 86_400.0
+_FREE = "Free disk space or repair the disk and ask again; nothing has left the aggregator that was not charged."
+_RESTORE = "Restore the newest backup of this folder. Never go on from an older one: what was released since would not be counted."
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How often a round was opened, and for which question."""
+
+    digest: str
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Spends:
+    """Over all runs: every charge, the epsilon they add up to, and what the operator's limit leaves (inf without one)."""
+
+    charges: tuple[Charge, ...]
+    epsilon: float
+    left: float
+
+
+class ReleaseLedger:
+    """One folder, one writer. `limit` holds over all runs in it: None for no limit on the number of private runs, and a
+    guarantee of infinite epsilon (`non_private`) to allow runs without noise too.
+
+    Raises RunError where the folder cannot be used, is used by another process or is damaged, and RefusedError (`STALE_LEDGER`)
+    where the clock is more than a day behind the last entry: one of the two has gone back in time.
+    """
+
+    def __init__(self, folder: Path, *, limit: Guarantee | None, clock: Callable[[], float] = time.time) -> None:
+        self.folder, self.limit = folder, limit
+        self._clock, self._lock = clock, threading.RLock()
+        self._guard = _locked(folder)
+        try:
+            self._db = sqlite3.connect(folder / "ledger.sqlite", isolation_level=None, check_same_thread=False, timeout=5.0)
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let another process have the folder. Again is nothing."""
+        if hasattr(self, "_db"):
+            self._db.close()
+        if self._guard >= 0:
+            os.close(self._guard)
+            self._guard = -1
+
+    # --- users ---
+
+    def owners(self) -> Mapping[bytes, str]:
+        """The sender of every enrolled user, by token."""
+        return self._owners
+
+    def enroll(self, sender: str, tokens: Sequence[bytes]) -> None:
+        """Keep new users of a sender."""
+        with self._durably() as db:
+            db.executemany("INSERT INTO users VALUES (?, ?)", [(token, sender) for token in tokens])
+        self._owners.update(dict.fromkeys(tokens, sender))
+
+    # --- runs and rounds ---
+
+    def plan(self, run: str) -> Plan | None:
+        """The plan that a run was opened with."""
+        return self._plans.get(run)
+
+    def keep_plan(self, run: str, plan: Plan) -> None:
+        """Fix the plan of a new run."""
+        with self._durably() as db:
+            db.execute("INSERT INTO runs VALUES (?, ?)", (run, json.dumps(asdict(plan))))
+        self._plans[run] = plan
+
+    def attempt(self, run: str, round: int) -> Attempt | None:
+        """The last attempt at a round."""
+        return self._attempts.get((run, round))
+
+    def begin(self, run: str, round: int, digest: str) -> int:
+        """Count one more attempt at a round, and return its number."""
+        known = self._attempts.get((run, round))
+        attempt = 1 if known is None else known.attempt + 1
+        with self._durably() as db:
+            db.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?)", (run, round, digest, attempt))
+        self._attempts[run, round] = Attempt(digest, attempt)
+        return attempt
+
+    # --- what is spent, and what may leave ---
+
+    def head(self) -> str:
+        """Hash of everything charged and released so far."""
+        return self._chain.head
+
+    def knows(self, head: str) -> bool:
+        """Whether this ledger ever had that head; one that does not has gone back in time, or is another one."""
+        return self._chain.knows(head)
+
+    def spends(self) -> Spends:
+        """Everything charged over all runs, at the limit's delta (1e-5 without a limit); of several units the dearest."""
+        charges, by_unit = self._chain.charges, dict[tuple[str, str], list[Charge]]()
+        for charge in charges:
+            by_unit.setdefault((charge.unit, charge.neighbours), []).append(charge)
+        delta = self.limit.delta if self.limit else 1e-5
+        epsilon = max((epsilon_of(compose([c.event for c in some]), delta) for some in by_unit.values()), default=0.0)
+        allowed = self.limit.epsilon if self.limit else float("inf")
+        return Spends(charges, epsilon, float("inf") if allowed == float("inf") else max(0.0, allowed - epsilon))
+
+    def account(self, guarantee: Guarantee, *, apart_from: tuple[str, int] | None = None) -> Ledger:
+        """All charges but those of one round, against the limit. Raises UnitMismatchError where the limit is of another unit."""
+        charges = [c for c in self._chain.charges if (c.run, c.round) != apart_from]
+        if self.limit is not None and self.limit.private:
+            self.limit.require_same_unit(guarantee)
+            return Ledger(self.limit, tuple(c.event for c in charges))
+        same = [c for c in charges if (c.unit, c.neighbours) == (guarantee.unit, guarantee.neighbours)]
+        return Ledger(non_private(guarantee.delta, guarantee.unit, guarantee.neighbours), tuple(c.event for c in same))
+
+    def afford(self, run: str, round: int, plan: Plan, releases: Sequence[str]) -> Ledger:
+        """The account without this round, if the round fits. Raises BudgetExceededError, UnitMismatchError, or RefusedError
+        (`BUDGET`) where a release was charged for another round of the run."""
+        for name in releases:
+            if self._chain.charged(run, name) not in {None, round}:
+                raise refused(Refusal.BUDGET, f"release {name!r} of run {run!r} was charged for round {self._chain.charged(run, name)}")
+        before = account = self.account(plan.guarantee, apart_from=(run, round))
+        for name in releases:
+            account = account.add(plan.event(name))
+        return before
+
+    def charge(self, run: str, round: int, plan: Plan, releases: Sequence[str]) -> None:
+        """Charge the releases of a round; those that a crash left charged already are not charged again. Raises as `afford`."""
+        with self._lock:
+            self.afford(run, round, plan, releases)
+            events = [plan.event(name) for name in releases if self._chain.charged(run, name) is None]
+            self._append([Charge(run, round, e.name, e.mu, e.unit, e.neighbours) for e in events])
+
+    def store(self, run: str, round: int, content: bytes) -> str:
+        """Keep the release's bytes, which may not leave yet; returns their SHA-256."""
+        try:
+            write_bytes(self._path(run, round), content)
+        except OSError as failure:
+            raise RunError(f"the release of round {round} cannot be kept: {failure}", _FREE) from failure
+        return hashlib.sha256(content).hexdigest()
+
+    def publish(self, status: RoundStatus, sha256: str) -> None:
+        """From here on the stored bytes are the round's only release, and may leave."""
+        self._append([Released.of(status, sha256)])
+
+    def released(self, run: str, round: int) -> RoundStatus | None:
+        """The final status of a round, or None before it is published."""
+        return self._chain.released(run, round)
+
+    def content(self, run: str, round: int) -> bytes | None:
+        """The bytes of a published release. Raises RunError where the file is missing or damaged."""
+        status, path = self.released(run, round), self._path(run, round)
+        if status is None:
+            return None
+        try:
+            content = path.read_bytes()
+        except OSError as failure:
+            raise RunError(f"{path} cannot be read: {failure}", _RESTORE) from failure
+        if hashlib.sha256(content).hexdigest() != status.release_sha256:
+            raise RunError(f"{path} is not the file that was released", _RESTORE)
+        return content
+
+    def _path(self, run: str, round: int) -> Path:
+        return self.folder / "releases" / run / f"round-{round:03d}.safetensors"
+
+    def _append(self, entries: Sequence[Entry]) -> None:
+        if not entries:
+            return
+        with self._durably() as db:
+            links, head = [], self._chain.head
+            for entry in entries:
+                links.append(link(entry, time_s=self._clock(), after=head))
+                head = links[-1].hash
+            first = len(self._chain.links)
+            db.executemany("INSERT INTO entries VALUES (?, ?, ?)", [(first + i, new.content, new.hash) for i, new in enumerate(links)])
+        self._chain.extend(links)
+
+    def _prepare(self) -> None:
+        try:
+            self._db.execute("PRAGMA journal_mode = DELETE")
+            # FULL would not sync the folder after the journal is unlinked: a power cut could take back a charge that was reported durable
+            self._db.execute("PRAGMA synchronous = EXTRA")
+            self._db.executescript(_TABLES)
+            self._load()
+        except (sqlite3.Error, ValueError, TypeError, KeyError) as failure:
+            raise RunError(f"{self.folder / 'ledger.sqlite'} is damaged: {failure}", _RESTORE) from failure
+        if not self._chain.links:
+            self._append([Birth(os.urandom(16).hex())])
+        behind_s = self._chain.links[-1].time_s - self._clock()
+        if behind_s > _DAY_S:
+            cause = f"the clock is {behind_s / _DAY_S:.1f} days before the last entry of the ledger in {self.folder}"
+            raise refused(Refusal.STALE_LEDGER, cause, "Set the clock; if it is right, restore the newest backup of the ledger.")
+
+    def _load(self) -> None:
+        self._chain = Chain(read(self._db.execute("SELECT content, hash FROM entries ORDER BY seq")))
+        self._owners = dict[bytes, str](self._db.execute("SELECT token, sender FROM users"))
+        self._plans = {run: Plan.of(json.loads(plan)) for run, plan in self._db.execute("SELECT run, plan FROM runs")}
+        rows = self._db.execute("SELECT run, round, digest, attempt FROM rounds")
+        self._attempts = {(run, round): Attempt(digest, attempt) for run, round, digest, attempt in rows}
+
+    @contextmanager
+    def _durably(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, on disk when the block ends. What is in memory is read again where that is in doubt."""
+        with self._lock:
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield self._db
+                self._db.execute("COMMIT")
+            except sqlite3.Error as failure:
+                with suppress(sqlite3.Error):
+                    self._db.rollback()
+                    self._load()
+                raise RunError(f"{self.folder / 'ledger.sqlite'} cannot be written: {failure}", _FREE) from failure
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._db.rollback()
+                raise
+
+
+def _locked(folder: Path) -> int:
+    """A file descriptor that holds the folder's lock, which the system frees when the process ends, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as failure:
+        raise RunError(f"{folder} cannot be used: {failure}", "Name a folder that this user may write.") from failure
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise RunError(f"another aggregator uses {folder}", "Stop it first, or name another folder.") from None
+    return descriptor

@@ -1,0 +1,107 @@
+"""The aggregator's process: settings in, a service on a port, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from importlib.metadata import version
+
+import grpc
+
+from fedrec.checkpoint import write_json
+from fedrec.errors import SettingsError
+from fedrec.operations import logs
+from fedrec.operations.addresses import Address
+from fedrec.operations.metrics import Metrics
+from fedrec_aggregator.core import Aggregator
+from fedrec_aggregator.credentials import Roster, server_credentials
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.service import MAX_RPCS, OPTIONS, Service
+from fedrec_aggregator.settings import AggregatorSettings
+
+_TICK_S = 0.2
+"""How often rounds are looked at that nobody asks about."""
+
+
+def run(settings: AggregatorSettings, *, ready: Callable[[Address], None] | None = None, stop: threading.Event | None = None) -> None:
+    """Serve until SIGTERM, SIGINT or `stop`; calls that run are finished first, for `traffic.stop_grace_s`.
+
+    When it listens, `ready` is called with its address and `address.json` (address, pid, metrics) is in the state folder.
+    Raises SettingsError or RunError where it cannot start.
+    """
+    log = logs.configure("aggregator", file=settings.log)
+    with ExitStack() as stack:
+        stack.callback(logs.close, log)
+        ledger = ReleaseLedger(settings.state, limit=settings.limit)
+        stack.callback(ledger.close)
+        metrics = Metrics("aggregator", version("fedrec"))
+        core = Aggregator(ledger, settings.limits.limits(), noise=settings.noise)
+
+        async def serve() -> None:
+            service = Service(core, Roster.of(settings), settings.traffic, metrics=metrics, log=log)
+            try:
+                await _serve(service, settings, stack, ready, stop)
+            finally:
+                service.close()
+
+        asyncio.run(serve())
+
+
+async def _serve(
+    service: Service, settings: AggregatorSettings, stack: ExitStack, ready: Callable[[Address], None] | None, stop: threading.Event | None
+) -> None:
+    server = grpc.aio.server(options=tuple(OPTIONS.items()), maximum_concurrent_rpcs=MAX_RPCS)
+    server.add_generic_rpc_handlers(service.handlers())
+    address = _bind(server, settings)
+    told = {"address": str(address), "pid": os.getpid(), "metrics": _show_metrics(service, settings, stack)}
+    service.show_budget()
+    await server.start()
+    write_json(settings.state / "address.json", told)
+    stack.callback(lambda: (settings.state / "address.json").unlink(missing_ok=True))
+    logs.say(service.log, "listening", address=str(address), pid=os.getpid(), ledger_head=service.core.ledger.head())
+    if ready:
+        ready(address)
+    await _until_told(service, stop or threading.Event())
+    logs.say(service.log, "stopping")
+    await server.stop(settings.traffic.stop_grace_s)
+    logs.say(service.log, "stopped")
+
+
+async def _until_told(service: Service, stop: threading.Event) -> None:
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, service.stopping.set)
+    while not (service.stopping.is_set() or stop.is_set()):
+        try:
+            await service.tick()
+        except Exception as failure:  # a round that cannot be closed now must not end the service: the next tick tries again
+            logs.say_failure(service.log, "tick", failure)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(service.stopping.wait(), _TICK_S)
+    service.stopping.set()
+
+
+def _bind(server: grpc.aio.Server, settings: AggregatorSettings) -> Address:
+    wanted = Address.of(settings.listen)
+    try:
+        if settings.tls is None:
+            port = server.add_insecure_port(str(wanted))
+        else:
+            port = server.add_secure_port(str(wanted), server_credentials(settings.tls))
+    except RuntimeError:
+        raise SettingsError(
+            f"listen = {settings.listen!r}: this address cannot be had", "Name a free one of this machine, or port 0."
+        ) from None
+    return Address(wanted.host, port)
+
+
+def _show_metrics(service: Service, settings: AggregatorSettings, stack: ExitStack) -> str:
+    if not settings.metrics:
+        return ""
+    wanted = Address.of(settings.metrics)
+    endpoint = stack.enter_context(service.metrics.serve(wanted.host, wanted.port))
+    return str(Address(endpoint.host, endpoint.port))

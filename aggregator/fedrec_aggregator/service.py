@@ -1,0 +1,316 @@
+"""The gRPC service over the aggregator's rules: bounded reading, threads that peers cannot hold, refusals as codes.
+
+Why grpc.aio and not the threaded server: there every stream holds a thread from its first byte to its last, so a few
+slow peers stop everybody. Here a peer that is slow holds a coroutine and its announced bytes; a thread works only on a
+batch that is complete. Reports and server calls have threads of their own, so neither waits for the other's queue.
+
+Every call is read as a stream, also where the client sends one message (on the wire they are the same): the caller is
+known, counted and timed before its first message, where gRPC's unary handlers would wait for that message for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ParamSpec, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+from grpc_health.v1 import health_pb2
+
+from fedrec.errors import BudgetExceededError, FedRecError, RefusedError
+from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.wire import announced_users, refused
+from fedrec.operations import logs
+from fedrec.operations.metrics import Metrics
+from fedrec_aggregator.api import aggregator_pb2 as pb
+from fedrec_aggregator.api import methods
+from fedrec_aggregator.api.methods import Method
+from fedrec_aggregator.core import Aggregator
+from fedrec_aggregator.credentials import Roster
+from fedrec_aggregator.settings import TrafficSettings
+from fedrec_aggregator.traffic import Place, Traffic
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+REPORT_THREADS, SERVER_THREADS = 2, 4
+"""Checking a batch takes about ten times its bytes while it runs, so few run at once; servers call seldom."""
+
+_LONGEST_WAIT_S, _LOOK_AGAIN_S = 25.0, 0.05
+"""A waiting server is answered after at most this long, and asks again; meanwhile no thread waits for it."""
+
+_STATUS = {
+    Refusal.BUSY: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Refusal.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
+    Refusal.NOT_ENROLLED: grpc.StatusCode.PERMISSION_DENIED,
+    Refusal.RUN_UNKNOWN: grpc.StatusCode.NOT_FOUND,
+    Refusal.ROUND_UNKNOWN: grpc.StatusCode.NOT_FOUND,
+    Refusal.MALFORMED: grpc.StatusCode.INVALID_ARGUMENT,
+    Refusal.TOO_LARGE: grpc.StatusCode.INVALID_ARGUMENT,
+}
+"""For tools that know gRPC and not us; every other refusal is FAILED_PRECONDITION. The code in the metadata decides."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that was let in."""
+
+    place: Place
+    context: Any
+
+    @property
+    def caller(self) -> str:
+        """Name of who calls."""
+        return self.place.peer.name
+
+
+class Service:
+    """All calls over one core. `stopping` ends waits when the process is told to stop."""
+
+    def __init__(self, core: Aggregator, roster: Roster, bounds: TrafficSettings, *, metrics: Metrics, log: logging.Logger) -> None:
+        self.core, self.roster, self.bounds = core, roster, bounds
+        self.metrics, self.log = metrics, log
+        self.traffic, self.stopping = Traffic(bounds), asyncio.Event()
+        self._reports = ThreadPoolExecutor(REPORT_THREADS, "reports")
+        self._calls = ThreadPoolExecutor(SERVER_THREADS, "servers")
+        self._enrolling = asyncio.Lock()
+        self._opened = dict[tuple[str, int], float]()
+
+    def handlers(self) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
+        """Ours, and the standard health check."""
+        unary: dict[Method, Callable[[Call], Awaitable[Message]]] = {
+            methods.ENROLL: self._enroll,
+            methods.REPORT: self._report,
+            methods.ENROLLED: self._enrolled,
+            methods.OPEN_RUN: self._open_run,
+            methods.OPEN_ROUND: self._open_round,
+            methods.GET_ROUND: self._get_round,
+            methods.CLOSE_ROUND: self._close_round,
+        }
+        table: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            method.name: grpc.stream_unary_rpc_method_handler(
+                self._guarded(method, answer), method.request.FromString, method.reply.SerializeToString
+            )
+            for method, answer in unary.items()
+        }
+        release = methods.GET_RELEASE
+        table[release.name] = grpc.stream_stream_rpc_method_handler(
+            self._guarded(release, self._get_release), release.request.FromString, release.reply.SerializeToString
+        )
+        return grpc.method_handlers_generic_handler(methods.SERVICE, table), self._health()
+
+    def close(self) -> None:
+        """End the threads when their work is done."""
+        self._reports.shutdown()
+        self._calls.shutdown()
+
+    async def tick(self) -> None:
+        """Close what is due."""
+        await asyncio.get_running_loop().run_in_executor(self._calls, self.core.tick)
+
+    def show_budget(self) -> None:
+        """Spent and left, as the ledger states it now."""
+        spends = self.core.ledger.spends()
+        self.metrics.budget(spent=spends.epsilon, left=spends.left)
+
+    def _say(self, event: str, **fields: logs.Field) -> None:
+        logs.say(self.log, event, level=logging.INFO, **fields)
+
+    # --- clients ---
+
+    async def _enroll(self, call: Call) -> Message:
+        request = await self._first(call, pb.EnrollRequest)
+        if len(request.tokens) > methods.TOKENS_PER_MESSAGE:
+            raise refused(Refusal.TOO_LARGE, f"one message enrols at most {methods.TOKENS_PER_MESSAGE} users")
+        async with self._enrolling:
+            users = await self._in(self._reports, call, self._enrolled_within_quota, call.caller, list(request.tokens))
+        self._say("enrolled", sender=call.caller, users=users)
+        return pb.EnrollReply(users=users)
+
+    def _enrolled_within_quota(self, sender: str, tokens: list[bytes]) -> int:
+        desk, most = self.core.client_desk(sender), self.roster.clients.get(sender)
+        if most is not None:
+            known = self.core.ledger.owners()
+            if desk.enroll(()) + sum(token not in known for token in set(tokens)) > most:
+                raise refused(Refusal.TOO_LARGE, f"client {sender!r} may enrol {most} users", "Ask the aggregator's operator for more.")
+        return desk.enroll(tokens)
+
+    async def _report(self, call: Call) -> Message:
+        first, receipt = await self._first(call, pb.ReportFrame), None
+        try:
+            if first.total_bytes > self.core.limits.max_batch_bytes:
+                raise refused(Refusal.TOO_LARGE, "the batch announces more bytes than are taken")
+            call.place.reserve(first.total_bytes)
+            async with asyncio.timeout(self.bounds.upload_timeout_s):
+                batch = await _gathered(first, call.context)
+            desk = self.core.client_desk(call.caller)
+            receipt = await self._in(self._reports, call, desk.report, first.run, first.round, batch)
+        except RefusedError as refusal:
+            if refusal.code == Refusal.BUSY:
+                raise
+            receipt = Receipt(0, {refusal.code: max(1, announced_users(first.data))})
+        self.metrics.reports(accepted=receipt.accepted, rejected=receipt.rejected)
+        self.metrics.moved(bytes_in=first.total_bytes)
+        fields: dict[str, logs.Field] = {"accepted": receipt.accepted, "rejected": receipt.rejected, "bytes_in": first.total_bytes}
+        self._say("report", run=first.run, round=first.round, sender=call.caller, **fields)
+        return pb.ReportReply(accepted=receipt.accepted, rejected=dict(receipt.rejected))
+
+    # --- servers ---
+
+    async def _enrolled(self, call: Call) -> Message:
+        await self._first(call, pb.EnrolledRequest)
+        return pb.EnrolledReply(users=await self._in(self._calls, call, self.core.enrolled))
+
+    async def _open_run(self, call: Call) -> Message:
+        request = await self._first(call, pb.OpenRunRequest)
+        await self._in(self._calls, call, lambda: self.core.open_run(request.run, methods.read_plan(request.plan)))
+        return pb.OpenRunReply()
+
+    async def _open_round(self, call: Call) -> Message:
+        asked = await self._first(call, pb.OpenRoundRequest)
+        opening = Opening(asked.run, asked.round, asked.header, asked.digest, asked.timeout_s, asked.ledger_head)
+        return self._told(await self._in(self._calls, call, self.core.open_round, opening))
+
+    async def _get_round(self, call: Call) -> Message:
+        asked = await self._first(call, pb.GetRoundRequest)
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + max(0.0, min(_LONGEST_WAIT_S, asked.wait_s))  # in this order: also where it is not a number
+        while True:
+            status = await self._in(self._calls, call, self.core.status, asked.run, asked.round)
+            if status.phase in {Phase.RELEASED, Phase.SHORT} or clock() >= until_s or self.stopping.is_set():
+                return self._told(status)
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def _close_round(self, call: Call) -> Message:
+        asked = await self._first(call, pb.CloseRoundRequest)
+        return self._told(await self._in(self._calls, call, self.core.close, asked.run, asked.round))
+
+    async def _get_release(self, call: Call) -> None:
+        asked = await self._first(call, pb.GetReleaseRequest)
+        content = await self._in(self._calls, call, self.core.release, asked.run, asked.round)
+        sha256 = await self._in(self._calls, call, lambda: hashlib.sha256(content).hexdigest())
+        async with asyncio.timeout(self.bounds.download_timeout_s):
+            await call.context.write(pb.ReleaseFrame(total_bytes=len(content), sha256=sha256))
+            for start in range(0, len(content), methods.FRAME_BYTES):
+                await call.context.write(pb.ReleaseFrame(data=content[start : start + methods.FRAME_BYTES]))
+        self.metrics.moved(bytes_out=len(content))
+        self._say("fetched", run=asked.run, round=asked.round, sender=call.caller, bytes_out=len(content), sha256=sha256)
+
+    def _told(self, status: RoundStatus) -> Message:
+        key, now_s = (status.run, status.round), asyncio.get_running_loop().time()
+        if status.phase is Phase.OPEN and key not in self._opened:
+            self._opened[key] = now_s
+            self._say("opened", run=status.run, round=status.round, attempt=status.attempt, enrolled=status.enrolled)
+        elif status.phase in {Phase.RELEASED, Phase.SHORT} and key in self._opened:
+            took_s = now_s - self._opened.pop(key)
+            self.metrics.decided(status.phase.value, took_s=took_s)
+            self.show_budget()
+            counts: dict[str, logs.Field] = {"accepted": status.reported, "rejected": status.rejected, "bytes_in": status.bytes_in}
+            self._say(status.phase.value, run=status.run, round=status.round, took_s=took_s, clipped=status.clipped, **counts)
+        return methods.status_message(status)
+
+    # --- what every call goes through ---
+
+    def _guarded(self, method: Method, answer: Callable[[Call], Awaitable[R]]) -> Callable[[Any, Any], Awaitable[R]]:
+        async def guarded(_: object, context: Any) -> R:
+            try:
+                metadata = dict(context.invocation_metadata() or ())
+                peer = self.roster.admit(context.auth_context(), metadata, method.role)
+                with self.traffic.enter(peer) as place:
+                    return await answer(Call(place, context))
+            except RefusedError as refusal:
+                await self._refuse(context, refusal)
+            except BudgetExceededError as refusal:
+                await self._refuse(context, refused(Refusal.BUDGET, refusal.cause, refusal.remedy))
+            except TimeoutError:
+                self.metrics.refused("timeout")
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the caller was too slow")
+            except FedRecError as failure:
+                logs.say_failure(self.log, method.name, failure)
+                await self._abort(context, grpc.StatusCode.INTERNAL, methods.FAILED, failure.cause, failure.remedy)
+            except grpc.aio.AbortError:
+                raise
+            except Exception as failure:  # our own fault: its words may quote what a client sent, so they stay here
+                logs.say_failure(self.log, method.name, failure)
+                cause, remedy = f"the aggregator failed ({type(failure).__name__})", "Its log has the place; the request may be sent again."
+                await self._abort(context, grpc.StatusCode.INTERNAL, methods.FAILED, cause, remedy)
+            raise AssertionError("an abort raises")
+
+        return guarded
+
+    async def _refuse(self, context: Any, refusal: RefusedError) -> None:
+        self.metrics.refused(refusal.code)
+        code = _STATUS.get(Refusal(refusal.code), grpc.StatusCode.FAILED_PRECONDITION)
+        await self._abort(context, code, refusal.code, refusal.cause, refusal.remedy)
+
+    async def _abort(self, context: Any, status: grpc.StatusCode, code: str, cause: str, remedy: str) -> None:
+        trailing = ((methods.CODE_KEY, code), (methods.REMEDY_KEY, remedy[:400].encode()))
+        await context.abort(status, cause[:1_000], trailing)
+
+    async def _first(self, call: Call, kind: type[R]) -> R:
+        async with asyncio.timeout(self.bounds.request_timeout_s):
+            message = await call.context.read()
+        if not isinstance(message, kind):
+            raise refused(Refusal.MALFORMED, "the request is empty")
+        return message
+
+    async def _in(self, pool: ThreadPoolExecutor, call: Call, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """`work` in a thread. A caller that gives up does not end it, and keeps its place until it has ended."""
+        future = asyncio.get_running_loop().run_in_executor(pool, lambda: work(*args, **kwargs))
+        future.add_done_callback(call.place.share())
+        return await asyncio.shield(future)
+
+    def _health(self) -> grpc.GenericRpcHandler:
+        async def check(_: object, context: Any) -> Message:
+            async with asyncio.timeout(self.bounds.request_timeout_s):
+                await context.read()
+            kinds = health_pb2.HealthCheckResponse
+            reply: Message = kinds(status=kinds.NOT_SERVING if self.stopping.is_set() else kinds.SERVING)
+            return reply
+
+        # Watch is left out: anybody could hold streams with it
+        handler = grpc.stream_unary_rpc_method_handler(
+            check, health_pb2.HealthCheckRequest.FromString, health_pb2.HealthCheckResponse.SerializeToString
+        )
+        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": handler})
+
+
+async def _gathered(first: pb.ReportFrame, context: Any) -> bytes:
+    """The whole batch. Raises RefusedError (`MALFORMED`) as soon as there is more than was announced, or at the end less."""
+    parts, size = [first.data], len(first.data)
+    while size <= first.total_bytes:
+        frame = await context.read()
+        if frame is grpc.aio.EOF:
+            break
+        if not frame.data:
+            raise refused(Refusal.MALFORMED, "a frame is empty")
+        parts.append(frame.data)
+        size += len(frame.data)
+    if size != first.total_bytes:
+        raise refused(Refusal.MALFORMED, "the batch is not as long as it announced")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+OPTIONS: Mapping[str, int] = {
+    "grpc.max_receive_message_length": methods.MESSAGE_BYTES,
+    "grpc.max_send_message_length": methods.MESSAGE_BYTES,
+    "grpc.max_metadata_size": 16 * 2**10,
+    "grpc.absolute_max_metadata_size": 16 * 2**10,
+    "grpc.max_concurrent_streams": 32,  # on one connection
+    "grpc.server_handshake_timeout_ms": 10_000,
+    "grpc.so_reuseport": 0,  # a port that is taken is an error, not shared
+    "grpc.keepalive_time_ms": 30_000,
+    "grpc.keepalive_timeout_ms": 10_000,
+    "grpc.keepalive_permit_without_calls": 1,
+    "grpc.http2.min_recv_ping_interval_without_data_ms": 10_000,
+    "grpc.http2.bdp_probe": 0,  # a stream may hold 64 KiB unread, not what the line could carry
+}
+"""Of the server's channel: what gRPC itself holds for a peer."""
+
+MAX_RPCS = 4_096
+"""Calls that run at once, whoever makes them; our own bounds end far below, this one holds what they do not see."""

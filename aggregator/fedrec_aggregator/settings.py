@@ -1,0 +1,233 @@
+"""What the operator of an aggregator decides, in one TOML file. Unknown keys are refused."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from fedrec.errors import SettingsError
+from fedrec.operations.addresses import Address
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.streams import Streams, SystemStreams
+from fedrec_aggregator.limits import Limits
+
+EXAMPLE = """\
+listen = "0.0.0.0:50051"             # port 0 takes a free one, written to address.json in the state folder
+state = "/var/lib/fedrec/aggregator" # the ledger and the releases; one aggregator per folder
+metrics = "127.0.0.1:9101"           # GET /metrics; empty for none
+log = "/var/log/fedrec/aggregator.jsonl" # empty for standard error
+servers = ["server"]                 # names of the servers that may open rounds
+any_client = false                   # true: every client with a certificate of the authority, listed or not
+
+[tls]
+certificate = "aggregator.pem"       # relative paths start at this file's folder
+key = "aggregator-key.pem"
+client_ca = "ca.pem"                 # mutual TLS: whose certificates are taken; leave it out where tokens are used
+
+[[clients]]
+name = "hospital"
+max_users = 6000
+
+[[clients]]
+name = "library"
+max_users = 3000
+
+[privacy]
+max_epsilon = 5.0                    # over everything this aggregator ever releases; "inf" sets no limit
+delta = 1e-5
+
+[limits]
+min_cohort = 100                     # fewer users than this: nothing is released
+max_round_s = 3600.0
+
+[traffic]
+max_uploads = 64
+"""
+"""A complete file with mutual TLS."""
+
+
+def _path(value: Path, info: ValidationInfo) -> Path:
+    base = (info.context or {}).get("folder", Path())
+    return Path(base) / value.expanduser()
+
+
+def _epsilon(value: object) -> object:
+    return math.inf if isinstance(value, str) and value.strip().lower() in {"inf", "infinity"} else value
+
+
+FilePath = Annotated[Path, AfterValidator(_path)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TlsSettings(_Table):
+    """The aggregator's own certificate, and whose certificates it takes."""
+
+    certificate: FilePath = Field(description="PEM, the aggregator's certificate first")
+    key: FilePath = Field(description="PEM, its private key")
+    client_ca: FilePath | None = Field(None, description="PEM; when set, every caller must show a certificate of this authority")
+
+
+class ClientEntry(_Table):
+    """One client that may enrol users."""
+
+    name: Name = Field(description="as in its certificate or beside its token")
+    max_users: int | None = Field(None, ge=1, description="users it may enrol; without it limits.max_users_per_sender")
+
+
+class TokenEntry(_Table):
+    """A bearer token, known by its hash alone."""
+
+    role: Literal["client", "server"] = Field(description="what its bearer may do")
+    name: Name = Field(description="who its bearer is")
+    sha256: Sha256 = Field(description="SHA-256 of the token, 64 hexadecimal digits")
+
+
+class PrivacySettings(_Table):
+    """What this aggregator may release at all, over every run in its ledger."""
+
+    max_epsilon: Annotated[float, BeforeValidator(_epsilon), Field(gt=0)] = Field(
+        description='limit of everything ever released; "inf" sets none'
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="at which epsilon is stated")
+    unit: Literal["user", "example"] = Field("user", description="whom the limit protects")
+    without_noise: bool = Field(False, description='take plans without noise; needs max_epsilon = "inf"')
+    noise: Literal["system", "seeded"] = Field("system", description="seeded noise can be drawn again by anybody: simulations only")
+    seed: int = Field(0, ge=0, description="of seeded noise")
+
+
+class TrafficSettings(_Table):
+    """What peers may use of this process at once, together and each."""
+
+    max_uploads: int = Field(64, ge=1, description="batches being received or waiting, of all clients")
+    max_uploads_per_client: int = Field(4, ge=1, description="... and of one client")
+    max_calls_per_server: int = Field(8, ge=1, description="calls of one server at once")
+    max_upload_bytes: int = Field(64 * 2**20, ge=2**20, description="announced bytes of all batches being received or waiting")
+    upload_timeout_s: float = Field(60.0, gt=0, description="from a batch's first frame to its last")
+    request_timeout_s: float = Field(10.0, gt=0, description="for a request's first message to arrive")
+    download_timeout_s: float = Field(600.0, gt=0, description="for a release to be taken")
+    stop_grace_s: float = Field(20.0, ge=0, description="for calls that run when the process is told to stop")
+
+
+class LimitSettings(_Table):
+    """As `fedrec_aggregator.limits.Limits`, which says what each bound is for."""
+
+    min_cohort: int = Field(100, ge=1)
+    max_users_per_sender: int = Field(100_000, ge=1)
+    max_users_per_batch: int = Field(4_096, ge=1)
+    max_events_per_user: int = Field(20_000, ge=1)
+    max_batch_bytes: int = Field(16 * 2**20, ge=1_024)
+    max_round_s: float = Field(3_600.0, gt=0)
+    max_accumulator_bytes: int = Field(2**29, ge=1)
+    allow_not_established: bool = False
+
+    def limits(self) -> Limits:
+        """For the core."""
+        return Limits(**self.model_dump())
+
+
+class AggregatorSettings(_Table):
+    """One aggregator. `EXAMPLE` is a complete file."""
+
+    listen: str = Field(description="host:port; port 0 takes a free one")
+    state: FilePath = Field(description="folder of the ledger and the releases")
+    metrics: str = Field("", description="host:port for Prometheus; empty for none")
+    log: FilePath | None = Field(None, description="file of JSON lines; without it standard error")
+    simulation: bool = Field(False, description="a rehearsal: seeded noise is allowed, and nothing is promised to anybody")
+    insecure: bool = Field(False, description="no TLS, callers are believed who they say they are; loopback addresses only")
+    any_client: bool = Field(False, description="take clients that are not listed too")
+    servers: tuple[Name, ...] = Field(("server",), description="servers that may open rounds")
+    tls: TlsSettings | None = None
+    clients: tuple[ClientEntry, ...] = ()
+    tokens: tuple[TokenEntry, ...] = ()
+    privacy: PrivacySettings
+    limits: LimitSettings = LimitSettings()
+    traffic: TrafficSettings = TrafficSettings()
+
+    @field_validator("log", mode="before")
+    @classmethod
+    def _no_log(cls, value: object) -> object:
+        return None if value == "" else value
+
+    @field_validator("listen", "metrics")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        return str(Address.of(value)) if value else value
+
+    @model_validator(mode="after")
+    def _combinations(self) -> AggregatorSettings:
+        if self.privacy.noise == "seeded" and not self.simulation:
+            raise ValueError('privacy.noise = "seeded" needs simulation = true: whoever knows the seed can take the noise away')
+        if self.privacy.without_noise and math.isfinite(self.privacy.max_epsilon):
+            raise ValueError('privacy.without_noise needs max_epsilon = "inf"')
+        if len({client.name for client in self.clients}) != len(self.clients):
+            raise ValueError("clients: every name once")
+        if self.limits.max_batch_bytes > self.traffic.max_upload_bytes:
+            raise ValueError("limits.max_batch_bytes must fit traffic.max_upload_bytes, or no such batch is ever taken")
+        self._check_credentials()
+        return self
+
+    def _check_credentials(self) -> None:
+        if self.insecure:
+            if not Address.of(self.listen).loopback:
+                raise ValueError("insecure = true is for loopback addresses only: others could pose as a client or read reports")
+            if self.tls or self.tokens:
+                raise ValueError("insecure = true leaves tls and tokens without effect: drop one or the other")
+        elif self.tls is None:
+            raise ValueError("tls is missing: give a certificate, or insecure = true on a loopback address for a trial")
+        elif (self.tls.client_ca is None) == (not self.tokens):
+            raise ValueError("callers show either certificates (tls.client_ca) or tokens: give one of the two")
+
+    @property
+    def limit(self) -> Guarantee | None:
+        """The operator's limit over all runs: None for no limit on private runs; infinite epsilon allows runs without noise too."""
+        privacy = self.privacy
+        if math.isfinite(privacy.max_epsilon) or privacy.without_noise:
+            return Guarantee(privacy.max_epsilon, privacy.delta, privacy.unit)
+        return None
+
+    @property
+    def noise(self) -> Streams | SystemStreams:
+        """Where noise comes from."""
+        return Streams(self.privacy.seed) if self.privacy.noise == "seeded" else SystemStreams()
+
+
+def load(path: Path) -> AggregatorSettings:
+    """Read a settings file. Raises SettingsError naming the first wrong key, what it must be and what was found."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise SettingsError(f"{path}: {failure.strerror or failure}", "Give a settings file, as in docs/deploy.md.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+        raise SettingsError(f"{path} is not TOML: {failure}", "Correct the line; strings need quotes.") from None
+    return validated(content, folder=path.parent, source=str(path))
+
+
+def validated(content: dict[str, Any], *, folder: Path = Path(), source: str = "settings") -> AggregatorSettings:
+    """Settings from a table; relative paths start at `folder`. Raises SettingsError."""
+    try:
+        return AggregatorSettings.model_validate(content, context={"folder": folder})
+    except ValidationError as failure:
+        first = failure.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        message = first["msg"].removeprefix("Value error, ")
+        found = "" if isinstance(first["input"], dict) else f", found {first['input']!r}"
+        raise SettingsError(f"{source}: {key + ': ' if key else ''}{message}{found}", "docs/deploy.md has a complete file.") from None

@@ -1,0 +1,175 @@
+"""From a question to bounded reports, whatever the question: checked before private data is touched, silent where it fails.
+
+The server is not trusted. What it learns of a client is when and whether it refuses, and how many users were counted; so
+neither may depend on an event:
+
+- A question is refused on public grounds alone: its step, its arrays' shapes and numbers, its sizes, and a rehearsal of
+  the step on invented users, before anything is charged.
+- Afterwards a user whose report cannot be made, or would be larger than the radius, sends an empty report. Arrays made to
+  fail on certain items only then tell the server nothing: the user is counted as any other.
+
+What is left is time: how long a client takes depends on how many events its users have.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.interactions import Interactions
+from fedrec.errors import RefusedError
+from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Question, ReleaseSpec, Reports
+from fedrec.federation.protocol import Refusal, Terms
+from fedrec.federation.reports import within_radius
+from fedrec.federation.rounds import ClientStep
+from fedrec.federation.wire import batch_bytes
+from fedrec.operations import logs
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one question may ask of this machine. Bytes; `columns` are numbers per item in one array (a user solve is cubic in them)."""
+
+    public_bytes: int = 1 << 30
+    columns: int = 1_024
+    batch_bytes: int = 1 << 22
+
+
+def require_answerable(question: Question, step: ClientStep, terms: Terms, bounds: Bounds) -> None:
+    """Raises RefusedError on a question that is malformed, too large, or that the step cannot answer. Touches no private data."""
+    items = len(terms.items)
+    if sum(array.nbytes for array in question.public.values()) > bounds.public_bytes:
+        raise _malformed(f"the public arrays have more than {bounds.public_bytes} bytes", Refusal.TOO_LARGE)
+    for name, array in question.public.items():
+        _require_plausible(name, array, items=items, columns=bounds.columns)
+    listed = len(question.public["items"]) if "items" in question.public else 1
+    for release in question.releases:
+        if not all(abs(math.log2(size)) <= 64 for size in (release.radius, *_steps(release))):
+            raise _malformed(f"release {release.name!r}: its radius and steps must lie between 2^-64 and 2^64")
+    for spec in question.blocks:
+        if spec.rows not in (1, items, listed):
+            raise _malformed(f"block {spec.name!r} has {spec.rows} rows, the catalogue {items} items")
+    if batch_bytes(question.blocks, users=1, events=0) > bounds.batch_bytes:
+        raise _malformed(f"one user's report would have more than {bounds.batch_bytes} bytes", Refusal.TOO_LARGE)
+    _rehearse(question, step, terms)
+
+
+def batches(mine: Interactions, specs: tuple[BlockSpec, ...], *, users: int, max_bytes: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Consecutive users, at most so many, whose reports on all of their items fit `max_bytes`; at least one user."""
+    lengths, start = np.diff(mine.user_ptr), 0
+    while start < mine.num_users:
+        sizes = lengths[start : start + users]
+        events = np.cumsum(sizes)
+        reached = [batch_bytes(specs, users=n + 1, events=int(events[n])) for n in range(len(sizes))]
+        taken = max(1, int(np.searchsorted(reached, max_bytes, side="right")))
+        yield np.arange(start, start + taken)
+        start += taken
+
+
+def answered(question: Question, step: ClientStep, mine: Interactions, users: npt.NDArray[np.int64], *, first_user: int) -> Reports:
+    """One report for each of `users` (consecutive), each within its radius, each from that user's events alone.
+
+    `first_user` is the number of this site's first user in the whole population.
+    """
+    try:
+        return _made(question, step, mine, users, first_user)
+    except Exception:  # whatever a hostile array brings about: one user after the other, so that none speaks for another
+        one_by_one = [_made_or_silent(question, step, mine, users[k : k + 1], first_user) for k in range(len(users))]
+        logs.say(log, "users-stay-silent", level=logging.WARNING, round=question.round, step=question.step)
+        return _joined([reports or _silence(question.blocks) for reports in one_by_one], question.blocks)
+
+
+def _require_plausible(name: str, array: npt.NDArray[np.generic], *, items: int, columns: int) -> None:
+    """Compiled steps trust shapes: an array has one number, or one row per item, or is a list of items."""
+    if not np.isfinite(np.asarray(array, np.float64)).all():
+        raise _malformed(f"public array {name!r} has numbers that are not finite")
+    if name == "items":
+        if array.ndim != 1 or array.dtype.kind != "i" or len(np.unique(array)) != array.size:
+            raise _malformed("public array 'items' must list different items")
+        if array.size and (int(array.min()) < 0 or int(array.max()) >= items):
+            raise _malformed(f"public array 'items' names items outside of the catalogue's {items}")
+    elif array.ndim and (array.ndim > 2 or len(array) != items or array.size > items * columns):
+        raise _malformed(f"public array {name!r} of shape {array.shape} does not fit {items} items and at most {columns} columns")
+
+
+def _steps(release: ReleaseSpec) -> list[float]:
+    return [step for block in release.blocks for step in (block.coefficient_step, block.vector_step)]
+
+
+def _rehearse(question: Question, step: ClientStep, terms: Terms) -> None:
+    low, high = terms.value_range
+    few = np.arange(min(5, len(terms.items)), dtype=np.int32)
+    pointer = np.array([0, 0, 1, 1 + len(few)], np.int64)
+    values = np.concatenate([[low], np.full(len(few), high)]).astype(np.float32)
+    if terms.kind == "clicks":
+        values = np.ones_like(values)
+    invented = Interactions(pointer, np.concatenate([[0], few]).astype(np.int32), values, len(terms.items), terms.value_range, terms.kind)
+    try:
+        _made(question, step, invented, np.arange(3), 0)
+    except Exception as failure:  # of invented users: its words are public
+        raise _malformed(f"step {question.step!r} cannot answer this question ({type(failure).__name__}: {str(failure)[:200]})") from None
+
+
+def _made(question: Question, step: ClientStep, mine: Interactions, users: npt.NDArray[np.int64], first_user: int) -> Reports:
+    with np.errstate(all="ignore"):  # what is not finite is refused below, by its value
+        reports = step(question, mine.users_subset(users), first_user + int(users[0]))
+    _require_form(reports, question.blocks, users=len(users))
+    if not within_radius(reports, question.releases).all():
+        raise ValueError("a report is larger than its radius")
+    return reports
+
+
+def _made_or_silent(
+    question: Question, step: ClientStep, mine: Interactions, user: npt.NDArray[np.int64], first_user: int
+) -> Reports | None:
+    try:
+        return _made(question, step, mine, user, first_user)
+    except Exception:  # see the module's first lines
+        return None
+
+
+def _require_form(reports: Reports, specs: tuple[BlockSpec, ...], *, users: int) -> None:
+    """ValueError where the reports do not have the announced form: one for each user, one block for each spec."""
+    pointer, items = reports.user_ptr, reports.items
+    if len(pointer) != users + 1 or pointer[0] != 0 or pointer[-1] != len(items) or len(reports.blocks) != len(specs):
+        raise ValueError(
+            f"the step made {len(pointer) - 1} reports of {len(reports.blocks)} blocks, asked for were {users} of {len(specs)}"
+        )
+    if len(items) and not 0 <= int(items.min()) <= int(items.max()) < max(spec.rows for spec in specs):
+        raise ValueError("a report names an item outside of its block")
+    for part, spec in zip(reports.blocks, specs, strict=True):
+        if len(part.coefficients) != (users if spec.rows == 1 else len(items)) or part.vectors.shape != (users, spec.width):
+            raise ValueError(f"block {spec.name!r} is not of the announced shape")
+        for numbers, bits in ((part.coefficients, COEFFICIENT_BITS), (part.vectors, VECTOR_BITS)):
+            if max(-int(numbers.min(initial=0)), int(numbers.max(initial=0))) >= 2**bits:
+                raise ValueError(f"block {spec.name!r} has numbers of more than {bits} bits")
+
+
+def _silence(specs: tuple[BlockSpec, ...]) -> Reports:
+    """The report of one user who says nothing."""
+    blocks = (BlockReports(np.zeros(1 if s.rows == 1 else 0, np.int32), np.zeros((1, s.width), np.int32)) for s in specs)
+    return Reports(np.zeros(2, np.int64), np.zeros(0, np.int32), tuple(blocks))
+
+
+def _joined(one_by_one: list[Reports], specs: tuple[BlockSpec, ...]) -> Reports:
+    lengths = [len(reports.items) for reports in one_by_one]
+    blocks = tuple(
+        BlockReports(
+            np.concatenate([reports.blocks[b].coefficients for reports in one_by_one]),
+            np.concatenate([reports.blocks[b].vectors for reports in one_by_one]),
+        )
+        for b in range(len(specs))
+    )
+    pointer = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return Reports(pointer, np.concatenate([reports.items for reports in one_by_one]), blocks)
+
+
+def _malformed(cause: str, code: Refusal = Refusal.MALFORMED) -> RefusedError:
+    return RefusedError(code.value, cause, "Nothing was charged and nothing left: the server must ask otherwise.")

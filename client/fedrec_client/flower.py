@@ -1,0 +1,152 @@
+"""Flower's messages on the client: what comes in is read with suspicion, what goes out is a receipt.
+
+    query.join   RecordDict {"fedrec": {"terms": bytes}}                                         -> {"fedrec": {"answer": bytes}}
+    query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
+
+The bytes are those of `fedrec.federation.wire`. Nothing private goes this way: reports go to the aggregator. A request that
+cannot be read, or a fault of the client, is an answer with a refusal, never an exception: Flower would send its words on.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.lib.format as npy
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedrec.errors import BudgetExceededError, PrivacyError, RefusedError, UnreachableError
+from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
+from fedrec.federation.wire import pack_answer, read_invitation, read_terms, refused
+from fedrec.operations import logs
+from fedrec_client.participant import FAILED, UNREACHABLE
+
+MESSAGE, PUBLIC = "fedrec", "public"
+JOIN, ASK = "join", "ask"
+
+MAX_PUBLIC_BYTES = 2**30
+"""Most bytes of public arrays in one question: that of `answering.Bounds`."""
+
+_CAUSE_CHARACTERS = 500
+
+log = logging.getLogger(__name__)
+
+
+class Answering(Protocol):
+    """Who answers: `fedrec_client.participant.Participant`."""
+
+    @property
+    def name(self) -> str:
+        """This client's name."""
+
+    def join(self, terms: Terms) -> Answer:
+        """Keep the terms and enrol this client's users."""
+
+    def answer(self, invitation: Invitation) -> Answer:
+        """Report for this client's users, or refuse."""
+
+
+def client_app(participant: Answering, *, max_public_bytes: int = MAX_PUBLIC_BYTES) -> ClientApp:
+    """The app that answers for this participant; the same in a SuperNode's executor and in a simulation's grid."""
+    installed = ClientApp()
+
+    @installed.query(JOIN)
+    def join(message: Message, _context: Context) -> Message:
+        return _reply(message, _answered(participant.name, lambda: _terms(message.content), participant.join))
+
+    @installed.query(ASK)
+    def ask(message: Message, _context: Context) -> Message:
+        return _reply(message, _answered(participant.name, lambda: _invitation(message.content, max_public_bytes), participant.answer))
+
+    return installed
+
+
+app = ClientApp()
+"""What a bundle names, because Flower wants a name there. It answers nothing: a client runs `client_app` around its own
+participant, in an executor that never opens the bundle (`fedrec_client.executor`)."""
+
+
+def _terms(content: RecordDict) -> Terms:
+    return read_terms(_bytes(content, "terms"))
+
+
+def _invitation(content: RecordDict, max_public_bytes: int) -> Invitation:
+    header, plan = _bytes(content, "header"), _bytes(content, "plan")
+    return read_invitation(header, plan, _arrays(content, max_public_bytes))
+
+
+def _bytes(content: RecordDict, key: str) -> bytes:
+    record = content.get(MESSAGE)
+    value = record.get(key) if isinstance(record, ConfigRecord) else None
+    if not isinstance(value, bytes):
+        raise refused(Refusal.MALFORMED, f"the message has no bytes {MESSAGE}.{key}")
+    return value
+
+
+def _arrays(content: RecordDict, max_public_bytes: int) -> Mapping[str, npt.NDArray[Any]]:
+    record = content.get(PUBLIC, ArrayRecord())
+    if not isinstance(record, ArrayRecord):
+        raise refused(Refusal.MALFORMED, f"the message's {PUBLIC!r} are not arrays")
+    size = sum(len(array.data) for array in record.values())  # one array may stand under many names
+    if size > max_public_bytes:
+        raise refused(Refusal.TOO_LARGE, f"public arrays have at most {max_public_bytes} bytes, found {size}")
+    return {name: _array(name, array) for name, array in record.items()}
+
+
+def _array(name: str, array: Array) -> npt.NDArray[Any]:
+    """The content of an .npy file. Not `numpy.load`, which allocates what the file's header claims before it looks for it."""
+    try:
+        stream = io.BytesIO(array.data)
+        if array.stype != "numpy.ndarray" or npy.read_magic(stream) != (1, 0):
+            raise ValueError("not an array of numpy")
+        shape, is_fortran, dtype = npy.read_array_header_1_0(stream)
+        offset, count = stream.tell(), math.prod(shape)
+        if dtype.kind not in "fiu" or len(array.data) - offset != count * dtype.itemsize:
+            raise ValueError("another type or length than announced")
+        flat = np.frombuffer(array.data, dtype, count, offset)
+        return flat.reshape(shape, order="F" if is_fortran else "C").copy()  # aligned and writable, as in one process
+    except (ValueError, OverflowError, TypeError):
+        raise refused(Refusal.MALFORMED, f"array {name[:100]!r} is not a numeric .npy file of its announced length") from None
+
+
+_Request = TypeVar("_Request")
+
+
+def _answered(client: str, read: Callable[[], _Request], act: Callable[[_Request], Answer]) -> Answer:
+    try:
+        request = read()
+    except RefusedError as refusal:  # public words: only the message was looked at
+        return _refusal(client, refusal.code, refusal.cause)
+    except PrivacyError as failure:
+        return _refusal(client, Refusal.WRONG_PLAN, failure.cause)
+    except Exception as failure:
+        logs.say_failure(log, "request-unreadable", failure)
+        return _refusal(client, Refusal.MALFORMED, "the message cannot be read")
+    try:
+        return act(request)
+    except Exception as failure:
+        # The words of an error may quote the data, so neither the server nor the log gets them.
+        logs.say_failure(log, "answer-failed", failure)
+        return _refusal(client, _code(failure), "the client could not answer; its own log says where")
+
+
+def _refusal(client: str, code: str, cause: str) -> Answer:
+    return Answer(client, users=0, refusal=str(code), cause=cause[:_CAUSE_CHARACTERS])
+
+
+def _code(failure: Exception) -> str:
+    if isinstance(failure, RefusedError):
+        return failure.code
+    if isinstance(failure, BudgetExceededError):
+        return Refusal.BUDGET
+    return UNREACHABLE if isinstance(failure, UnreachableError) else FAILED
+
+
+def _reply(message: Message, answer: Answer) -> Message:
+    return Message(RecordDict({MESSAGE: ConfigRecord({"answer": pack_answer(answer)})}), reply_to=message)

@@ -1,0 +1,287 @@
+"""What each user of this site has spent, in all runs together: written durably before a report leaves, refused past the limit.
+
+Every user of a site answers the same questions, so each has spent the same, and one list of entries states the spend of each of
+them. An entry is a round: the releases it was charged for, composed exactly over all runs (`fedrec.privacy.ledger`). The
+entries form a SHA-256 chain, whose head is also kept in a small file beside the database.
+
+What is noticed of going back in time: a database older than the head file beside it, or without one; an entry changed or
+dropped; a clock more than a day before the last entry. What is not: the whole folder, or the disk, put back to an earlier
+state together. So a backup of this folder is there to be read, not to be restored.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrec.checkpoint import read_json, write_json
+from fedrec.errors import BudgetExceededError, RefusedError, RunError, UnitMismatchError
+from fedrec.federation.protocol import Refusal
+from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+from fedrec_client.pseudonyms import SECRET_BYTES
+
+CLOCK_SLACK_S = 86_400.0
+"""A clock that is this far before the last entry has gone back, or the ledger was written under another one."""
+
+_GENESIS = hashlib.sha256(b"fedrec client ledger 1").hexdigest()
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS secret (value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS entries (
+    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL, question TEXT NOT NULL, plan TEXT NOT NULL,
+    releases TEXT NOT NULL, head TEXT NOT NULL, UNIQUE (run, round)
+);
+"""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One round that was charged: `question` and `plan` are digests; `releases` are names with their mu; `head` closes the chain so far."""
+
+    number: int
+    time_s: float
+    run: str
+    round: int
+    question: str
+    plan: str
+    releases: tuple[tuple[str, float], ...]
+    head: str
+
+    @property
+    def events(self) -> tuple[GaussianEvent, ...]:
+        """What the round cost each user."""
+        return tuple(GaussianEvent(f"{self.run}/{name}", mu) for name, mu in self.releases)
+
+
+class ClientLedger:
+    """An open ledger. One process at a time; safe to call from several threads."""
+
+    def __init__(self, path: Path, *, limit: Guarantee, clock: Callable[[], float] = time.time) -> None:
+        """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older than it was."""
+        self.limit, self._clock, self._path = limit, clock, path
+        self._mutex, self._lock = threading.Lock(), _locked(path)
+        try:
+            self._database = _opened(path)
+            self._secret: bytes = self._database.execute("SELECT value FROM secret").fetchone()[0]
+            self._entries = list(_verified(_rows(self._database), path))
+            self._agree_with_head_file()
+            self._require_forward_clock()
+        except sqlite3.Error as failure:
+            self._lock.close()
+            raise RunError(
+                f"{path} cannot be used: {failure}", "Free space, check permissions; a damaged ledger must not be replaced."
+            ) from None
+        except BaseException:
+            self._lock.close()
+            raise
+
+    @property
+    def secret(self) -> bytes:
+        """32 bytes made once, from which users' pseudonyms and report ids come. Never leaves the site."""
+        return self._secret
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """Every round charged, oldest first."""
+        return tuple(self._entries)
+
+    @property
+    def head(self) -> str:
+        """The end of the chain."""
+        return self._entries[-1].head if self._entries else _GENESIS
+
+    @property
+    def epsilon(self) -> float:
+        """What each user has spent in all runs, at the limit's delta."""
+        return self._spent().epsilon
+
+    @property
+    def epsilon_left(self) -> float:
+        """The largest run that is still possible, at the limit's delta. Not the difference: guarantees do not add up plainly."""
+        if not self.limit.private:
+            return self.limit.epsilon
+        left = mu_for(self.limit.epsilon, self.limit.delta) ** 2 - self._spent().mu ** 2
+        return epsilon_of(left**0.5, self.limit.delta) if left > 0 else 0.0
+
+    def plan_of(self, run: str) -> str | None:
+        """Digest of the plan that a run was charged under, None before its first charge."""
+        return next((entry.plan for entry in self._entries if entry.run == run), None)
+
+    def charge(self, run: str, round: int, question: str, plan: Plan, releases: Sequence[str]) -> bool:
+        """Durably charge each user for these releases of `plan`; `question` is the digest. False where this was charged before: a resend.
+
+        There must be room for all that is left of the plan: a run that cannot be finished is refused before its first round.
+        Raises RefusedError: WRONG_PLAN where the run had another plan, ALREADY_REPORTED where the round had another question,
+        WRONG_QUESTION where a release was charged in another round, BUDGET past the limit, STALE_LEDGER where the clock went back;
+        RunError where the entry cannot be written.
+        """
+        with self._mutex:
+            digest = plan.digest()
+            if self._is_resend(run, round, question, digest):
+                return False
+            self._require_new_releases(run, releases)
+            self._require_room(run, plan)
+            self._require_forward_clock()
+            self._append(run, round, question, digest, [(name, plan[name].mu) for name in releases])
+            return True
+
+    def close(self) -> None:
+        """Let another process have it."""
+        with self._mutex:
+            self._database.close()
+            self._lock.close()
+
+    def _is_resend(self, run: str, round: int, question: str, plan: str) -> bool:
+        if (known := self.plan_of(run)) is not None and known != plan:
+            raise _refused(
+                Refusal.WRONG_PLAN, f"the plan of run {run} changed", "Do not take part: a run keeps its plan from its first round."
+            )
+        entry = next((entry for entry in self._entries if (entry.run, entry.round) == (run, round)), None)
+        if entry is not None and entry.question != question:
+            raise _refused(
+                Refusal.ALREADY_REPORTED,
+                f"round {round} of run {run} was answered already, to another question",
+                "Each round is answered once.",
+            )
+        return entry is not None
+
+    def _require_new_releases(self, run: str, releases: Sequence[str]) -> None:
+        charged = {name for entry in self._entries if entry.run == run for name, _ in entry.releases}
+        if again := [name for name in releases if name in charged] or [name for name in releases if list(releases).count(name) > 1]:
+            raise _refused(
+                Refusal.WRONG_QUESTION, f"release {again[0]} of run {run} was answered already", "The plan holds each release once."
+            )
+
+    def _require_room(self, run: str, plan: Plan) -> None:
+        """For every release of the plan that is not charged yet, this question's among them."""
+        charged = {name for entry in self._entries if entry.run == run for name, _ in entry.releases}
+        ledger = self._spent()
+        try:
+            for release in plan.releases:
+                if release.name not in charged:
+                    ledger = ledger.add(plan.event(release.name))
+        except (BudgetExceededError, UnitMismatchError) as failure:
+            spent = f"Spent: epsilon {self.epsilon:.4g} of {self.limit}."
+            remedy = f"{spent} Still possible: a run of epsilon {self.epsilon_left:.4g}. {failure.cause}."
+            raise _refused(Refusal.BUDGET, "the plan needs more than this client's limit leaves", remedy) from None
+
+    def _require_forward_clock(self) -> None:
+        now = self._clock()
+        if self._entries and now < self._entries[-1].time_s - CLOCK_SLACK_S:
+            late = (self._entries[-1].time_s - now) / 3600
+            raise _refused(Refusal.STALE_LEDGER, f"the clock is {late:.0f} hours before the ledger's last entry", "Set the clock right.")
+
+    def _spent(self) -> Ledger:
+        return Ledger(self.limit, tuple(event for entry in self._entries for event in entry.events))
+
+    def _append(self, run: str, round: int, question: str, plan: str, releases: Iterable[tuple[str, float]]) -> None:
+        content = (len(self._entries) + 1, float(self._clock()), run, round, question, plan, tuple(releases))
+        entry = Entry(*content, head=_next_head(self.head, *content))
+        names = json.dumps([[name, mu.hex()] for name, mu in entry.releases])
+        row = (entry.number, entry.time_s, run, round, question, plan, names, entry.head)
+        try:
+            with self._database:
+                self._database.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        except sqlite3.Error as failure:
+            raise RunError(
+                f"{self._path} cannot be written: {failure}", "Nothing left this client. Free space or correct permissions."
+            ) from None
+        self._entries.append(entry)  # spent from here on, whatever happens next
+        self._write_head()
+
+    def _head_file(self) -> Path:
+        return self._path.with_suffix(".head.json")
+
+    def _write_head(self) -> None:
+        try:
+            write_json(self._head_file(), {"number": len(self._entries), "head": self.head})
+        except OSError as failure:
+            raise RunError(f"{self._head_file()} cannot be written: {failure.strerror}", "Free space or correct permissions.") from None
+
+    def _agree_with_head_file(self) -> None:
+        """The file may be behind, after a crash between the two writes; the database may not."""
+        heads, file = {_GENESIS, *(entry.head for entry in self._entries)}, self._head_file()
+        kept = read_json(file).get("head") if file.exists() else None if self._entries else _GENESIS
+        if kept not in heads:
+            raise RunError(
+                f"{self._path} is older than {file.name} beside it, or one of the two was replaced",
+                "Put back the newest pair. If it is lost, what was spent is not known: begin a new state folder only with other users.",
+            )
+        if kept != self.head or not file.exists():
+            self._write_head()
+
+
+def read_entries(path: Path) -> tuple[Entry, ...]:
+    """The entries of a ledger, verified, also while a client has it open. Raises RunError where it is missing or damaged."""
+    if not path.is_file():
+        raise RunError(f"{path} does not exist", "Give the state folder of a client.")
+    try:
+        with closing(sqlite3.connect(f"file:{path.resolve()}?mode=ro", uri=True)) as database:
+            return tuple(_verified(_rows(database), path))
+    except sqlite3.Error as failure:
+        raise RunError(f"{path} cannot be read: {failure}", "It is no ledger of this version.") from None
+
+
+def _locked(path: Path) -> Any:
+    """An open file that no other process can lock; closing it lets go, and so does the end of this process."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path.with_suffix(".lock"), "a")  # noqa: SIM115 - held for as long as the ledger is
+    except OSError as failure:
+        raise RunError(f"{path.parent} cannot be used: {failure.strerror}", "Give a folder that this process may write to.") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise RunError(f"{path} is in use by another process", "Stop the other client, or give this one its own state folder.") from None
+    return file
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    if not path.exists() and path.with_suffix(".head.json").exists():
+        raise RunError(f"{path} is gone, but the file beside it knows of it", "Put it back: without it, what was spent is not known.")
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    database = sqlite3.connect(path, check_same_thread=False)
+    secret = f"INSERT INTO secret SELECT x'{os.urandom(SECRET_BYTES).hex()}' WHERE NOT EXISTS (SELECT 1 FROM secret);"
+    database.executescript(f"PRAGMA synchronous=FULL; BEGIN; {_SCHEMA} {secret} COMMIT;")
+    return database
+
+
+def _rows(database: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    return database.execute("SELECT number, time_s, run, round, question, plan, releases, head FROM entries ORDER BY number").fetchall()
+
+
+def _verified(rows: Iterable[tuple[Any, ...]], path: Path) -> Iterable[Entry]:
+    head = _GENESIS
+    for expected, (number, time_s, run, round, question, plan, releases, claimed) in enumerate(rows, start=1):
+        try:
+            content = (number, time_s, run, round, question, plan, tuple((name, float.fromhex(mu)) for name, mu in json.loads(releases)))
+            head = _next_head(head, *content)
+        except (TypeError, ValueError, AttributeError):
+            head = ""
+        if number != expected or head != claimed:
+            raise RunError(
+                f"{path} is damaged at entry {expected}: its chain is broken", "Put back the ledger as it was; do not begin a new one."
+            )
+        yield Entry(*content, head=head)
+
+
+def _next_head(head: str, number: int, time_s: float, run: str, round: int, question: str, plan: str, releases: Any) -> str:
+    content = [head, number, time_s.hex(), run, round, question, plan, [[name, mu.hex()] for name, mu in releases]]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:
+    return RefusedError(code.value, cause, remedy)

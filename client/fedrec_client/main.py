@@ -1,0 +1,169 @@
+"""One client process: wires data, ledger, aggregator and SuperNode together, and answers until it is told to stop.
+
+    SuperLink <--TLS-- flower-supernode (child) <--loopback-- this process: executor -> participant --gRPC, TLS--> aggregator
+
+Only this process reads the data and the ledger. It may be ended at any moment, by kill -9 too: the ledger is written
+before a report leaves, and the same question is answered again with the same reports.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import FrameType
+
+import fedrec
+from fedrec.checkpoint import write_json
+from fedrec.errors import SettingsError
+from fedrec.federation.protocol import Answer, Invitation, Terms
+from fedrec.operations import logs
+from fedrec.operations.addresses import Address
+from fedrec.operations.metrics import Metrics
+from fedrec_aggregator.channel import Access
+from fedrec_aggregator.remote import RemoteReportDesk
+from fedrec_client.executor import Executor, require_pinned_flower
+from fedrec_client.flower import client_app
+from fedrec_client.ledger import ClientLedger
+from fedrec_client.participant import Participant
+from fedrec_client.settings import ClientSettings
+from fedrec_client.store import read_users
+from fedrec_client.supernode import SuperNode
+
+
+@dataclass(frozen=True)
+class Status:
+    """What runs where, kept as `client.json` in the state folder. Addresses are host:port, "" for none."""
+
+    name: str
+    version: str
+    pid: int
+    supernode_pid: int
+    supernode_address: str
+    metrics_address: str
+
+
+def run(settings: ClientSettings, *, ready: Callable[[Status], None] | None = None, stop: threading.Event | None = None) -> None:
+    """Answer until SIGTERM, SIGINT or `stop`. `ready` is told when tasks are taken.
+
+    A signal ends an answer in its middle, which is safe. Raises FedRecError where data, ledger, aggregator's certificate
+    or SuperNode cannot be used.
+    """
+    require_pinned_flower()
+    folder, ended = Path(settings.state), stop or threading.Event()
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _signals(ended), ExitStack() as stack:
+        log = logs.configure("client", file=Path(settings.log) if settings.log else None)
+        stack.callback(logs.close, log)
+        metrics, metrics_address = _metrics(settings.metrics, stack)
+        participant = _participant(settings, folder, stack)
+        node = SuperNode(settings.superlink, folder)
+
+        writing = threading.Lock()
+
+        def note() -> Status:
+            status = Status(settings.name, fedrec.__version__, os.getpid(), node.pid, node.address, metrics_address)
+            with writing:
+                write_json(folder / "client.json", asdict(status))
+            return status
+
+        node.changed = note
+        stack.callback((folder / "client.json").unlink, missing_ok=True)
+        stack.callback(node.stop)
+        node.start()
+        logs.say(log, "client-started", pid=os.getpid(), version=fedrec.__version__, users=participant.users.num_users)
+        if ready:
+            ready(note())
+        Executor(client_app(Counted(participant, metrics)), lambda: node.address, node.secret).run(ended)
+
+
+class Counted:
+    """A participant whose answers and budget are counted for Prometheus."""
+
+    def __init__(self, participant: Participant, metrics: Metrics) -> None:
+        self._participant, self._metrics = participant, metrics
+        self._budget()
+
+    @property
+    def name(self) -> str:
+        """The participant's."""
+        return self._participant.name
+
+    def join(self, terms: Terms) -> Answer:
+        """As the participant's."""
+        return self._counted(self._participant.join(terms))
+
+    def answer(self, invitation: Invitation) -> Answer:
+        """As the participant's, and how long it took."""
+        began = time.monotonic()
+        answer = self._counted(self._participant.answer(invitation))
+        self._metrics.decided("refused" if answer.refusal else "answered", took_s=time.monotonic() - began)
+        return answer
+
+    def _counted(self, answer: Answer) -> Answer:
+        self._metrics.reports(accepted=answer.accepted, rejected=answer.rejected)
+        if answer.refusal:
+            self._metrics.refused(answer.refusal)
+        self._budget()
+        return answer
+
+    def _budget(self) -> None:
+        ledger = self._participant.ledger
+        self._metrics.budget(spent=ledger.epsilon, left=ledger.epsilon_left)
+
+
+def _participant(settings: ClientSettings, folder: Path, stack: ExitStack) -> Participant:
+    users = read_users(settings.data)
+    ledger = ClientLedger(folder / "ledger.sqlite", limit=settings.privacy.limit)
+    stack.callback(ledger.close)
+    return Participant(
+        settings.name,
+        users,
+        ledger,
+        stack.enter_context(RemoteReportDesk(Access(name=settings.name, **settings.aggregator.model_dump()))),
+        folder,
+        users_per_batch=settings.users_per_batch,
+        keep_sent=settings.keep_sent,
+        first_user=settings.first_user,
+        allow_not_established=settings.privacy.allow_not_established,
+    )
+
+
+def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:
+    metrics = Metrics("client", fedrec.__version__)
+    if not address:
+        return metrics, ""
+    try:
+        wanted = Address.of(address)
+    except ValueError as failure:
+        raise SettingsError(f"metrics: {failure}", "For example 127.0.0.1:9464; port 0 picks one.") from None
+    endpoint = stack.enter_context(metrics.serve(wanted.host, wanted.port))
+    return metrics, str(Address(endpoint.host, endpoint.port))
+
+
+@contextmanager
+def _signals(ended: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT end the body, once: what is being closed after the first is not disturbed by a second."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    both = (signal.SIGTERM, signal.SIGINT)
+
+    def end(_signal: int, _frame: FrameType | None) -> None:
+        for each in both:
+            signal.signal(each, signal.SIG_IGN)
+        ended.set()
+        raise KeyboardInterrupt
+
+    before = [(each, signal.signal(each, end)) for each in both]
+    try:
+        with suppress(KeyboardInterrupt):
+            yield
+    finally:
+        for each, handler in before:
+            signal.signal(each, handler)

@@ -1,0 +1,215 @@
+"""One client's way through a run: it joins on terms it can keep, answers each round once, and says no with a reason.
+
+Order in a round: the plan and the question are checked; the ledger is charged, durably; the reports are made and handed to
+the aggregator in batches. A crash anywhere costs nothing twice: the same question again is charged once, and its reports
+are the same bytes under the same ids, which the aggregator counts once. The server gets an `Answer` and nothing else:
+counts, a stable code, and words that no user's event has any part in. What the operator should know goes to the log.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from fedrec.data.interactions import Interactions
+from fedrec.errors import DataError, FedRecError, PrivacyError, RefusedError, SettingsError, UnreachableError
+from fedrec.federation.messages import Question
+from fedrec.federation.protocol import Answer, Invitation, Receipt, Refusal, ReportDesk, Terms
+from fedrec.federation.rounds import ClientStep
+from fedrec.federation.wire import question_digest, question_header, read_header
+from fedrec.operations import logs
+from fedrec.privacy.calibration import Plan
+from fedrec.recipes import client_steps
+from fedrec.settings import validated
+from fedrec_client.answering import Bounds, require_answerable
+from fedrec_client.delivery import Delivery
+from fedrec_client.ledger import ClientLedger
+from fedrec_client.notes import Notes, require_name
+from fedrec_client.pseudonyms import report_ids, user_tokens
+from fedrec_client.store import LocalUsers
+
+log = logging.getLogger(__name__)
+
+UNREACHABLE, FAILED, UNSUITED = "unreachable", "failed", "unsuited"
+"""Codes of answers besides `Refusal`: the aggregator did not answer; the client's own disk or ledger failed; the run is about
+another kind of data, or another scale."""
+
+TOKENS_PER_PIECE = 10_000
+LONGEST_CAUSE = 500
+"""Characters: a cause may quote a name that the server made up."""
+
+
+class Participant:
+    """The users of one site towards one aggregator and any server. May be called from several threads; one call runs at a time."""
+
+    def __init__(
+        self,
+        name: str,
+        users: LocalUsers,
+        ledger: ClientLedger,
+        desk: ReportDesk,
+        folder: Path,
+        *,
+        users_per_batch: int = 256,
+        keep_sent: bool = False,
+        first_user: int = 0,
+        allow_not_established: bool = False,
+        bounds: Bounds | None = None,
+    ) -> None:
+        """`folder` keeps terms and what was sent; `first_user` is the number of this site's first user in the whole population."""
+        self.name, self.users, self.ledger, self._desk, self._notes = name, users, ledger, desk, Notes(folder)
+        self._users_per_batch, self._keep_sent, self._first_user = users_per_batch, keep_sent, first_user
+        self._allow_not_established, self._bounds = allow_not_established, bounds or Bounds()
+        self._tokens = user_tokens(ledger.secret, users.user_ids)
+        self._known: tuple[Terms, Interactions] | None = None
+        self._mutex = threading.Lock()
+
+    def join(self, terms: Terms) -> Answer:
+        """Keep the terms of a run and enrol every user at the aggregator; again with the same terms is the same."""
+        return self._said(terms.run, None, lambda: self._join(terms))
+
+    def answer(self, invitation: Invitation) -> Answer:
+        """Report for every user, or refuse; the same invitation again sends the same reports."""
+        return self._said(invitation.run, invitation.question.round, lambda: self._answer(invitation))
+
+    def _join(self, terms: Terms) -> Answer:
+        require_name(terms.run)
+        _require_sound(terms, self._bounds)
+        mine = self.users.translate(terms)
+        self._notes.keep_terms(terms)
+        self._known = terms, mine
+        unknown = self.users.unknown_events(terms)
+        self._notes.keep_translation(terms.run, users=mine.num_users, events=len(mine), unknown_events=unknown)
+        self._enroll()
+        return Answer(self.name, self.users.num_users)
+
+    def _enroll(self) -> None:
+        try:
+            for start in range(0, len(self._tokens), TOKENS_PER_PIECE):
+                self._desk.enroll([token.tobytes() for token in self._tokens[start : start + TOKENS_PER_PIECE]])
+        except RefusedError as failure:
+            raise _from_the_aggregator(failure, "did not enrol this client's users") from None
+
+    def _answer(self, invitation: Invitation) -> Answer:
+        terms, mine = self._terms(invitation.run)
+        question, plan = invitation.question, Plan.of(asdict(invitation.plan))
+        header = question_header(question, run=invitation.run, plan=plan.digest())
+        read_header(header)  # names and sizes, as if it had come as bytes
+        step = _step(question, terms)
+        self._require_plan(plan, question)
+        require_answerable(question, step, terms, self._bounds)
+        digest = question_digest(header)
+        self.ledger.charge(invitation.run, question.round, digest, plan, [release.name for release in question.releases])
+        return self._deliver(self._delivery(invitation.run, question, digest, step, mine), header)
+
+    def _terms(self, run: str) -> tuple[Terms, Interactions]:
+        if self._known is None or self._known[0].run != run:
+            terms = self._notes.terms(run)
+            if terms is None:
+                raise _refused(Refusal.RUN_UNKNOWN, "this client does not know the run's terms", "The server tells them again.")
+            self._known = terms, self.users.translate(terms)
+        return self._known
+
+    def _require_plan(self, plan: Plan, question: Question) -> None:
+        """What the plan itself says; whether the limit has room for it is the ledger's to decide."""
+        guarantee = plan.guarantee
+        if (guarantee.unit, guarantee.neighbours) != ("user", "add/remove"):
+            raise _refused(
+                Refusal.WRONG_PLAN, f"the plan protects per {guarantee.unit} ({guarantee.neighbours})", "Here a user is the unit."
+            )
+        if not guarantee.established and not self._allow_not_established:
+            remedy = "privacy.allow_not_established = true takes part all the same; what it promises is then not proved."
+            raise _refused(Refusal.WRONG_PLAN, "the plan's guarantee is not established", remedy)
+        planned = {release.name for release in plan.releases}
+        if unplanned := [release.name for release in question.releases if release.name not in planned]:
+            raise _refused(Refusal.WRONG_PLAN, f"the plan has no release {unplanned[0]!r}", "Nobody would account for it.")
+
+    def _delivery(self, run: str, question: Question, digest: str, step: ClientStep, mine: Interactions) -> Delivery:
+        ids = report_ids(self.ledger.secret, self._tokens, run=run, round=question.round, digest=digest)
+        keep = (lambda number, batch: self._notes.keep_batch(run, question.round, number, batch)) if self._keep_sent else None
+        return Delivery(run, question, digest, step, mine, ids, self._tokens, self._desk, self._first_user, keep)
+
+    def _deliver(self, delivery: Delivery, header: bytes) -> Answer:
+        refusal, cause = "", ""
+        try:
+            delivery.hand_in(users_per_batch=self._users_per_batch, batch_bytes=self._bounds.batch_bytes)
+        except (UnreachableError, RefusedError) as failure:
+            refusal, cause = _public_words(_from_the_aggregator(failure, "did not take this client's reports"))
+            logs.say(log, f"not-delivered: {failure.cause}", level=logging.WARNING, run=delivery.run, round=delivery.question.round)
+        answer = Answer(self.name, self.users.num_users, delivery.accepted, delivery.rejected, refusal, cause)
+        receipt, round = Receipt(answer.accepted, answer.rejected), delivery.question.round
+        try:
+            self._notes.keep_receipt(delivery.run, round, header, receipt, delivery.batches, delivery.bytes_sent)
+        except OSError as failure:  # the reports are counted: that a note of them is missing changes nothing
+            logs.say_failure(log, "receipt-not-kept", failure, run=delivery.run, round=round)
+        return answer
+
+    def _said(self, run: str, round: int | None, attempt: Callable[[], Answer]) -> Answer:
+        """What the server hears, whatever happens here."""
+        try:
+            with self._mutex:
+                answer = attempt()
+        except FedRecError as failure:  # ours: its words hold no value of a user
+            code, cause = _public_words(failure)
+            answer = Answer(self.name, self.users.num_users, refusal=code, cause=cause[:LONGEST_CAUSE])
+            logs.say(log, f"refused: {failure.cause}. {failure.remedy}", level=logging.WARNING, run=run, round=round, code=code)
+        except Exception as failure:  # a defect or a full disk; its words could hold anything
+            answer = Answer(self.name, self.users.num_users, refusal=FAILED, cause="the client failed; its log says where")
+            logs.say_failure(log, "failed", failure, run=run, round=round)
+        else:
+            event, failed = "joined" if round is None else "answered", answer.refusal or None
+            logs.say(log, event, run=run, round=round, code=failed, users=answer.users, accepted=answer.accepted, rejected=answer.rejected)
+        return answer
+
+
+def _require_sound(terms: Terms, bounds: Bounds) -> None:
+    """Terms this version can keep: a known recipe whose reports are per user, a scale, a catalogue of a size that can be held."""
+    client_steps(terms.recipe, terms.kind)
+    if validated(json.loads(terms.recipe), source="the run's recipe").privacy.unit != "user":
+        raise _refused(Refusal.WRONG_PLAN, "the run's reports are per example, not per user", "Such a recipe runs in simulation only.")
+    low, high = terms.value_range
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise _refused(Refusal.MALFORMED, f"the scale {low:g} to {high:g} is none", "The server's operator must correct it.")
+    if not terms.items or sum(map(len, terms.items)) > bounds.public_bytes:
+        raise _refused(
+            Refusal.TOO_LARGE, "the catalogue is empty, or larger than this client holds", "The server's operator must correct it."
+        )
+
+
+def _step(question: Question, terms: Terms) -> ClientStep:
+    steps = client_steps(terms.recipe, terms.kind)
+    if question.step not in steps:
+        raise _refused(Refusal.MALFORMED, f"{question.step!r} is no step of the run's recipe", "Use the same version of fedrec everywhere.")
+    return steps[question.step]
+
+
+def _from_the_aggregator(failure: UnreachableError | RefusedError, what: str) -> UnreachableError | RefusedError:
+    """The aggregator's words are for this client; the server gets its code."""
+    if isinstance(failure, UnreachableError):
+        return failure
+    return RefusedError(failure.code, f"the aggregator {what}", f"{failure.cause}. {failure.remedy}")
+
+
+def _public_words(failure: FedRecError) -> tuple[str, str]:
+    match failure:
+        case RefusedError():
+            return failure.code, failure.cause
+        case UnreachableError():
+            return UNREACHABLE, "the aggregator did not answer"
+        case PrivacyError():
+            return Refusal.WRONG_PLAN, failure.cause
+        case SettingsError():
+            return Refusal.MALFORMED, failure.cause
+        case DataError():
+            return UNSUITED, failure.cause
+        case _:
+            return FAILED, "the client's ledger or state folder cannot be used"
+
+
+def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:
+    return RefusedError(code.value, cause, remedy)

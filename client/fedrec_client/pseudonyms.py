@@ -1,0 +1,32 @@
+"""Names that stand for a user and for a report: without the site's secret they say nothing, and they are the same every time.
+
+A resent report must be the report that was sent: the aggregator counts a report id once. Both names are HMAC-SHA256 under
+the site's secret, cut to 16 bytes: among 2^32 of them two are alike with probability 2^-65.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedrec.federation.protocol import TOKEN_BYTES
+from fedrec.federation.wire import Bytes
+
+SECRET_BYTES = 32
+
+
+def user_tokens(secret: bytes, user_ids: Sequence[str]) -> Bytes:
+    """(num_users, 16) uint8: one pseudonym per user of the site, the same in all runs."""
+    return _names(secret, b"fedrec/1/user/", [user.encode() for user in user_ids])
+
+
+def report_ids(secret: bytes, tokens: Bytes, *, run: str, round: int, digest: str) -> Bytes:
+    """(num_users, 16) uint8: one id per user, run, round and question."""
+    return _names(secret, f"fedrec/1/report/{run}/{round}/{digest}/".encode(), [token.tobytes() for token in tokens])
+
+
+def _names(secret: bytes, purpose: bytes, whose: Sequence[bytes]) -> Bytes:
+    content = b"".join(hmac.digest(secret, purpose + one, "sha256")[:TOKEN_BYTES] for one in whose)
+    return np.frombuffer(content, np.uint8).reshape(len(whose), TOKEN_BYTES)

@@ -1,0 +1,161 @@
+"""What the person who runs a client decides, in one TOML file: data, limit, whom to trust, where things are kept.
+
+Relative paths start at the file's folder. `EXAMPLE` is a complete file with mutual TLS.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+
+from fedrec.errors import SettingsError
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.settings import Epsilon
+
+EXAMPLE = """
+name = "library"
+state = "/var/lib/fedrec/client"
+
+[data]
+path = "/srv/ratings.csv"
+rating_range = [1, 5]
+
+[data.columns]
+user = "reader"
+item = "book"
+rating = "stars"
+
+[privacy]
+max_epsilon = 5.0
+delta = 1e-5
+
+[aggregator]
+address = "aggregator.example.org:7001"
+ca = "/etc/fedrec/ca.pem"
+certificate = "/etc/fedrec/client-library.pem"
+key = "/etc/fedrec/client-library.key"
+
+[superlink]
+address = "server.example.org:7002"
+root_certificates = "/etc/fedrec/ca.pem"
+"""
+
+
+def _from_folder(value: str, info: ValidationInfo) -> str:
+    """Relative paths start at the settings file's folder; an empty one stays empty."""
+    folder = (info.context or {}).get("folder", Path())
+    return str(Path(folder) / Path(value).expanduser()) if value else value
+
+
+FilePath = Annotated[str, AfterValidator(_from_folder)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
+
+
+class ClientData(_Table):
+    """Where the events of this site's users are; they are never written anywhere else."""
+
+    path: FilePath = Field(min_length=1, description="file or folder of the data")
+    format: str = Field("auto", description="auto, shard, or a format that `fedrec data formats` lists")
+    kind: Literal["auto", "ratings", "clicks"] = Field("auto", description="what to take part with; clicks may be made from ratings")
+    click_threshold: float = Field(0.0, description="the lowest rating that counts as a click")
+    columns: dict[str, str] = Field(default_factory=dict, description="column names of tables: user, item, rating, timestamp")
+    rating_range: tuple[float, float] | None = Field(None, description="lowest and highest rating, where the format has no public scale")
+    duplicates: Literal["refuse", "last", "mean"] = Field("refuse", description="what to do with a second row of one user and item")
+    out_of_range: Literal["refuse", "clip"] = Field("refuse", description="what to do with ratings off the scale, the file's or the run's")
+
+    def reader_options(self) -> dict[str, object]:
+        """Keywords for `fedrec.data.read`: only what differs from the reader's own defaults."""
+        options: dict[str, object] = dict(self.columns)
+        for name in ("duplicates", "out_of_range"):
+            if getattr(self, name) != "refuse":
+                options[name] = getattr(self, name)
+        return options if self.rating_range is None else {**options, "rating_range": self.rating_range}
+
+
+class ClientPrivacy(_Table):
+    """What may be spent in all runs together by each user of this site. The default is one run of the default scenario."""
+
+    max_epsilon: Epsilon = Field(5.0, description='the most, over all runs; "inf" takes part in runs without privacy')
+    delta: float = Field(1e-5, gt=0, lt=1, description="at which max_epsilon is stated")
+    allow_not_established: bool = Field(
+        False, description="take part where a guarantee is kept for reproduction and its proof does not hold"
+    )
+
+    @property
+    def limit(self) -> Guarantee:
+        """The same as a guarantee per user."""
+        return Guarantee(self.max_epsilon, self.delta)
+
+
+class AggregatorAccess(_Table):
+    """The aggregator, and how it knows this client."""
+
+    address: str = Field(description="host:port")
+    ca: FilePath = Field("", description="file of the authority that vouches for the aggregator; empty: the system's authorities")
+    pin: str = Field("", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of the aggregator's certificate: any other is refused")
+    certificate: FilePath = Field("", description="this client's certificate, for mutual TLS")
+    key: FilePath = Field("", description="its private key")
+    token: FilePath = Field("", description="file with this client's token, where there is no certificate")
+    insecure: bool = Field(False, description="no TLS; on loopback only")
+
+    @model_validator(mode="after")
+    def _pairs(self) -> AggregatorAccess:
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("a certificate and its key come together")
+        return self
+
+
+class SuperLinkAccess(_Table):
+    """Flower's SuperLink, which the server runs: public models come from there, and receipts go there."""
+
+    address: str = Field(description="host:port")
+    root_certificates: FilePath = Field("", description="file of the authority that vouches for the SuperLink")
+    auth_private_key: FilePath = Field("", description="key that the SuperLink knows this node by, where it asks for one")
+    insecure: bool = Field(False, description="no TLS; on loopback only")
+
+
+class ClientSettings(_Table):
+    """One client."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="how server and aggregator know this client")
+    state: FilePath = Field(min_length=1, description="folder of the ledger and of what is known about runs")
+    data: ClientData
+    privacy: ClientPrivacy = ClientPrivacy()
+    aggregator: AggregatorAccess
+    superlink: SuperLinkAccess
+    users_per_batch: int = Field(256, ge=1, le=65_536, description="most reports in one message to the aggregator")
+    keep_sent: bool = Field(False, description="keep every report that leaves in the state folder, for `fedrec inspect`")
+    first_user: int = Field(0, ge=0, description="number of this site's first user among all, where a run samples items by a public seed")
+    metrics: str = Field("", description="host:port of Prometheus metrics; port 0 picks one; empty for none")
+    log: FilePath = Field("", description="file of JSON lines; empty for standard error")
+
+
+def load(path: Path) -> ClientSettings:
+    """Read a settings file. Raises SettingsError naming the first wrong key, what it must be and what was found."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise SettingsError(f"{path}: {failure.strerror or failure}", "Give the client's settings file; docs/deploy.md has one.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+        raise SettingsError(f"{path} is not TOML: {failure}", "Correct the line; strings need quotes.") from None
+    return validated(content, folder=path.parent, source=str(path))
+
+
+def validated(content: dict[str, Any], *, folder: Path = Path(), source: str = "settings") -> ClientSettings:
+    """Settings from a table; relative paths start at `folder`. Raises SettingsError."""
+    try:
+        return ClientSettings.model_validate(content, context={"folder": folder})
+    except ValidationError as failure:
+        first = failure.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "the file"
+        secret = isinstance(first["input"], dict) or key.endswith("token")
+        found = "" if secret else f", found {first['input']!r}"
+        raise SettingsError(
+            f"{source}: {key}: {first['msg'].removeprefix('Value error, ')}{found}", "docs/deploy.md has an example."
+        ) from None

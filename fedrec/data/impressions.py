@@ -1,0 +1,77 @@
+"""News and what people clicked among what they were shown. `News` is public by type, `Impressions` is private by type.
+
+An impression is one list of candidates shown to one user, of which some were clicked; a user's history is what it had
+clicked before (MIND, Wu et al. 2020). The same types carry any catalogue with texts, such as films.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class News:
+    """m public items: one entry each in every column. `entities` are identifiers of what the title and abstract name."""
+
+    ids: tuple[str, ...]
+    titles: tuple[str, ...]
+    abstracts: tuple[str, ...]
+    categories: tuple[str, ...]
+    subcategories: tuple[str, ...]
+    entities: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(column) for name, column in vars(self).items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"all columns must have one entry per item, found {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Impressions:
+    """n impressions of `num_users` users on `num_news` items.
+
+    user k's history, oldest click first: `history[history_ptr[k]:history_ptr[k + 1]]`. users: (n,) int32, whose impression it is.
+    impression i showed `candidates[candidate_ptr[i]:candidate_ptr[i + 1]]`; clicked: bool, aligned with candidates.
+    No click is both in a user's history and in one of its impressions.
+    """
+
+    num_news: int
+    history_ptr: Int64s
+    history: Int32s
+    users: Int32s
+    candidate_ptr: Int64s
+    candidates: Int32s
+    clicked: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    @property
+    def num_users(self) -> int:
+        """Users, with or without impressions."""
+        return len(self.history_ptr) - 1
+
+    def select(self, impressions: npt.NDArray[np.integer]) -> Impressions:
+        """The given impressions, in the given order, of the same users."""
+        starts, lengths = self.candidate_ptr[impressions], np.diff(self.candidate_ptr)[impressions]
+        ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        index = np.repeat(starts - ptr[:-1], lengths) + np.arange(ptr[-1])
+        shown = self.candidates[index], self.clicked[index]
+        return Impressions(self.num_news, self.history_ptr, self.history, self.users[impressions], ptr, *shown)
+
+    def last_clicks(self, length: int) -> Int32s:
+        """(num_users, length) the latest clicks of each history, oldest first, -1 in front where there are fewer."""
+        table = np.full((self.num_users, length), -1, np.int32)
+        for k in range(self.num_users):
+            mine = self.history[self.history_ptr[k] : self.history_ptr[k + 1]][-length:]
+            table[k, length - len(mine) :] = mine
+        return table

@@ -1,0 +1,170 @@
+"""A development certificate authority: ECDSA P-256, one certificate per party, whose role and name stand in it.
+
+A certificate says who its holder is in a subject alternative name, the URI `fedrec:<role>:<name>`; the names and
+addresses it may be reached at are beside it. For a trial: an authority that matters keeps its key on another machine.
+
+    ca.pem  ca-key.pem  aggregator.pem  aggregator-key.pem  server.pem  server-key.pem  client-<name>.pem  client-<name>-key.pem
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedrec.errors import SettingsError
+
+Role = Literal["client", "server", "aggregator"]
+
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_BACKDATED = timedelta(minutes=5)  # clocks of two machines differ
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """Where a certificate and its private key lie (PEM)."""
+
+    certificate: Path
+    key: Path
+
+
+@dataclass(frozen=True)
+class Pins:
+    """What a client may pin, lower-case hexadecimal SHA-256: of the whole certificate, or of its public key (SPKI)."""
+
+    certificate: str
+    public_key: str
+
+
+def identity(role: Role, name: str) -> str:
+    """The URI that says who holds a certificate. Raises ValueError on a name that is no name."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"a name has 1 to 100 letters, digits, dots, dashes or underscores, found {name!r}")
+    return f"fedrec:{role}:{name}"
+
+
+def pins(pem: bytes) -> Pins:
+    """The pins of the first certificate in `pem`."""
+    return pins_of(x509.load_pem_x509_certificate(pem))
+
+
+def pins_of(certificate: x509.Certificate) -> Pins:
+    """The pins of a certificate."""
+    key = certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return Pins(hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest(), hashlib.sha256(key).hexdigest())
+
+
+def make_ca(folder: Path, *, days: int) -> KeyPair:
+    """Make an authority. Raises SettingsError where one is there already."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"fedrec development CA {os.urandom(4).hex()}")])
+    usage = _usage(key_cert_sign=True, crl_sign=True)
+    builder = _builder(name, name, key.public_key(), days).add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(usage, critical=True)
+    certificate = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    return _write(folder, "ca", certificate.sign(key, hashes.SHA256()), key)
+
+
+def issue(ca: KeyPair, role: Role, name: str, *, hosts: Sequence[str] = (), days: int) -> KeyPair:
+    """A certificate for one party beside its authority's, reachable at `hosts`. Raises SettingsError where it is there already."""
+    authority, authority_key = x509.load_pem_x509_certificate(ca.certificate.read_bytes()), _private(ca.key)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+    names = [x509.UniformResourceIdentifier(identity(role, name)), *(_host(host) for host in hosts)]
+    both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+    builder = (
+        _builder(subject, authority.subject, key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(digital_signature=True), critical=True)
+        .add_extension(both, critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
+    )
+    return _write(ca.certificate.parent, _file_name(role, name), builder.sign(authority_key, hashes.SHA256()), key)
+
+
+def write_development_certificates(folder: Path, *, clients: Sequence[str], hosts: Sequence[str] = (), days: int = 90) -> list[Path]:
+    """An authority, an aggregator, a server and the clients; what is there already is kept. Returns all files, the authority's first.
+
+    Aggregator and server are reachable at this machine's own names and at `hosts`. Raises SettingsError on names that are none.
+    """
+    reachable = (*LOCAL_HOSTS, *(host for host in hosts if host not in LOCAL_HOSTS))
+    ca = _existing(folder, "ca") or make_ca(folder, days=days)
+    parties: list[tuple[Role, str]] = [("aggregator", "aggregator"), ("server", "server"), *(("client", name) for name in clients)]
+    made = [ca]
+    for role, name in parties:
+        at = () if role == "client" else reachable
+        try:
+            made.append(_existing(folder, _file_name(role, name)) or issue(ca, role, name, hosts=at, days=days))
+        except ValueError as failure:
+            raise SettingsError(f"{role} {name!r}: {failure}", "Choose another name.") from None
+    return [path for pair in made for path in (pair.certificate, pair.key)]
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key)
+    return builder.serial_number(x509.random_serial_number()).not_valid_before(now - _BACKDATED).not_valid_after(now + timedelta(days=days))
+
+
+def _usage(*, digital_signature: bool = False, key_cert_sign: bool = False, crl_sign: bool = False) -> x509.KeyUsage:
+    never = dict.fromkeys(
+        ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement", "encipher_only", "decipher_only"), False
+    )
+    return x509.KeyUsage(digital_signature=digital_signature, key_cert_sign=key_cert_sign, crl_sign=crl_sign, **never)
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _private(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = load_pem_private_key(path.read_bytes(), password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise SettingsError(f"{path} is not an elliptic-curve key", "Use an authority that `fedrec certs` made.")
+    return key
+
+
+def _file_name(role: Role, name: str) -> str:
+    return role if role == name else f"{role}-{name}"
+
+
+def _existing(folder: Path, name: str) -> KeyPair | None:
+    pair = KeyPair(folder / f"{name}.pem", folder / f"{name}-key.pem")
+    return pair if pair.certificate.exists() and pair.key.exists() else None
+
+
+def _write(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+    pair = KeyPair(folder / f"{name}.pem", folder / f"{name}-key.pem")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _write_new(pair.key, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    _write_new(pair.certificate, certificate.public_bytes(Encoding.PEM))
+    return pair
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Readable by its owner alone from its first moment."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise SettingsError(f"{path} is there already", "Move it away first: a certificate that is in use is not overwritten.") from None
+    except OSError as failure:
+        raise SettingsError(f"{path}: {failure.strerror or failure}", "Name a folder that this user may write.") from None
+    with open(descriptor, "wb") as file:
+        file.write(content)

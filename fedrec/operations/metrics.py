@@ -1,0 +1,97 @@
+"""Numbers for Prometheus: one registry per process, the same names in every party.
+
+Counts, sizes, times and budgets only, labelled by codes and never by user, sender or item: a scrape shows no more than
+the server may know (DESIGN.md, who sees what).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+from fedrec.errors import SettingsError
+
+_ROUND_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+
+
+class Metrics:
+    """What one party counts; `party` is a constant label of its information metric."""
+
+    def __init__(self, party: str, version: str) -> None:
+        self.registry = CollectorRegistry()
+        info = Gauge("fedrec_info", "Which party this is, and its version", ["party", "version"], registry=self.registry)
+        info.labels(party, version).set(1)
+        self._reports = Counter("fedrec_reports", "Reports of users, accepted or rejected", ["result"], registry=self.registry)
+        self._rejected = Counter("fedrec_reports_rejected", "Reports turned away, by refusal code", ["reason"], registry=self.registry)
+        self._refused = Counter("fedrec_requests_refused", "Requests turned away, by refusal code", ["reason"], registry=self.registry)
+        self._bytes = Counter("fedrec_bytes", "Bytes of reports and releases", ["direction"], registry=self.registry)
+        self._rounds = Counter("fedrec_rounds", "Rounds decided, by how", ["phase"], registry=self.registry)
+        self._seconds = Histogram(
+            "fedrec_round_seconds", "From a round's opening to its end", buckets=_ROUND_BUCKETS_S, registry=self.registry
+        )
+        self._spent = Gauge("fedrec_budget_epsilon_spent", "Epsilon of everything charged so far", registry=self.registry)
+        self._left = Gauge("fedrec_budget_epsilon_left", "What the limit leaves; +Inf without a limit", registry=self.registry)
+        for result in ("accepted", "rejected"):
+            self._reports.labels(result)
+        for direction in ("in", "out"):
+            self._bytes.labels(direction)
+
+    def reports(self, *, accepted: int, rejected: Mapping[str, int]) -> None:
+        """What became of a batch."""
+        self._reports.labels("accepted").inc(accepted)
+        self._reports.labels("rejected").inc(sum(rejected.values()))
+        for reason, count in rejected.items():
+            self._rejected.labels(reason).inc(count)
+
+    def refused(self, reason: str) -> None:
+        """One request turned away whole."""
+        self._refused.labels(reason).inc()
+
+    def moved(self, *, bytes_in: int = 0, bytes_out: int = 0) -> None:
+        """Bytes of reports and releases that passed."""
+        self._bytes.labels("in").inc(bytes_in)
+        self._bytes.labels("out").inc(bytes_out)
+
+    def decided(self, phase: str, *, took_s: float) -> None:
+        """One round came to its end."""
+        self._rounds.labels(phase).inc()
+        self._seconds.observe(took_s)
+
+    def budget(self, *, spent: float, left: float) -> None:
+        """Epsilon, as the party's ledger states it."""
+        self._spent.set(spent)
+        self._left.set(left)
+
+    def serve(self, host: str, port: int) -> Endpoint:
+        """Answer GET /metrics on an address, port 0 for any. Raises SettingsError where it cannot be had."""
+        try:
+            server, thread = start_http_server(port, host, self.registry)
+        except OSError as failure:
+            raise SettingsError(f"metrics on {host}:{port}: {failure.strerror or failure}", "Name a free address, or port 0.") from None
+        return Endpoint(host, server.server_port, server, thread)
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Metrics being served; a context that ends the serving."""
+
+    host: str
+    port: int
+    _server: Any
+    _thread: Any
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,39 @@
+"""A child that does not outlive its parent: `python -m fedrec.operations.tether <parent's pid> <most bytes> <command> ...`.
+
+After kill -9 of the parent nobody is left to end its children, so the kernel is asked to. The request belongs to the
+process that makes it and survives `exec`; hence this small program between the parent and the command. Where the kernel
+cannot (it is Linux's), the command simply runs. Imports nothing but the standard library, to start at once.
+
+The kernel means the thread that started the child: it must live as long as the child shall.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def command(program: list[str], *, max_bytes: int) -> list[str]:
+    """The command line that runs `program` as a child of this process, in at most `max_bytes` of memory of its own."""
+    return [sys.executable, "-m", "fedrec.operations.tether", str(os.getpid()), str(max_bytes), *program]
+
+
+def main(arguments: list[str]) -> None:
+    """Becomes the command; returns only by ending the process where the parent is gone already."""
+    parent, max_bytes, program = int(arguments[0]), int(arguments[1]), arguments[2:]
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(0)
+    resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, max_bytes))
+    os.execv(program[0], program)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,232 @@
+"""Flower's messages on the server: terms and questions go out to every node, receipts come back.
+
+    query.join   RecordDict {"fedrec": {"terms": bytes}}                                         -> {"fedrec": {"answer": bytes}}
+    query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
+
+The bytes are those of `fedrec.federation.wire`. What a node sends is read with suspicion: it costs that node its answer,
+never the others theirs. Flower's own waiting loop is not used: it polls every 3 s and ends with whoever was there first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import httpx
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid, ServerApp
+from flwr.supercore.run import RunNotRunningException
+
+from fedrec import __version__
+from fedrec.errors import RefusedError
+from fedrec.federation.protocol import Answer, Broadcast, Invitation, Refusal, Terms
+from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
+from fedrec.operations import logs
+from fedrec_server.stragglers import UNREACHABLE
+
+MESSAGE, PUBLIC = "fedrec", "public"
+JOIN, ASK = "query.join", "query.ask"
+
+LOST = (httpx.HTTPError, RunNotRunningException)
+"""What a grid raises when the SuperLink stays away, or has given the run up."""
+
+_ANSWER_BYTES = 2**16
+_WORDS = {
+    ErrorCode.NODE_UNAVAILABLE: "its SuperNode is gone",
+    ErrorCode.CLIENT_APP_RAISED_EXCEPTION: "it could not read the message",
+    ErrorCode.CLIENT_APP_CRASHED: "it ended while it answered",
+    ErrorCode.MESSAGE_UNAVAILABLE: "the message was lost on the way",
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE: "its answer was lost on the way",
+}
+
+log = logging.getLogger(__name__)
+
+
+def server_app(serve: Callable[[Broadcast], None], *, timeout_s: float, sleep: Callable[[float], None] = time.sleep) -> ServerApp:
+    """The app that runs `serve` over the grid it is given; an answer is waited for up to `timeout_s` seconds."""
+    installed = ServerApp()
+
+    @installed.main()
+    def main(grid: Grid, _context: Context) -> None:
+        serve(FlowerBroadcast(grid, timeout_s, sleep=sleep))
+
+    return installed
+
+
+app = ServerApp()
+"""What a bundle names, because Flower wants a name there. It does nothing: `fedrec server` runs `server_app` around its own
+settings, in its own process (`fedrec_server.executor`)."""
+
+
+def bundle(scenario_digest: str) -> bytes:
+    """The thinnest bundle that Flower takes: a zip of settings and a manifest, the same bytes every time.
+
+    It carries names and no code: server and clients run what is installed. Not built by `flwr build`, which brings Flower's
+    command line into this process and would pack whatever lies around.
+    """
+    lines = [
+        "[project]",
+        'name = "fedrec-run"',
+        f"version = {json.dumps(__version__)}",
+        'description = "Runs what is installed."',
+        'license = "Apache-2.0"',
+        "dependencies = []",
+        "[tool.flwr.app]",
+        'publisher = "fedrec"',
+        "[tool.flwr.app.components]",
+        'serverapp = "fedrec_server.flower:app"',
+        'clientapp = "fedrec_client.flower:app"',
+        "[tool.flwr.app.config]",
+        f"scenario = {json.dumps(scenario_digest)}",
+    ]
+    settings = "\n".join(lines).encode()
+    manifest = f"pyproject.toml,{hashlib.sha256(settings).hexdigest()},{len(settings) * 8}".encode()
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in (("pyproject.toml", settings), (".info/CONTENT", manifest)):
+            file.writestr(zipfile.ZipInfo(name), content)
+    return packed.getvalue()
+
+
+@dataclass
+class FlowerBroadcast:
+    """A `Broadcast` over a grid's nodes. Seconds; `sleep` and `clock` are the test's to replace.
+
+    An answer is waited for up to `timeout_s`. A node that is silent for `again_s` is asked again, then after twice that and
+    so on: a message or a reply can be lost in a crash, and a question asked twice is counted once. A node that appears
+    meanwhile is asked too, and a client that answers from there is not waited for at its old node.
+    """
+
+    grid: Grid
+    timeout_s: float
+    poll_s: float = 0.1
+    nodes_s: float = 1.0
+    again_s: float = 60.0
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    names: dict[int, str] = field(default_factory=dict)
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        """One answer per client; none while no node is there."""
+        return self._gathered(JOIN, RecordDict({MESSAGE: ConfigRecord({"terms": pack_terms(terms)})}))
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        """One answer per client; `UNREACHABLE` for one that did not answer in time."""
+        header, plan = pack_invitation(invitation)
+        arrays = {name: Array(np.asarray(array, order="C")) for name, array in invitation.question.public.items()}
+        content = RecordDict({MESSAGE: ConfigRecord({"header": header, "plan": plan}), PUBLIC: ArrayRecord(arrays)})
+        return self._gathered(ASK, content)
+
+    def _gathered(self, kind: str, content: RecordDict) -> list[Answer]:
+        started = self.clock()
+        deadline, look_at, wave = started + self.timeout_s, started, _Wave(self.names)
+        while True:
+            now = self.clock()
+            if now >= look_at:
+                look_at = now + self.nodes_s
+                self._send(wave.due(self.grid.get_node_ids(), now, self.again_s), wave, kind, content, ttl_s=max(1.0, deadline - now))
+            self._collect(wave)
+            if not wave.waiting() or self.clock() >= deadline:
+                return wave.results()
+            self.sleep(self.poll_s)
+
+    def _send(self, nodes: Sequence[int], wave: _Wave, kind: str, content: RecordDict, *, ttl_s: float) -> None:
+        if not nodes:
+            return
+        sent = list(self.grid.push_messages([Message(content, node, kind, ttl=ttl_s) for node in nodes]))
+        for node, name in zip(nodes, sent + [""] * (len(nodes) - len(sent)), strict=True):
+            if name:
+                wave.sent[name] = node
+            else:
+                wave.give_up(node, "the SuperLink did not take the message")
+
+    def _collect(self, wave: _Wave) -> None:
+        """One by one: a reply that cannot be unpacked takes no other with it."""
+        for name in wave.open_messages():
+            try:
+                replies = list(self.grid.pull_messages([name]))
+            except LOST:
+                raise
+            except Exception as failure:  # whatever a node's bytes do to Flower's unpacking is that node's failure
+                logs.say_failure(log, "reply-unreadable", failure, node=str(wave.sent[name]))
+                wave.take(name, _malformed("its reply cannot be unpacked"))
+                continue
+            for reply in replies[:1]:
+                wave.take(name, _answer(reply))
+
+
+@dataclass
+class _Wave:
+    """One message to all nodes: what was sent, who answered. `names` are the clients that nodes were heard as."""
+
+    names: dict[int, str]
+    sent: dict[str, int] = field(default_factory=dict)
+    answers: dict[int, Answer] = field(default_factory=dict)
+    again_at: dict[int, tuple[float, float]] = field(default_factory=dict)
+
+    def due(self, nodes: Iterable[int], now: float, again_s: float) -> list[int]:
+        """Nodes to ask now: those never asked in this wave, and those silent for too long, each time twice as long."""
+        due = list[int]()
+        for node in nodes:
+            at, pause_s = self.again_at.get(node, (now, again_s))
+            if now >= at and node not in self.answers:
+                self.again_at[node] = (now + pause_s, 2 * pause_s)
+                due.append(node)
+        return due
+
+    def take(self, message: str, answer: Answer) -> None:
+        """The first answer of a node counts; an answer without a client's name gets the name the node was heard as."""
+        node = self.sent[message]
+        if answer.client:
+            self.names[node] = answer.client
+        self.answers.setdefault(node, answer if answer.client else _named(answer, self._name(node)))
+
+    def give_up(self, node: int, cause: str) -> None:
+        self.answers.setdefault(node, Answer(self._name(node), 0, refusal=UNREACHABLE, cause=cause))
+
+    def open_messages(self) -> list[str]:
+        return [message for message, node in self.sent.items() if node not in self.answers]
+
+    def waiting(self) -> set[int]:
+        heard = {answer.client for answer in self.answers.values() if answer.refusal != UNREACHABLE}
+        return {node for node in self.sent.values() if node not in self.answers and self.names.get(node) not in heard}
+
+    def results(self) -> list[Answer]:
+        for node in self.waiting():
+            self.give_up(node, "no answer in time")
+        heard = {answer.client for answer in self.answers.values() if answer.refusal != UNREACHABLE}
+        return [answer for answer in self.answers.values() if answer.refusal != UNREACHABLE or answer.client not in heard]
+
+    def _name(self, node: int) -> str:
+        return self.names.get(node, f"node-{node}")
+
+
+def _answer(reply: Message) -> Answer:
+    """What a node said, or a refusal in its place; `client` is empty where it did not say who it is."""
+    if reply.has_error():
+        words = _WORDS.get(reply.error.code, f"Flower's error {reply.error.code}")
+        return Answer("", 0, refusal=UNREACHABLE, cause=words)
+    record = reply.content.get(MESSAGE) if reply.has_content() else None
+    value = record.get("answer") if isinstance(record, ConfigRecord) else None
+    if not isinstance(value, bytes) or len(value) > _ANSWER_BYTES:
+        return _malformed(f"its reply holds no answer of at most {_ANSWER_BYTES} bytes")
+    try:
+        return read_answer(value)
+    except RefusedError as failure:
+        return _malformed(failure.cause)
+
+
+def _malformed(cause: str) -> Answer:
+    return Answer("", 0, refusal=Refusal.MALFORMED.value, cause=cause)
+
+
+def _named(answer: Answer, client: str) -> Answer:
+    return Answer(client, answer.users, answer.accepted, answer.rejected, answer.refusal, answer.cause)

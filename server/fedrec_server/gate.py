@@ -1,0 +1,298 @@
+"""The only door of the SuperLink to the network: TLS, and the twelve routes that SuperNodes need. All else is 404.
+
+Flower serves SuperNodes, run control and task tokens on one port, and asks nobody who starts a run for a credential. So
+the SuperLink listens on loopback, and this gate forwards a POST whose path is, byte for byte, a fleet route: nothing is
+decoded, joined or followed, so no spelling of another route gets through. Bodies stream both ways and are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+import uvicorn
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from fedrec.errors import SettingsError
+from fedrec.operations import logs
+from fedrec.operations.addresses import Address
+
+FLEET_ROUTES = frozenset(
+    f"/v1/fleet/{name}".encode()
+    for name in [
+        "register-node",
+        "activate-node",
+        "deactivate-node",
+        "unregister-node",
+        "send-node-heartbeat",
+        "pull-messages",
+        "push-messages",
+        "get-run",
+        "get-fab",
+        "push-object",
+        "pull-object",
+        "confirm-message-received",
+    ]
+)
+
+_OF_ONE_CONNECTION = frozenset(
+    b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding upgrade host "
+    b"content-length expect server date".split()
+)
+"""Headers that end here (RFC 9110, section 7.6.1), and those that each side writes for itself."""
+
+NOWHERE = "127.0.0.1:0"
+"""Where nobody can listen."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class GateLimits:
+    """What SuperNodes may use at once. A SuperNode that is turned away with 503 waits and tries again.
+
+    max_body_bytes: of a request or a response. max_bytes: announced by all requests in progress. max_requests,
+    max_requests_per_peer: in progress. chunk_s: for the next part of a request to arrive. request_s: for the whole.
+    """
+
+    max_body_bytes: int = 64 * 2**20
+    max_bytes: int = 512 * 2**20
+    max_requests: int = 256
+    max_requests_per_peer: int = 64
+    chunk_s: float = 30.0
+    request_s: float = 600.0
+    away_s: float = 20.0
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The gate's own certificate and key (PEM files)."""
+
+    certificate: Path
+    key: Path
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+class FleetProxy:
+    """The gate as an ASGI application in front of the SuperLink at `upstream()`, host:port or "" while there is none."""
+
+    def __init__(self, upstream: Callable[[], str], limits: GateLimits) -> None:
+        self._limits, self._upstream = limits, upstream
+        self._in_progress, self._announced = Counter[str](), 0
+        timeout = httpx.Timeout(limits.request_s, connect=5.0)
+        bounds = httpx.Limits(max_connections=limits.max_requests, max_keepalive_connections=32)
+        # No proxy of the environment, no redirect: what is asked of the SuperLink is asked of it alone.
+        self._http = httpx.AsyncClient(timeout=timeout, limits=bounds, trust_env=False, follow_redirects=False)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request; `lifespan` closes the connections to the SuperLink."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            request = Request(scope, receive)
+            with suppress(ClientDisconnect, TimeoutError):
+                async with asyncio.timeout(self._limits.request_s):
+                    await self._handled(request, send)
+
+    async def _handled(self, request: Request, send: Send) -> None:
+        if request.method != "POST" or request.scope["raw_path"] not in FLEET_ROUTES or request.scope["query_string"]:
+            return await PlainTextResponse("not found", 404)(request.scope, request.receive, send)
+        try:
+            size = _announced_bytes(request, self._limits.max_body_bytes)
+        except _TooLargeError:
+            return await _too_large()(request.scope, request.receive, send)
+        peer = request.client.host if request.client else ""
+        if not self._has_room(peer, size):
+            return await PlainTextResponse("busy", 503, {"retry-after": "1"})(request.scope, request.receive, send)
+        self._in_progress[peer] += 1
+        self._announced += size
+        try:
+            await self._forwarded(request, send)
+        finally:
+            self._announced -= size
+            self._in_progress[peer] -= 1
+            self._in_progress += Counter()  # forgets peers at zero
+        return None
+
+    def _has_room(self, peer: str, size: int) -> bool:
+        limits = self._limits
+        total = sum(self._in_progress.values())
+        mine = self._in_progress[peer]
+        return total < limits.max_requests and mine < limits.max_requests_per_peer and self._announced + size <= limits.max_bytes
+
+    async def _forwarded(self, request: Request, send: Send) -> None:
+        try:
+            response = await self._sent(request)
+        except _TooLargeError:
+            return await _too_large()(request.scope, request.receive, send)
+        except TimeoutError:
+            return await PlainTextResponse("the body does not come", 408, {"connection": "close"})(request.scope, request.receive, send)
+        except httpx.HTTPError:
+            return await PlainTextResponse("the SuperLink does not answer", 503)(request.scope, request.receive, send)
+        try:
+            await self._returned(response)(request.scope, request.receive, send)
+        except (_TooLargeError, httpx.HTTPError) as failure:  # too late for a status: the connection is cut
+            logs.say_failure(log, "gate-response-cut", failure)
+            raise ConnectionResetError from None
+        finally:
+            await response.aclose()
+        return None
+
+    async def _sent(self, request: Request) -> httpx.Response:
+        """The SuperLink's answer, its body still to come. Holds the request while the SuperLink is being started, up to `away_s`:
+        a SuperNode that is turned away would come back after up to 20 s."""
+        headers = [*_end_to_end(request.scope["headers"]), *_length(request)]
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._limits.away_s
+        while True:
+            url = httpx.URL(f"http://{self._upstream() or NOWHERE}", raw_path=request.scope["raw_path"])
+            try:
+                return await self._http.send(
+                    self._http.build_request("POST", url, headers=headers, content=self._body(request)), stream=True
+                )
+            except httpx.ConnectError:  # before the first byte of the body was taken
+                if loop.time() > deadline:
+                    raise
+            await asyncio.sleep(0.1)
+
+    def _returned(self, response: httpx.Response) -> Response:
+        length = response.headers.get("content-length", "")
+        if length.isdigit() and int(length) > self._limits.max_body_bytes:
+            return PlainTextResponse("the SuperLink's answer is too large", 502)
+        returned = StreamingResponse(_counted(response.aiter_raw(), self._limits.max_body_bytes), response.status_code)
+        returned.raw_headers = _end_to_end(response.headers.raw)
+        if length.isdigit():
+            returned.raw_headers.append((b"content-length", length.encode()))
+        return returned
+
+    async def _body(self, request: Request) -> AsyncIterator[bytes]:
+        parts = _counted(request.stream(), self._limits.max_body_bytes)
+        while True:
+            async with asyncio.timeout(self._limits.chunk_s):
+                try:
+                    part = await anext(parts)
+                except StopAsyncIteration:
+                    return
+            yield part
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._http.aclose()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+@dataclass
+class Gate:
+    """The proxy being served in a thread of this process. A context that ends the serving. `address` holds the port taken."""
+
+    listen: Address
+    upstream: Callable[[], str]
+    certificate: Certificate | None = None
+    limits: GateLimits = field(default_factory=GateLimits)
+    address: Address = field(init=False)
+
+    def __enter__(self) -> Self:
+        """Listen. Raises SettingsError where the address cannot be had, or the certificate cannot be used."""
+        if self.certificate is None and not self.listen.loopback:
+            raise SettingsError(
+                f"a gate without TLS on {self.listen}", "Give superlink.certificate and superlink.key, or listen on loopback."
+            )
+        self._socket = _listening(self.listen)
+        self.address = Address(self.listen.host, int(self._socket.getsockname()[1]))
+        self._server = uvicorn.Server(self._config())
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="gate", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+    def _config(self) -> uvicorn.Config:
+        """h11, because it bounds the bytes of a request's head."""
+        try:
+            config = uvicorn.Config(
+                FleetProxy(self.upstream, self.limits),
+                http="h11",
+                ws="none",
+                loop="asyncio",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=3,
+                h11_max_incomplete_event_size=2**14,
+                ssl_certfile=self.certificate.certificate if self.certificate else None,
+                ssl_keyfile=self.certificate.key if self.certificate else None,
+            )
+            config.load()
+        except OSError as failure:  # of ssl too
+            self._socket.close()
+            raise SettingsError(
+                f"the gate's certificate cannot be used: {failure}", "Correct superlink.certificate and superlink.key."
+            ) from None
+        return config
+
+
+def _listening(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family, backlog=256)
+    except OSError as failure:
+        raise SettingsError(
+            f"the gate cannot listen on {address}: {failure.strerror or failure}", "Name a free address, or port 0."
+        ) from None
+
+
+def _announced_bytes(request: Request, most: int) -> int:
+    """A body without a length may be as long as the longest."""
+    length = request.headers.get("content-length", "")
+    size = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else most
+    if size > most:
+        raise _TooLargeError
+    return size
+
+
+def _length(request: Request) -> list[tuple[bytes, bytes]]:
+    length = request.headers.get("content-length")
+    return [(b"content-length", length.encode())] if length is not None else []
+
+
+def _end_to_end(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Without the headers of one connection, named by the standard or by the sender."""
+    pairs = [(name.lower(), value) for name, value in headers]
+    named = {part.strip().lower() for name, value in pairs if name == b"connection" for part in value.split(b",")}
+    return [(name, value) for name, value in pairs if name not in _OF_ONE_CONNECTION and name not in named]
+
+
+async def _counted(parts: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
+    size = 0
+    async for part in parts:
+        size += len(part)
+        if size > most:
+            raise _TooLargeError
+        yield part
+
+
+def _too_large() -> Response:
+    return PlainTextResponse("the body is too large", 413, {"connection": "close"})

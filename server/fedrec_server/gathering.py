@@ -1,0 +1,63 @@
+"""Before the first round, and after every restart: tell all clients what the run is about, and wait for enough of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fedrec.errors import UnreachableError
+from fedrec.federation.protocol import Answer, Broadcast, ReleaseDesk, Terms
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """How many clients, and users in all, a run waits for, and for how long. Seconds; `sleep` and `clock` are the test's to replace.
+
+    `expected_users` 0 takes whoever the clients bring. Both count those that answer now; users must be enrolled too.
+    """
+
+    expected_users: int = 0
+    min_clients: int = 1
+    timeout_s: float = 600.0
+    pause_s: float = 1.0
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+    def is_enough(self, answers: Sequence[Answer], enrolled: int) -> bool:
+        """Whether a run may begin with those who answered."""
+        joined = [answer for answer in answers if not answer.refusal]
+        users = sum(answer.users for answer in joined)
+        return len(joined) >= self.min_clients and min(users, enrolled) >= max(1, self.expected_users)
+
+
+def gather(terms: Terms, desk: ReleaseDesk, clients: Broadcast, gathering: Gathering) -> int:
+    """How many users the aggregator has enrolled once enough are there. Clients that joined already join again, which changes nothing.
+
+    An aggregator that does not answer is waited for too. Raises UnreachableError at the deadline, saying who is missing.
+    """
+    deadline = gathering.clock() + gathering.timeout_s
+    while True:
+        answers, missing = list[Answer](), None
+        try:
+            answers = list(clients.join(terms))
+            enrolled = desk.enrolled()
+            if gathering.is_enough(answers, enrolled):
+                return enrolled
+            missing = _missing(answers, enrolled, gathering)
+        except UnreachableError as failure:
+            missing = failure
+        if gathering.clock() >= deadline:
+            raise missing
+        gathering.sleep(gathering.pause_s)
+
+
+def _missing(answers: Sequence[Answer], enrolled: int, gathering: Gathering) -> UnreachableError:
+    joined = [answer for answer in answers if not answer.refusal]
+    refusals = "".join(f"; {answer.client}: {answer.refusal} ({answer.cause})" for answer in answers if answer.refusal)
+    wanted = f"{gathering.min_clients} clients" + (f" with {gathering.expected_users} users" if gathering.expected_users else "")
+    there = f"{len(joined)} clients with {sum(answer.users for answer in joined)} users, {enrolled} enrolled"
+    return UnreachableError(
+        f"after {gathering.timeout_s:g} s there are {there}; wanted were {wanted}{refusals}",
+        "Nothing was asked of anybody yet in this start: bring the missing clients up and run the server again.",
+    )

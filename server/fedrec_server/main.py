@@ -1,0 +1,293 @@
+"""One server process: wires public data, aggregator, SuperLink and gate together, and trains to the end.
+
+    SuperNodes --TLS--> gate (this process) --loopback--> flower-superlink (child) <--loopback-- executor (this process)
+                                                          rounds (this process) --gRPC, TLS--> aggregator
+
+It may be ended at any moment, by kill -9 too: the same command goes on after the last checkpoint. The SuperLink ends with
+it, and begins again with the nodes it knew.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+from fedrec import __version__
+from fedrec.checkpoint import write_json
+from fedrec.errors import FedRecError, RunError, SettingsError
+from fedrec.federation.protocol import Broadcast
+from fedrec.operations import logs
+from fedrec.operations.addresses import Address
+from fedrec.operations.metrics import Metrics
+from fedrec.settings import Scenario
+from fedrec_aggregator.channel import Access
+from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
+from fedrec_server.executor import Executor, LostRunError, require_pinned_flower
+from fedrec_server.flower import bundle, server_app
+from fedrec_server.gate import Certificate, Gate, GateLimits
+from fedrec_server.public import PublicData
+from fedrec_server.rounds import Progress, check, run_rounds
+from fedrec_server.settings import AggregatorAccess, ServerSettings, SuperLinkTable
+from fedrec_server.superlink import SuperLink
+
+_LOST_RUNS = 5
+"""How many Flower runs may be lost one after the other, without a round in between, before the server gives up."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What runs where, kept as `server.json` in the state folder. Addresses are host:port, "" for none.
+
+    gate: where SuperNodes connect. superlink: where Flower listens, on loopback where it was started here.
+    """
+
+    version: str
+    pid: int
+    gate: str
+    superlink: str
+    superlink_pid: int
+    metrics: str
+
+
+class Stopped(SystemExit):
+    """The process was told to end before the model was trained. Its exit code is 128 and the signal's number."""
+
+
+def run(
+    scenario: Scenario,
+    settings: ServerSettings,
+    *,
+    ready: Callable[[Status], None] | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Train to the end; the model then lies in the state folder. `ready` is told when clients can connect.
+
+    SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot begin or go on.
+    """
+    require_pinned_flower()
+    folder, told = Path(settings.state), stop or threading.Event()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as failure:
+        raise SettingsError(f"state: {failure}", "Name a folder that this user may write.") from None
+    with ExitStack() as stack:
+        log = logs.configure("server", file=Path(settings.log) if settings.log else None)
+        stack.callback(logs.close, log)
+        stack.enter_context(_signals(told))
+        try:
+            _run(scenario, settings, folder, _Sleep(told), stack, ready)
+        except FedRecError as failure:
+            logs.say_failure(log, "server-failed", failure)
+            raise
+        logs.say(log, "server-finished", pid=os.getpid())
+
+
+def _run(
+    scenario: Scenario, settings: ServerSettings, folder: Path, sleep: _Sleep, stack: ExitStack, ready: Callable[[Status], None] | None
+) -> None:
+    log = logging.getLogger(__name__)
+    _keep_loopback_direct()
+    desk = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=Retry(sleep=sleep)))
+    flower = stack.enter_context(_Flower(settings.superlink, folder))
+    metrics, metrics_address = _metrics(settings.metrics, stack)
+    public = settings.public.read()  # while the SuperLink starts
+    check(scenario, public)
+    writing = threading.Lock()
+
+    def note() -> Status:
+        status = Status(__version__, os.getpid(), flower.gate, flower.superlink, flower.superlink_pid, metrics_address)
+        with writing:
+            write_json(folder / "server.json", asdict(status))
+        return status
+
+    executor = flower.up(sleep, changed=note)
+    logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=flower.gate)
+    if ready:
+        ready(note())
+    _Training(scenario, settings, public, desk, folder, metrics, sleep).carry_out(executor)
+
+
+@dataclass
+class _Training:
+    """The rounds, over as many Flower runs as it takes. `lost` counts runs lost since the last round."""
+
+    scenario: Scenario
+    settings: ServerSettings
+    public: PublicData
+    desk: RemoteReleaseDesk
+    folder: Path
+    metrics: Metrics
+    sleep: _Sleep
+    lost: int = 0
+
+    def carry_out(self, executor: Executor) -> None:
+        app = server_app(self._rounds, timeout_s=self.settings.rounds.timeout_s, sleep=self.sleep)
+        content = bundle(self.scenario.digest())
+        while True:
+            try:
+                return executor.run(app, content)
+            except LostRunError as failure:
+                self.lost += 1
+                if self.lost >= _LOST_RUNS:
+                    remedy = "Look into superlink.log in the state folder; the same command goes on after the last checkpoint."
+                    raise RunError(f"{self.lost} Flower runs were lost one after the other: {failure}", remedy) from None
+                self.sleep(2.0 ** (self.lost - 1))
+
+    def _rounds(self, clients: Broadcast) -> None:
+        chosen, sleep = self.settings, self.sleep
+        rounds = run_rounds(
+            self.scenario,
+            self.public,
+            self.desk,
+            clients,
+            self.folder,
+            gathering=replace(chosen.whom_to_wait_for(), sleep=sleep),
+            patience=replace(chosen.patience(), sleep=sleep),
+            absent_s=chosen.rounds.absent_s,
+            run=chosen.run or None,
+        )
+        for progress in rounds:
+            self.lost = 0
+            self._tell(progress)
+
+    def _tell(self, progress: Progress) -> None:
+        line = progress.line
+        self.metrics.reports(accepted=line.reported, rejected=line.rejected)
+        self.metrics.moved(bytes_in=line.release_bytes, bytes_out=line.bytes_down * len(line.answers))
+        self.metrics.decided("released", took_s=line.seconds)
+        logs.say(
+            logging.getLogger(__name__),
+            "round-released",
+            round=line.round,
+            step=line.step,
+            attempt=line.attempt,
+            enrolled=line.enrolled,
+            accepted=line.reported,
+            clipped=line.clipped,
+            rejected=line.rejected,
+            bytes_in=line.release_bytes,
+            took_s=line.seconds,
+            sha256=line.release_sha256,
+        )
+
+
+class _Flower:
+    """The SuperLink of a run: a child behind our gate, or one that runs already. A context that ends what was started here."""
+
+    def __init__(self, table: SuperLinkTable, folder: Path) -> None:
+        self._table, self._stack = table, ExitStack()
+        database = Path(table.database) if table.database else folder / "flower" / "superlink.sqlite"
+        self._child = SuperLink(folder / "flower", database) if table.start else None
+        self._gate: Gate | None = None
+
+    def __enter__(self) -> _Flower:
+        """Begin; the SuperLink may still be starting."""
+        if self._child:
+            self._gate = self._stack.enter_context(_gate(self._table, self._child))
+            self._stack.enter_context(self._child)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def up(self, sleep: Callable[[float], None], *, changed: Callable[[], object]) -> Executor:
+        """What runs apps at the SuperLink, once it answers. `changed` is told whenever the child is another."""
+        if self._child:
+            self._child.changed = changed
+            self._child.wait_until_up()
+            return Executor(self._child.address, self._child.secret, sleep=sleep)
+        certificates = _file(self._table.root_certificates, "superlink.root_certificates") if self._table.root_certificates else None
+        if certificates is None and not _address(self._table.address, "superlink.address").loopback:
+            raise SettingsError(f"plain HTTP to a SuperLink at {self._table.address}", "Give superlink.root_certificates.")
+        return Executor(self._table.address, _file(self._table.secret, "superlink.secret"), certificates, sleep=sleep)
+
+    @property
+    def gate(self) -> str:
+        return str(self._gate.address) if self._gate else ""
+
+    @property
+    def superlink(self) -> str:
+        return self._child.address if self._child else self._table.address
+
+    @property
+    def superlink_pid(self) -> int:
+        return self._child.pid if self._child else 0
+
+
+def access(table: AggregatorAccess) -> Access:
+    """The aggregator table as what its stubs take. Raises SettingsError."""
+    return Access(name="server", **table.model_dump())
+
+
+def _gate(table: SuperLinkTable, superlink: SuperLink) -> Gate:
+    certificate = Certificate(Path(table.certificate), Path(table.key)) if table.certificate else None
+    limits = GateLimits(max_body_bytes=table.max_message_bytes, max_bytes=8 * table.max_message_bytes)
+    return Gate(_address(table.listen, "superlink.listen"), lambda: superlink.address, certificate, limits)
+
+
+def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:
+    metrics = Metrics("server", __version__)
+    if not address:
+        return metrics, ""
+    wanted = _address(address, "metrics")
+    endpoint = stack.enter_context(metrics.serve(wanted.host, wanted.port))
+    return metrics, str(Address(endpoint.host, endpoint.port))
+
+
+def _address(text: str, key: str) -> Address:
+    try:
+        return Address.of(text)
+    except ValueError as failure:
+        raise SettingsError(f"{key}: {failure}", "Correct it in the server's settings.") from None
+
+
+def _file(path: str, key: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as failure:
+        raise SettingsError(f"{key}: {path}: {failure.strerror or failure}", "Name a readable file in the server's settings.") from None
+
+
+def _keep_loopback_direct() -> None:
+    """Flower's clients follow the environment's proxies; what goes to loopback stays there."""
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ[name] = ",".join(filter(None, [os.environ.get(name, ""), "127.0.0.1", "localhost"]))
+
+
+@dataclass(frozen=True)
+class _Sleep:
+    """Sleeps until the time is over or the process is told to end, which raises Stopped."""
+
+    told: threading.Event
+
+    def __call__(self, seconds: float) -> None:
+        if self.told.wait(seconds):
+            raise Stopped(128 + signal.SIGTERM)
+
+
+@contextmanager
+def _signals(told: threading.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT raise Stopped in the body, once: what is being closed after the first is not disturbed by a second."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        if not told.is_set():
+            told.set()
+            raise Stopped(128 + number)
+
+    both = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, handle) for number in both]
+    try:
+        yield
+    finally:
+        for number, handler in zip(both, before, strict=True):
+            signal.signal(number, handler)

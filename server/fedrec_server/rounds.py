@@ -1,0 +1,191 @@
+"""The server's whole run, whatever carries it: gather clients, fix the plan, ask round after round, keep everything, save the model.
+
+Its folder holds `run.json` (`notes`), `releases/` (`kept_releases`), `rounds.jsonl`, `checkpoints/`, and at the end
+`model/`. Started again, it goes on after the last checkpoint to the same bytes: a round that was released but not kept
+is asked for again, which costs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from fedrec import __version__
+from fedrec.checkpoint import Checkpoints, finite, write_bytes
+from fedrec.errors import RunError, SettingsError, UnreachableError
+from fedrec.factorization.released import save
+from fedrec.federation.link import AggregatedLink, Patience
+from fedrec.federation.protocol import Answer, Broadcast, ReleaseDesk, RoundStatus, Terms
+from fedrec.federation.rounds import RoundDone, State, train
+from fedrec.privacy.calibration import Plan
+from fedrec.recipes import Prepared, client_recipe, prepare
+from fedrec.settings import Scenario
+from fedrec_server.gathering import Gathering, gather
+from fedrec_server.kept_releases import KeptReleases
+from fedrec_server.notes import RunNotes, only_one, open_notes, trains
+from fedrec_server.public import PublicData
+from fedrec_server.stragglers import EveryClient
+
+
+@dataclass(frozen=True)
+class RoundLine:
+    """One line of `rounds.jsonl`: what was released, what the aggregator counted, what the clients said.
+
+    bytes_in: of all reports that reached the aggregator. bytes_down: of the public arrays each client got. release_bytes: of
+    what came back. seconds: since the last round ended.
+    A round that was released before a restart has no `answers`: nobody was asked again.
+    """
+
+    round: int
+    step: str
+    releases: tuple[str, ...]
+    attempt: int
+    enrolled: int
+    reported: int
+    clipped: int
+    rejected: Mapping[str, int]
+    answers: tuple[Answer, ...]
+    bytes_in: int
+    bytes_down: int
+    release_bytes: int
+    release_sha256: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """A round that is over and kept: its line, and the state it led to."""
+
+    line: RoundLine
+    state: State
+
+
+def run_rounds(
+    scenario: Scenario,
+    public: PublicData,
+    desk: ReleaseDesk,
+    clients: Broadcast,
+    folder: Path,
+    *,
+    gathering: Gathering,
+    patience: Patience,
+    absent_s: float = 0.0,
+    run: str | None = None,
+) -> Iterator[Progress]:
+    """Train to the end in `folder`, or on from where it stopped, yielding after every round; then the model lies in `folder/model`.
+
+    absent_s: how long a round waits for a client that joined and does not answer. run: the run's id; None makes one, once.
+    After a restart the clients are waited for again, and then it goes on with those who are there. Raises SettingsError or
+    RunError where the run cannot begin or is not the folder's, UnreachableError where clients or the aggregator stay away,
+    RefusedError where the aggregator refuses, with the code of `protocol.Refusal`.
+    """
+    public = public if scenario.data.features else public.without_features()
+    check(scenario, public)
+    with only_one(folder):
+        notes = open_notes(folder, trains(scenario, public.digest()), run)
+        terms = Terms(notes.run, client_recipe(scenario), public.kind, public.value_range, public.items)
+        every = EveryClient(clients, absent_s, gathering.pause_s, gathering.sleep, gathering.clock)
+        resumed, num_users = notes.plan is not None, notes.num_users or gather(terms, desk, every, gathering)
+        prepared = prepare(scenario, public.facts(num_users=num_users, seed=scenario.seed))
+        notes = notes.planned(prepared.plan, num_users=num_users)
+        notes.keep(folder)
+        kept = _Kept(folder, notes)
+        state = kept.checkpoints.latest() or prepared.recipe.begin()
+        if resumed and prepared.recipe.ask(state) is not None:
+            with suppress(UnreachableError):  # the rounds themselves say who is missing, and what it cost
+                gather(terms, desk, every, gathering)
+        link = AggregatedLink(terms, prepared.plan, KeptReleases(desk, folder / "releases"), every, patience, notes.ledger_head, kept.watch)
+        yield from kept.rounds(prepared, link, state)
+        _save_model(folder, scenario, public, prepared, kept.checkpoints.latest() or state)
+
+
+def check(scenario: Scenario, public: PublicData) -> None:
+    """What is wrong before anybody is asked. Raises SettingsError on a scenario that cannot run between real parties."""
+    if scenario.privacy.unit == "example":
+        raise SettingsError(
+            'privacy.unit = "example" cannot run with real clients: a report stands for a whole user',
+            'Set privacy.unit = "user", or use fedrec simulate to reproduce the paper.',
+        )
+    if scenario.data.kind not in {"auto", public.kind}:
+        raise SettingsError(
+            f'data.kind = "{scenario.data.kind}", but the public data announces {public.kind}',
+            f'Set data.kind = "{public.kind}", or announce {scenario.data.kind} in the server\'s public table.',
+        )
+
+
+@dataclass
+class _Kept:
+    """What one run writes round by round, each file whole or absent; `heard` is what the link tells of the round in progress."""
+
+    folder: Path
+    notes: RunNotes
+    heard: tuple[RoundStatus, Sequence[Answer]] | None = field(default=None)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.folder / "checkpoints")
+
+    def watch(self, status: RoundStatus, answers: Sequence[Answer]) -> None:
+        self.heard = (status, answers)
+
+    def rounds(self, prepared: Prepared, link: AggregatedLink, state: State) -> Iterator[Progress]:
+        lines = self._lines()[: int(state["round"])]
+        started = time.perf_counter()
+        for done in train(prepared.recipe, link, state):
+            line = self._line(done, time.perf_counter() - started)
+            lines.append(json.dumps(finite(asdict(line))))
+            self._keep(done.state, lines, link.ledger_head)
+            yield Progress(line, done.state)
+            started = time.perf_counter()
+
+    def _line(self, done: RoundDone, seconds: float) -> RoundLine:
+        assert self.heard is not None
+        status, answers = self.heard
+        return RoundLine(
+            round=done.question.round,
+            step=done.question.step,
+            releases=tuple(release.name for release in done.question.releases),
+            attempt=status.attempt,
+            enrolled=status.enrolled,
+            reported=status.reported,
+            clipped=status.clipped,
+            rejected=dict(status.rejected),
+            answers=tuple(answers),
+            bytes_in=status.bytes_in,
+            bytes_down=sum(array.nbytes for array in done.question.public.values()),
+            release_bytes=sum(array.nbytes for array in done.answer.values.values()),
+            release_sha256=status.release_sha256,
+            seconds=seconds,
+        )
+
+    def _keep(self, state: State, lines: Sequence[str], ledger_head: str) -> None:
+        """The checkpoint last: a crash before it leaves a line too many, which going on drops, and a head that the ledger knows."""
+        write_bytes(self.folder / "rounds.jsonl", "".join(f"{line}\n" for line in lines).encode())
+        self.notes = replace(self.notes, ledger_head=ledger_head)
+        self.notes.keep(self.folder)
+        self.checkpoints.save(state, round=int(state["round"]))
+
+    def _lines(self) -> list[str]:
+        path = self.folder / "rounds.jsonl"
+        try:
+            return path.read_text().splitlines() if path.exists() else []
+        except (OSError, UnicodeDecodeError) as failure:
+            raise RunError(f"{path} cannot be read: {failure}", "Move it away: the rounds themselves are in checkpoints.") from None
+
+
+def _save_model(folder: Path, scenario: Scenario, public: PublicData, prepared: Prepared, state: State) -> None:
+    """The manifest does not call the noise seeded or fresh: only the aggregator knows which it drew."""
+    plan: Plan = prepared.plan
+    about = {
+        "recipe": scenario.recipe,
+        "fedrec": __version__,
+        "guarantee": asdict(plan.guarantee),
+        "noise": "aggregator",
+        "plan": plan.digest(),
+        "items": list(public.items),
+    }
+    save(folder / "model", prepared.recipe.model(state), about=about)

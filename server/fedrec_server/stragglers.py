@@ -1,0 +1,49 @@
+"""A client that is restarted in the middle of a round still takes part: it is asked again before the round is closed without it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fedrec.federation.protocol import Answer, Broadcast, Invitation, Refusal, Terms
+
+UNREACHABLE = "unreachable"
+"""The refusal that stands for no answer: of a transport about its node, or of a client about the aggregator."""
+_NOT_YET = {UNREACHABLE, Refusal.BUSY.value}
+
+
+@dataclass
+class EveryClient:
+    """A `Broadcast` that asks again, for up to `absent_s` seconds a round, until every client that joined has answered.
+
+    A question asked twice is answered with the same reports, which are counted once. A client that stays away is not
+    waited for in the next round, unless it has joined or answered again.
+    """
+
+    clients: Broadcast
+    absent_s: float
+    pause_s: float = 1.0
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    present: set[str] = field(default_factory=set)
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        """As the broadcast's, remembering who joined."""
+        answers = self.clients.join(terms)
+        self.present |= {answer.client for answer in answers if not answer.refusal}
+        return answers
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        """The last answer of each client; at once where a client does not know the run, so that it can be told."""
+        deadline, answers = self.clock() + self.absent_s, dict[str, Answer]()
+        while True:
+            for answer in self.clients.ask(invitation):
+                if answer.client not in answers or answer.refusal not in _NOT_YET:
+                    answers[answer.client] = answer
+            said = {name for name, answer in answers.items() if answer.refusal not in _NOT_YET}
+            lost = any(answer.refusal == Refusal.RUN_UNKNOWN for answer in answers.values())
+            if lost or self.present <= said or self.clock() >= deadline:
+                self.present = said
+                return list(answers.values())
+            self.sleep(self.pause_s)

@@ -1,0 +1,194 @@
+"""How many reports a second does an aggregator take in? A real one over mutual TLS, from two client processes.
+
+Shape: MovieLens 1M's 3,706 items, one round of the default recipe at epsilon 5 (its width for 6,040 users), 143 ratings a
+user. All generated: only sizes matter here. Two ways of sending: batches of 256 users, as a site does, and one user a
+call, as phones would, there with four calls of a process at once. Batches are packed before the clock starts; from the
+first call to the last receipt counts; the aggregator's own processor time stands beside it, which a busy machine moves less.
+A report is counted only if the round says so.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrec.factorization import default
+from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
+from fedrec.federation.protocol import Opening
+from fedrec.federation.reports import block
+from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header
+from fedrec.operations.certificates import write_development_certificates
+from fedrec.privacy.calibration import Plan, calibrate
+from fedrec.privacy.guarantee import Guarantee
+from fedrec_aggregator import main as aggregator
+from fedrec_aggregator.channel import Access
+from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk
+from fedrec_aggregator.settings import AggregatorSettings, validated
+
+CLIENTS = ("first", "second")
+RUN = "intake"
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of the benchmark; users are of each client, in one round each way of sending."""
+
+    num_items: int = 3_706
+    ratings: int = 143
+    users_in_batches: int = 20_480
+    users_alone: int = 4_096
+    users_per_batch: int = 256
+    calls_at_once: int = 4
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What one client does in one round."""
+
+    round: int
+    users: int
+    users_per_call: int
+    calls_at_once: int
+
+
+def run(*, quick: bool = False) -> dict[str, Any]:
+    """Reports a second and sizes as a JSON-able dict. `quick` shrinks everything to a few seconds, for tests of the wiring."""
+    shape = Shape(users_in_batches=512, users_alone=64) if quick else Shape()
+    ways = {
+        f"batches of {shape.users_per_batch}": Sending(0, shape.users_in_batches, shape.users_per_batch, 1),
+        "one user a call": Sending(1, shape.users_alone, 1, shape.calls_at_once),
+    }
+    with tempfile.TemporaryDirectory() as folder, _aggregator(Path(folder)) as (access, pid):
+        measured = {name: _measure(shape, sending, access, pid) for name, sending in ways.items()}
+        peak_mb = _peak_mb(pid)
+    digest = question_digest(question_header(_question(shape, 0), run=RUN, plan=_plan().digest()))
+    return {
+        "shape": {"items": shape.num_items, "ratings_per_user": shape.ratings, "width": _width(shape), "client_processes": len(CLIENTS)},
+        "bytes_per_report": len(pack_reports(_batch(shape, np.arange(256), 0), digest)) / 256,
+        "reports": {name: len(CLIENTS) * sending.users for name, sending in ways.items()},
+        "reports_per_second": {name: rate for name, (rate, _) in measured.items()},
+        "aggregator_cpu_us_per_report": {name: cpu_us for name, (_, cpu_us) in measured.items()},
+        "aggregator_peak_mb": peak_mb,
+    }
+
+
+@contextmanager
+def _aggregator(folder: Path) -> Iterator[tuple[dict[str, Access], int]]:
+    """A process that listens, and how each party reaches it."""
+    write_development_certificates(folder, clients=CLIENTS)
+    here, there = _SPAWN.Pipe()
+    process = _SPAWN.Process(target=_serve, args=(_settings(folder), there), daemon=True)
+    process.start()
+    try:
+        address = here.recv()
+        names = {name: f"client-{name}" for name in CLIENTS} | {"server": "server"}
+        yield {name: _access(folder, address, file) for name, file in names.items()}, process.pid or 0
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _settings(folder: Path) -> AggregatorSettings:
+    tls = {"certificate": "aggregator.pem", "key": "aggregator-key.pem", "client_ca": "ca.pem"}
+    places = {"listen": "127.0.0.1:0", "state": "state", "log": "log.jsonl"}
+    return validated({**places, "any_client": True, "tls": tls, "privacy": {"max_epsilon": "inf"}}, folder=folder)
+
+
+def _serve(settings: AggregatorSettings, there: Connection) -> None:
+    aggregator.run(settings, ready=lambda address: there.send(str(address)))
+
+
+def _access(folder: Path, address: str, file: str) -> Access:
+    return Access(address, ca=str(folder / "ca.pem"), certificate=str(folder / f"{file}.pem"), key=str(folder / f"{file}-key.pem"))
+
+
+def _measure(shape: Shape, sending: Sending, access: dict[str, Access], pid: int) -> tuple[float, float]:
+    """Reports a second of one round, all of them counted, and the aggregator's processor time for one in microseconds."""
+    with RemoteReleaseDesk(access["server"]) as desk:
+        desk.open_run(RUN, _plan())
+        pipes = []
+        for number, name in enumerate(CLIENTS):
+            here, there = _SPAWN.Pipe()
+            _SPAWN.Process(target=_send, args=(shape, sending, number * sending.users, access[name], there), daemon=True).start()
+            pipes.append(here)
+        enrolled = [pipe.recv() for pipe in pipes]
+        header = question_header(_question(shape, sending.round), run=RUN, plan=_plan().digest())
+        desk.open_round(Opening(RUN, sending.round, header, question_digest(header), 3_600.0))
+        before_s = _cpu_s(pid)
+        for pipe in pipes:
+            pipe.send("go")
+        spans = [pipe.recv() for pipe in pipes]
+        cpu_s = _cpu_s(pid) - before_s
+        counted = desk.status(RUN, sending.round).reported
+    if counted != sum(enrolled):
+        raise RuntimeError(f"{counted} of {sum(enrolled)} reports were counted")
+    took_s = max(float(end) for _, end in spans) - min(float(start) for start, _ in spans)
+    return counted / took_s, 1e6 * cpu_s / counted
+
+
+def _send(shape: Shape, sending: Sending, first_user: int, access: Access, there: Connection) -> None:
+    """In a client's process: enrol, pack, wait for the word, send, and tell when that began and ended."""
+    digest = question_digest(question_header(_question(shape, sending.round), run=RUN, plan=_plan().digest()))
+    users = first_user + np.arange(sending.users) + 10**9 * sending.round
+    parts = np.array_split(users, -(-sending.users // sending.users_per_call))
+    batches = [pack_reports(_batch(shape, part, sending.round), digest) for part in parts]
+    with RemoteReportDesk(access) as desk, ThreadPoolExecutor(sending.calls_at_once) as calls:
+        desk.enroll([bytes(token) for token in _names(users)])
+        there.send(len(users))
+        there.recv()
+        start = time.monotonic()
+        list(calls.map(lambda batch: desk.report(RUN, sending.round, batch), batches))
+        there.send((start, time.monotonic()))
+
+
+def _batch(shape: Shape, users: np.ndarray[Any, np.dtype[np.int64]], round: int) -> Batch:
+    rng, n = np.random.default_rng(int(users[0])), len(users)
+    items = np.concatenate([np.sort(rng.choice(shape.num_items, shape.ratings, replace=False)) for _ in range(n)]).astype(np.int32)
+    spec = _question(shape, round).blocks[0]
+    # 143 coefficients of this size times a vector of at most this length stay within the radius
+    vectors = rng.integers(-4_000, 4_000, (n, spec.width), dtype=np.int32)
+    coefficients = rng.integers(-1_000, 1_000, n * shape.ratings, dtype=np.int32)
+    reports = Reports(np.arange(n + 1, dtype=np.int64) * shape.ratings, items, (BlockReports(coefficients, vectors),))
+    return Batch(_names(users + 5 * 10**9), _names(users), reports)
+
+
+def _names(users: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """(n, 16) distinct names."""
+    return np.stack([users, users], axis=1).astype("<i8").view(np.uint8)
+
+
+def _question(shape: Shape, round: int) -> Question:
+    spec = block(f"items/{round}", "linear", rows=shape.num_items, width=_width(shape))
+    return Question(round, "items", {}, (ReleaseSpec(f"items/{round}", (spec,)),))
+
+
+def _width(shape: Shape) -> int:
+    return default.settings_for(Guarantee(5.0, 1e-5), users=6_040, items=shape.num_items, features=True).width + 1
+
+
+def _plan() -> Plan:
+    return calibrate(Guarantee(5.0, 1e-5), {"items/0": 1.0, "items/1": 1.0})
+
+
+def _cpu_s(pid: int) -> float:
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _peak_mb(pid: int) -> float:
+    """The most memory that a process held at once."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024

@@ -1,0 +1,91 @@
+"""What an aggregator's folder shows: users enrolled, what it was charged, what it counted by reason, what it released."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from fedrec.errors import RunError
+from fedrec.privacy.accounting import compose, epsilon_of
+from fedrec_aggregator.chain import Charge, Link, Released, read
+
+Content = dict[str, Any]
+
+DELTA = 1e-5
+"""At which what was spent is stated here; the operator's own delta stands in the settings, not in the folder."""
+
+
+def aggregator(folder: Path, round: int | None) -> Content:
+    """An aggregator's chain of charges and releases. Raises RunError where the chain is broken."""
+    links, users = ledger_of(folder / "ledger.sqlite")
+    rounds = [_round(folder, new) for new in links if isinstance(new.entry, Released) and round in {None, new.entry.round}]
+    charges = [_charge(new) for new in links if isinstance(new.entry, Charge) and round in {None, new.entry.round}]
+    head = links[-1].hash if links else ""
+    return {"enrolled_by_client": users, "ledger_head": head, "spent": _spent(links), "charges": charges, "rounds": rounds}
+
+
+def ledger_of(path: Path) -> tuple[tuple[Link, ...], Content]:
+    """The chain of an aggregator that may be running, and its users by client. Raises RunError where it is damaged."""
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            links = read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))
+            return links, dict(database.execute("SELECT sender, count(*) FROM users GROUP BY sender ORDER BY sender"))
+    except (sqlite3.Error, ValueError, TypeError, KeyError) as failure:
+        raise RunError(f"{path} is damaged: {failure}", "Restore the newest backup of this folder, never an older one.") from None
+
+
+def release_file(path: Path) -> Content:
+    """A release as it lies on a disk: bytes, SHA-256, and each block's shape and noise std; its numbers are not read."""
+    try:
+        with safe_open(path, framework="np") as file:
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - no mapping
+            noise = (file.metadata() or {}).get("noise_std", "")
+        with open(path, "rb") as content:
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+    except FileNotFoundError:
+        return {"file": path.name, "missing": True}
+    except (OSError, SafetensorError) as failure:
+        raise RunError(f"{path} cannot be read: {failure}", "Put the file back as it was.") from None
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest, "blocks": _blocks(shapes, noise)}
+
+
+def _blocks(shapes: dict[str, list[int]], noise: str) -> list[Content]:
+    try:
+        stds = {name: float.fromhex(std) for name, std in json.loads(noise).items()}
+    except (ValueError, AttributeError, TypeError):
+        stds = {}
+    return [{"block": name, "shape": shape, "noise_std": stds.get(name)} for name, shape in sorted(shapes.items())]
+
+
+def _charge(new: Link) -> Content:
+    assert isinstance(new.entry, Charge)
+    return {"time_s": new.time_s, "hash": new.hash, **vars(new.entry)}
+
+
+def _spent(links: tuple[Link, ...]) -> Content:
+    """Epsilon of all charges by unit: guarantees of different units do not add."""
+    by_unit = dict[str, list[Charge]]()
+    for new in links:
+        if isinstance(new.entry, Charge):
+            by_unit.setdefault(f"{new.entry.unit} ({new.entry.neighbours})", []).append(new.entry)
+    return {unit: {"epsilon": epsilon_of(compose([c.event for c in some]), DELTA), "delta": DELTA} for unit, some in by_unit.items()}
+
+
+def _round(folder: Path, new: Link) -> Content:
+    assert isinstance(new.entry, Released)
+    entry = new.entry
+    file = release_file(folder / "releases" / entry.run / f"round-{entry.round:03d}.safetensors")
+    same = file.get("sha256") == entry.release_sha256
+    return {
+        "time_s": new.time_s,
+        "hash": new.hash,
+        **vars(entry),
+        "rejected": dict(entry.rejected),
+        "release": {**file, "as_recorded": same},
+    }

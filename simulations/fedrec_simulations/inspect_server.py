@@ -1,0 +1,52 @@
+"""What a server's folder shows: the run, what every client told it, what the aggregator told it, and the releases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedrec.checkpoint import read_json
+from fedrec.errors import RunError
+from fedrec_server.notes import FORMAT
+from fedrec_simulations.inspect_aggregator import release_file
+
+Content = dict[str, Any]
+
+NEVER = (
+    "a rating or a click, or which items a person has",
+    "a person's vector, or any sum without noise",
+    "a report, a pseudonym or a report id: they go from client to aggregator",
+)
+"""What no message to the server has a field for."""
+
+
+def is_run(path: Path) -> bool:
+    """Whether this `run.json` is the notes of a server's run."""
+    try:
+        return bool(read_json(path).get("format") == FORMAT)
+    except (RunError, AttributeError):
+        return False
+
+
+def server(folder: Path, round: int | None) -> Content:
+    """A server's notes and rounds: each with the status, the answers and the release that reached it. Raises RunError."""
+    notes, rounds = read_json(folder / "run.json"), _rounds(folder, round)
+    about = {name: notes.get(name) for name in ("run", "num_users", "plan_digest", "ledger_head")}
+    guarantee = (notes.get("plan") or {}).get("guarantee")
+    return {**about, "guarantee": guarantee, "rounds": rounds, "never_sees": list(NEVER)}
+
+
+def _rounds(folder: Path, round: int | None) -> list[Content]:
+    path = folder / "rounds.jsonl"
+    try:
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return [_with_release(folder, line) for line in lines if round in {None, line["round"]}]
+    except (OSError, ValueError, KeyError, TypeError) as failure:
+        raise RunError(f"{path} cannot be read: {failure}", "Move it away: the rounds themselves are in checkpoints.") from None
+
+
+def _with_release(folder: Path, line: Content) -> Content:
+    file = release_file(folder / "releases" / f"round-{line['round']:03d}.safetensors")
+    answers = [{**answer, "bytes": len(json.dumps(answer, sort_keys=True, separators=(",", ":")))} for answer in line["answers"]]
+    return {**line, "answers": answers, "release": {**file, "as_recorded": file.get("sha256") == line["release_sha256"]}}

@@ -1,0 +1,160 @@
+"""Who carries a training's messages: this process alone, Flower in this process, or real processes. All give the same bytes.
+
+A runtime takes a job and a state, and yields every round after it. `loopback` plays all parts in one loop;
+`in_process.flower` runs real parties (aggregator, server, clients with ledgers) over Flower's `Grid` in this process;
+`processes.processes` starts each as a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from fedrec.checkpoint import read_arrays
+from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Interactions
+from fedrec.errors import SettingsError
+from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.rounds import Loopback, State, train
+from fedrec.privacy.accounting import compose, epsilon_of
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+from fedrec.recipes import Prepared
+from fedrec.settings import Scenario
+from fedrec.streams import Streams, SystemStreams
+
+Name = Literal["loopback", "flower", "processes"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: its scenario and what follows from it, the private data of all users, and a folder for what the runtime keeps."""
+
+    scenario: Scenario
+    facts: PublicFacts
+    data: Interactions
+    prepared: Prepared
+    folder: Path
+
+    @property
+    def noise(self) -> Streams | SystemStreams:
+        """Where the aggregator's noise comes from."""
+        return Streams(self.scenario.seed) if self.scenario.privacy.noise == "seeded" else SystemStreams()
+
+    @property
+    def run(self) -> str:
+        """The run's id: the same scenario is the same run."""
+        return f"{self.scenario.recipe}-{self.scenario.digest()[:16]}"
+
+    @property
+    def limit(self) -> Guarantee:
+        """What every party of a rehearsal allows: exactly this run, at what it truly costs where it only reproduces a paper."""
+        plan, promised = self.prepared.plan, self.prepared.plan.guarantee
+        if promised.established:
+            return Guarantee(promised.epsilon, promised.delta, promised.unit)
+        spent = epsilon_of(compose([plan.event(release.name) for release in plan.releases]), promised.delta)
+        return Guarantee(max(promised.epsilon, spent * (1 + 1e-6)), promised.delta, promised.unit)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """One round: what was asked and released, bytes that left all devices together, bytes each got, seconds, and the state it led to."""
+
+    round: int
+    step: str
+    releases: tuple[str, ...]
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    state: State
+
+
+Runtime = Callable[[Job, State, Sequence[str]], Iterator[Carried]]
+"""From a job, the state to go on from and the names of what was released before it, every further round."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """What `fedrec simulate` was asked for: a runtime, and how many clients share the users. In loopback every user is one."""
+
+    runtime: Name = "loopback"
+    clients: int = 2
+
+    @property
+    def suffix(self) -> str:
+        """What tells its run folder from that of another cast."""
+        return "" if self.runtime == "loopback" else f"-{self.runtime}-{self.clients}"
+
+    def carrier(self, catalogue: Catalogue) -> Runtime:
+        """The runtime itself. Raises SettingsError where there is less than one client."""
+        if self.clients < 1:
+            raise SettingsError(f"clients must be at least 1, found {self.clients}", "Give --clients a positive number.")
+        if self.runtime == "flower":
+            from fedrec_simulations.in_process import flower
+
+            return flower(catalogue, clients=self.clients)
+        if self.runtime == "processes":
+            from fedrec_simulations.processes import processes
+
+            return processes(catalogue, clients=self.clients)
+        return loopback
+
+
+ALONE = Cast()
+"""Everybody in one process, as long as nothing else is asked for."""
+
+
+def loopback(job: Job, state: State, released: Sequence[str]) -> Iterator[Carried]:
+    """Everybody in this process; `bytes_up` is what the same reports take on the wire, by `Reports.wire_bytes`."""
+    plan = job.prepared.plan
+    ledger = Ledger(job.limit)
+    for name in released:
+        ledger = ledger.add(plan.event(name))
+    link = Loopback(job.data, job.prepared.steps, plan, job.noise, ledger)
+    started, sent = time.perf_counter(), 0
+    for done in train(job.prepared.recipe, link, state):
+        names = tuple(release.name for release in done.question.releases)
+        down = sum(array.nbytes for array in done.question.public.values())
+        seconds, up = time.perf_counter() - started, link.bytes_up - sent
+        yield Carried(done.question.round, done.question.step, names, up, down, seconds, done.state)
+        started, sent = time.perf_counter(), link.bytes_up
+
+
+def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:
+    """The rounds that a server's folder holds from number `after` on, as far as their checkpoint is there too."""
+    lines = server / "rounds.jsonl"
+    for text in lines.read_text().splitlines()[after:] if lines.exists() else ():
+        line = json.loads(text)
+        path = server / "checkpoints" / f"round-{line['round'] + 1:03d}.safetensors"
+        if not path.exists():
+            return
+        names = tuple(line["releases"])
+        yield Carried(line["round"], line["step"], names, line["bytes_in"], line["bytes_down"], line["seconds"], read_arrays(path))
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one client holds: consecutive users, the first of which has the number `first_user` among all."""
+
+    name: str
+    first_user: int
+    events: Interactions
+
+    @property
+    def user_ids(self) -> tuple[str, ...]:
+        """Users are named by their number among all: a split may have left out some that the data names."""
+        return tuple(str(self.first_user + k) for k in range(self.events.num_users))
+
+
+def shards(data: Interactions, clients: int) -> list[Shard]:
+    """All users, divided as evenly as possible. Raises SettingsError where a client would have none."""
+    if clients > data.num_users:
+        raise SettingsError(f"{clients} clients cannot share {data.num_users} users", "Give fewer --clients.")
+    parts = np.array_split(np.arange(data.num_users), clients)
+    return [Shard(f"client-{number}", int(part[0]), data.users_subset(part)) for number, part in enumerate(parts, start=1)]

@@ -1,0 +1,204 @@
+"""Slow, greedy and lying peers: what they announce, hold and send is bounded, and nobody else waits for them."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from fedrec.errors import RefusedError, UnreachableError
+from fedrec.federation.protocol import Phase, Refusal
+from fedrec_aggregator.api import aggregator_pb2 as pb
+from fedrec_aggregator.api import methods
+from fedrec_aggregator.channel import open_channel
+from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry
+
+ONCE = Retry(patience_s=0.0, deadline_s=20.0)
+IN_NO_TIME = {"upload_timeout_s": 0.3, "request_timeout_s": 0.3}
+
+
+class Uploads:
+    """Uploads whose frames the test decides on; whatever they get back is kept."""
+
+    def __init__(self, running: Any, name: str = "hospital") -> None:
+        access = running.access("client", name)
+        self.channel, self._metadata = open_channel(access), access.metadata("client")
+        self._end, self._calls = threading.Event(), list[Any]()
+
+    def begin(self, *frames: pb.ReportFrame, stall: bool = True, path: str = methods.REPORT.path) -> Any:
+        def sent() -> Iterator[pb.ReportFrame]:
+            yield from frames
+            if stall:
+                self._end.wait(60)
+
+        kind = self.channel.stream_unary(path, methods.REPORT.request.SerializeToString, methods.REPORT.reply.FromString)
+        self._calls.append(kind.future(sent(), timeout=60, metadata=self._metadata))
+        return self._calls[-1]
+
+    def close(self) -> None:
+        self._end.set()
+        for call in self._calls:
+            call.cancel()
+        self.channel.close()
+
+
+@pytest.fixture
+def uploads() -> Iterator[Callable[..., Uploads]]:
+    with contextlib.ExitStack() as stack:
+
+        def build(*arguments: Any) -> Uploads:
+            made = Uploads(*arguments)
+            stack.callback(made.close)
+            return made
+
+        yield build
+
+
+def frame(task: Any, *, total: int, data: bytes = b"") -> pb.ReportFrame:
+    return pb.ReportFrame(run=task.run, round=0, total_bytes=total, data=data)
+
+
+def opened(running: Any, task: Any) -> RemoteReleaseDesk:
+    desk = running.server()
+    running.client().enroll(task.tokens(range(1, 9)))
+    desk.open_run(task.run, task.plan)
+    desk.open_round(task.opening())
+    return desk
+
+
+def rejected(call: Any) -> dict[str, int]:
+    return dict(call.result(30).rejected)
+
+
+def status_of(call: Any) -> tuple[grpc.StatusCode, str]:
+    error = call.exception(30)
+    return error.code(), dict(error.trailing_metadata() or ()).get(methods.CODE_KEY, "")
+
+
+def test_a_batch_that_announces_too_much_is_turned_away_before_it_is_sent(plain: Any, task: Any, uploads: Any) -> None:
+    too_much = plain.settings.limits.max_batch_bytes + 1
+    for total in (too_much, 2**63):
+        assert rejected(uploads(plain).begin(frame(task, total=total))) == {Refusal.TOO_LARGE: 1}
+
+
+def test_a_batch_longer_or_shorter_than_announced_is_malformed(plain: Any, task: Any, uploads: Any) -> None:
+    longer = uploads(plain).begin(frame(task, total=10, data=b"x" * 8), pb.ReportFrame(data=b"x" * 8))
+    assert rejected(longer) == {Refusal.MALFORMED: 1}
+    assert rejected(uploads(plain).begin(frame(task, total=10, data=b"x" * 8), stall=False)) == {Refusal.MALFORMED: 1}
+    assert rejected(uploads(plain).begin(frame(task, total=10), pb.ReportFrame())) == {Refusal.MALFORMED: 1}
+
+
+def test_a_frame_larger_than_a_message_is_refused_by_grpc_itself(plain: Any, task: Any, uploads: Any) -> None:
+    large = uploads(plain)
+    large.channel.close()
+    large.channel = grpc.insecure_channel(str(plain.address))  # without our own client's bound
+    code, _ = status_of(large.begin(frame(task, total=8 * 2**20, data=b"x" * 4 * 2**20)))
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_a_header_larger_than_a_message_is_too_large_and_not_sent_for_ever(plain: Any, task: Any) -> None:
+    from dataclasses import replace
+
+    with pytest.raises(RefusedError) as refusal:
+        plain.server().open_round(replace(task.opening(), header=b"x" * 2 * 2**20))
+    assert refusal.value.code == Refusal.TOO_LARGE
+
+
+def test_a_stalled_upload_times_out_and_frees_its_place(start: Callable[..., Any], task: Any, uploads: Any) -> None:
+    one_at_a_time = IN_NO_TIME | {"max_uploads_per_client": 1}
+    running = start(tls={}, insecure=True, traffic=one_at_a_time)
+    desk = opened(running, task)
+    slow = uploads(running)
+    assert status_of(slow.begin(frame(task, total=1_000, data=b"x")))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert running.client().report(task.run, 0, task.batch([1])).accepted == 1
+    assert desk.status(task.run, 0).reported == 1
+
+
+@pytest.mark.parametrize("method", [methods.ENROLL, methods.REPORT])
+def test_a_call_without_a_first_message_times_out(start: Callable[..., Any], uploads: Any, method: Any) -> None:
+    running = start(tls={}, insecure=True, traffic=IN_NO_TIME)
+    assert status_of(uploads(running).begin(path=method.path))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_a_call_that_ends_without_a_message_is_malformed(plain: Any, uploads: Any) -> None:
+    assert status_of(uploads(plain).begin(stall=False, path=methods.ENROLL.path))[1] == Refusal.MALFORMED
+
+
+def test_a_peer_with_many_uploads_is_busy_and_blocks_neither_servers_nor_other_clients(
+    start: Callable[..., Any], task: Any, uploads: Any
+) -> None:
+    running = start(tls={}, insecure=True, traffic={"max_uploads_per_client": 3, "max_uploads": 5})
+    desk = opened(running, task)
+    greedy = uploads(running, "library")
+    held = [greedy.begin(frame(task, total=1_000, data=b"x")) for _ in range(40)]
+    turned_away = [call for call in held if settled(call)]
+    while len(turned_away) < 37:
+        turned_away = [call for call in held if settled(call)]
+    assert {status_of(call) for call in turned_away} == {(grpc.StatusCode.RESOURCE_EXHAUSTED, Refusal.BUSY.value)}
+    assert running.client().report(task.run, 0, task.batch([1, 2])).accepted == 2
+    assert desk.close(task.run, 0).phase is Phase.RELEASED
+    assert desk.release(task.run, 0)
+    assert sum(not call.done() for call in held) == 3
+
+
+def settled(call: Any) -> bool:
+    with contextlib.suppress(grpc.FutureTimeoutError):
+        call.exception(0.05)
+    return bool(call.done())
+
+
+def test_all_clients_together_do_not_take_a_servers_place(start: Callable[..., Any], task: Any, uploads: Any) -> None:
+    running = start(tls={}, insecure=True, any_client=True, traffic={"max_uploads_per_client": 4, "max_uploads": 4})
+    desk = opened(running, task)
+    crowd = uploads(running, "library")
+    for _ in range(4):
+        crowd.begin(frame(task, total=1_000, data=b"x"))
+    await_busy(running)
+    with pytest.raises(UnreachableError, match="too many clients"):
+        RemoteReportDesk(running.access("client", "hospital"), retry=ONCE).report(task.run, 0, task.batch([1]))
+    assert desk.enrolled() == 8
+    assert desk.close(task.run, 0).phase is Phase.SHORT
+
+
+def await_busy(running: Any) -> None:
+    """Until the crowd is in."""
+    desk = RemoteReportDesk(running.access("client", "hospital"), retry=ONCE)
+
+    def for_ever() -> None:
+        while True:
+            desk.enroll([])
+
+    with pytest.raises(RefusedError, match="too many clients"):
+        for_ever()
+
+
+def test_announced_bytes_of_all_uploads_are_bounded(start: Callable[..., Any], task: Any, uploads: Any) -> None:
+    bounds = {"max_upload_bytes": 2**20, "max_uploads_per_client": 8}
+    running = start(tls={}, insecure=True, traffic=bounds, limits={"min_cohort": 2, "max_batch_bytes": 2**20})
+    opened(running, task)
+    crowd = uploads(running, "library")
+    first = crowd.begin(frame(task, total=2**20 - 100, data=b"x"))
+    second = crowd.begin(frame(task, total=2**20 - 100, data=b"x"))
+    while not (settled(first) or settled(second)):
+        pass
+    loser = first if first.done() else second
+    assert status_of(loser) == (grpc.StatusCode.RESOURCE_EXHAUSTED, Refusal.BUSY.value)
+    crowd.close()
+    assert running.client().report(task.run, 0, task.batch([1, 2, 3])).accepted == 3
+
+
+def test_an_aggregator_that_fails_says_so_without_the_words_of_its_error(plain: Any, task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fedrec.errors import ProtocolError
+    from fedrec_aggregator.core import Aggregator
+
+    def fail(self: Any) -> int:
+        raise ValueError("a rating of 4.5")
+
+    monkeypatch.setattr(Aggregator, "enrolled", fail)
+    with pytest.raises(ProtocolError) as failure:
+        plain.server().enrolled()
+    assert not isinstance(failure.value, UnreachableError)
+    assert "ValueError" in failure.value.cause
+    assert "4.5" not in failure.value.cause + plain.settings.log.read_text()

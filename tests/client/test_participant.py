@@ -1,0 +1,320 @@
+import json
+import math
+from dataclasses import replace
+from itertools import chain, repeat
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.data.interactions import Interactions
+from fedrec.errors import RefusedError, UnreachableError
+from fedrec.federation.messages import Reports
+from fedrec.federation.protocol import Answer, Refusal
+from fedrec.federation.reports import within_radius
+from fedrec.federation.wire import select_users
+from fedrec.privacy.guarantee import Guarantee
+
+PUBLISHED = ("recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id")
+RUNS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "default, no features": {"features": False, "overrides": ("privacy.epsilon=20",)},
+    "default, clicks": {"kind": "clicks"},
+    "published": {"overrides": PUBLISHED},
+    "published, clicks": {"overrides": PUBLISHED, "kind": "clicks"},
+    "published, resampled": {"overrides": (*PUBLISHED, "model.resamples=2", "model.example_share=0.5", "model.max_items_per_user=5")},
+}
+GENEROUS = Guarantee(100.0, 1e-5)
+
+
+@pytest.mark.parametrize("which", RUNS)
+def test_what_leaves_in_every_round_of_every_recipe_is_what_the_same_users_report_in_one_process(make_run, make_site, which: str) -> None:
+    arguments = dict(RUNS[which])
+    run = make_run(*arguments.pop("overrides", ()), **arguments)
+    site = make_site(run.users, limit=GENEROUS, options={"users_per_batch": 7})
+    site.participant.join(run.terms)
+    for question in run.questions():
+        assert site.participant.answer(run.invitation(question)) == Answer("site", 30, accepted=30)
+        sent = [batch.reports for batch in run.decoded(question, site.desk.batches)]
+        assert [reports.num_users for reports in sent] == [7, 7, 7, 7, 2]
+        expected = run.prepared.steps[question.step](question, run.events, 0)
+        assert flat(sent, question) == flat([expected], question)
+        assert all(within_radius(reports, question.releases).all() for reports in sent)
+
+
+def flat(reports: list[Reports], question: Any) -> list[bytes]:
+    """Every column of some reports put together."""
+    parts = [[reports_.items for reports_ in reports], [np.diff(reports_.user_ptr) for reports_ in reports]]
+    for b in range(len(question.blocks)):
+        parts += [[r.blocks[b].coefficients for r in reports], [r.blocks[b].vectors for r in reports]]
+    return [np.concatenate(part).tobytes() for part in parts]
+
+
+def test_joining_enrols_a_pseudonym_for_every_user_and_again_the_same_ones(site, run) -> None:
+    assert site.participant.join(run.terms) == Answer("site", 30)
+    first = set(site.desk.enrolled)
+    assert len(first) == 30
+    assert {len(token) for token in first} == {16}
+    site.restart()
+    site.participant.join(run.terms)
+    assert site.desk.enrolled == first
+
+
+def test_another_site_gives_the_same_users_other_pseudonyms(make_site, run) -> None:
+    one, other = make_site(run.users, "one"), make_site(run.users, "other")
+    for each in (one, other):
+        each.participant.join(run.terms)
+    assert not one.desk.enrolled & other.desk.enrolled
+
+
+def test_the_same_invitation_again_sends_the_same_bytes_and_is_charged_once(site, run) -> None:
+    site.participant.join(run.terms)
+    invitation = run.invitation(run.questions()[0])
+    first = site.participant.answer(invitation)
+    site.restart()
+    assert site.participant.answer(invitation) == first == Answer("site", 30, accepted=30)
+    assert site.desk.batches[0] == site.desk.batches[1]
+    assert len(site.participant.ledger.entries) == 1
+
+
+@pytest.mark.parametrize("arrived", [0, 1, 3])
+def test_killed_between_charge_and_last_batch_a_client_resends_what_is_missing_and_is_charged_once(make_site, run, arrived: int) -> None:
+    site = make_site(run.users, options={"users_per_batch": 8})
+    site.participant.join(run.terms)
+    invitation = run.invitation(run.questions()[0])
+    site.desk.lost = chain(repeat(False, arrived), repeat(True))
+    answer = site.participant.answer(invitation)
+    assert (answer.refusal, answer.accepted) == ("unreachable", 8 * arrived)
+    assert len(site.participant.ledger.entries) == 1
+    site.desk.lost = None
+    site.restart()
+    assert site.participant.answer(invitation).accepted == 30
+    assert len(site.desk.counted) == 30
+    assert len(site.participant.ledger.entries) == 1
+
+
+def test_nothing_leaves_before_the_charge_is_durable(site, run, monkeypatch) -> None:
+    site.participant.join(run.terms)
+    charged_when_sent = []
+    report = site.desk.report
+    site.desk.report = lambda *message: charged_when_sent.append(len(site.participant.ledger.entries)) or report(*message)
+    for question in run.questions()[:2]:
+        site.participant.answer(run.invitation(question))
+    assert charged_when_sent == [1, 2]
+
+
+def test_a_ledger_that_cannot_be_written_keeps_everything_at_home(site, run) -> None:
+    site.participant.join(run.terms)
+    site.participant.ledger._database.close()
+    answer = site.participant.answer(run.invitation(run.questions()[0]))
+    assert answer.refusal == "failed"
+    assert not site.desk.batches
+
+
+def test_a_run_it_does_not_know_is_refused_and_answered_after_joining(site, run) -> None:
+    invitation = run.invitation(run.questions()[0])
+    assert site.participant.answer(invitation).refusal == Refusal.RUN_UNKNOWN
+    site.participant.join(run.terms)
+    site.restart()
+    assert site.participant.answer(invitation).accepted == 30
+
+
+def test_another_question_in_the_same_round_is_refused_and_sends_nothing(site, run) -> None:
+    site.participant.join(run.terms)
+    question = run.questions()[0]
+    site.participant.answer(run.invitation(question))
+    sent = len(site.desk.batches)
+    other = replace(question, public={**question.public, "mean_energy": np.array(0.5)})
+    assert site.participant.answer(run.invitation(other)).refusal == Refusal.ALREADY_REPORTED
+    assert len(site.desk.batches) == sent
+
+
+def test_a_release_asked_for_again_in_a_later_round_is_refused(site, run) -> None:
+    site.participant.join(run.terms)
+    question = run.questions()[0]
+    site.participant.answer(run.invitation(question))
+    assert site.participant.answer(run.invitation(replace(question, round=7))).refusal == Refusal.WRONG_QUESTION
+
+
+def test_a_plan_that_changes_during_a_run_is_refused(site, run, make_run) -> None:
+    site.participant.join(run.terms)
+    first, second = run.questions()[:2]
+    site.participant.answer(run.invitation(first))
+    weaker = replace(run.prepared.plan, guarantee=Guarantee(4.0, 1e-5), releases=make_run("privacy.epsilon=4").prepared.plan.releases)
+    assert site.participant.answer(replace(run.invitation(second), plan=weaker)).refusal == Refusal.WRONG_PLAN
+
+
+def test_terms_that_change_during_a_run_are_refused_and_the_first_ones_kept(site, run) -> None:
+    site.participant.join(run.terms)
+    assert site.participant.join(replace(run.terms, items=run.terms.items[::-1])).refusal == Refusal.WRONG_PLAN
+    question = run.questions()[0]
+    assert site.participant.answer(run.invitation(question)).accepted == 30
+    expected = run.prepared.steps[question.step](question, run.events, 0)
+    assert flat([batch.reports for batch in run.decoded(question, site.desk.batches)], question) == flat([expected], question)
+
+
+def test_a_plan_too_weak_for_the_limit_is_refused_before_its_first_round(make_site, run) -> None:
+    site = make_site(run.users, limit=Guarantee(4.99, 1e-5))
+    site.participant.join(run.terms)
+    answer = site.participant.answer(run.invitation(run.questions()[0]))
+    assert (answer.refusal, answer.accepted) == (Refusal.BUDGET, 0)
+    assert not site.desk.batches
+    assert not site.participant.ledger.entries
+
+
+def test_the_limit_holds_over_all_runs_together(make_site, make_run) -> None:
+    one, other = (make_run("privacy.epsilon=3", name=name) for name in ("one", "other"))
+    site = make_site(one.users, limit=Guarantee(4.5, 1e-5))
+    for run in (one, other):
+        site.participant.join(run.terms)
+    assert {site.participant.answer(one.invitation(question)).refusal for question in one.questions()} == {""}
+    site.restart()
+    assert site.participant.answer(other.invitation(other.questions()[0])).refusal == ""  # sqrt(2) of mu is well below 4.5
+    third = make_run("privacy.epsilon=3", name="third")
+    site.participant.join(third.terms)
+    assert site.participant.answer(third.invitation(third.questions()[0])).refusal == Refusal.BUDGET
+
+
+def test_a_plan_per_example_or_without_a_proof_is_refused(site, run, make_run) -> None:
+    site.participant.join(run.terms)
+    question, plan = run.questions()[0], run.prepared.plan
+    per_example = replace(plan, guarantee=replace(plan.guarantee, unit="example"))
+    doubtful = replace(plan, guarantee=replace(plan.guarantee, established=False))
+    for refused in (per_example, doubtful):
+        assert site.participant.answer(replace(run.invitation(question), plan=refused)).refusal == Refusal.WRONG_PLAN
+    examples = make_run(*PUBLISHED, "privacy.unit=example", name="examples")
+    assert site.participant.join(examples.terms).refusal == Refusal.WRONG_PLAN
+    assert not site.desk.batches
+
+
+def test_a_plan_that_spends_more_than_it_says_is_refused(site, run) -> None:
+    site.participant.join(run.terms)
+    plan = run.prepared.plan
+    lie = replace(plan, releases=tuple(replace(release, mu=2 * release.mu) for release in plan.releases))
+    assert site.participant.answer(replace(run.invitation(run.questions()[0]), plan=lie)).refusal == Refusal.WRONG_PLAN
+
+
+def test_a_run_without_privacy_needs_an_infinite_limit(make_site, make_run) -> None:
+    run = make_run("privacy.epsilon=inf")
+    strict, willing = make_site(run.users, "strict"), make_site(run.users, "willing", limit=Guarantee(math.inf, 1e-5))
+    for site in (strict, willing):
+        site.participant.join(run.terms)
+    invitation = run.invitation(run.questions()[0])
+    assert strict.participant.answer(invitation).refusal == Refusal.BUDGET
+    assert willing.participant.answer(invitation).accepted == 30
+
+
+def test_a_run_about_another_kind_of_data_is_refused(site, make_run) -> None:
+    assert site.participant.join(make_run(kind="clicks", name="clicks").terms).refusal == "unsuited"
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", "", "a/b", "x" * 121, ".hidden"])
+def test_a_run_whose_name_leads_out_of_the_folder_is_refused(site, run, name: str) -> None:
+    assert site.participant.join(replace(run.terms, run=name)).refusal == Refusal.MALFORMED
+    assert site.participant.answer(replace(run.invitation(run.questions()[0]), run=name)).refusal == Refusal.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "change", [{"recipe": "{}]"}, {"recipe": '{"recipe": "other"}'}, {"value_range": (1.0, math.nan)}, {"items": ()}, {"items": ("a", "a")}]
+)
+def test_terms_that_are_none_are_refused(site, run, change: dict[str, Any]) -> None:
+    answer = site.participant.join(replace(run.terms, **change))
+    assert answer.refusal in {Refusal.MALFORMED, Refusal.TOO_LARGE, "unsuited"}
+    assert not site.desk.enrolled
+
+
+def test_an_aggregator_that_does_not_answer_an_enrolment_is_an_answer(site, run) -> None:
+    def silent(tokens: Any) -> int:
+        raise UnreachableError("no answer", "Send it again.")
+
+    site.desk.enroll = silent
+    assert site.participant.join(run.terms).refusal == "unreachable"
+
+
+@pytest.mark.parametrize("code", [Refusal.NOT_ENROLLED, Refusal.WRONG_CERTIFICATE])
+def test_an_aggregator_that_refuses_leaves_its_words_with_the_client(site, run, code: Refusal) -> None:
+    def refuse(*request: Any) -> Any:
+        raise RefusedError(code.value, "words for the client alone", "Ask the aggregator's operator.")
+
+    site.participant.join(run.terms)
+    site.desk.enroll = site.desk.report = refuse
+    for answer in (site.participant.join(run.terms), site.participant.answer(run.invitation(run.questions()[0]))):
+        assert answer.refusal == code
+        assert "words" not in answer.cause
+
+
+def test_a_round_that_is_over_is_not_sent_the_rest(make_site, run) -> None:
+    site = make_site(run.users, options={"users_per_batch": 4})
+    site.participant.join(run.terms)
+    site.desk.turned_away = lambda batch: Refusal.ROUND_CLOSED
+    answer = site.participant.answer(run.invitation(run.questions()[0]))
+    assert answer == Answer("site", 30, rejected={"round-closed": 30})
+    assert len(site.desk.batches) == 1
+
+
+def test_a_user_too_large_for_the_aggregator_costs_the_others_nothing(site, run) -> None:
+    site.participant.join(run.terms)
+    longest = int(np.diff(run.events.user_ptr).max())
+    too_many = int(np.sum(np.diff(run.events.user_ptr) == longest))
+
+    def greedy(batch: bytes) -> Refusal | None:
+        users = int.from_bytes(batch[36:40], "little")
+        lengths = np.frombuffer(batch, "<u4", users, 44 + 32 * users)
+        return Refusal.TOO_LARGE if lengths.max() == longest else None
+
+    site.desk.turned_away = greedy
+    assert site.participant.answer(run.invitation(run.questions()[0])) == Answer("site", 30, 30 - too_many, {"too-large": too_many})
+
+
+def test_what_is_kept_of_a_round_is_what_left(make_site, run) -> None:
+    site = make_site(run.users, options={"users_per_batch": 16, "keep_sent": True})
+    site.participant.join(run.terms)
+    question = run.questions()[0]
+    site.participant.answer(run.invitation(question))
+    folder = site.folder / "sent" / "run-1"
+    assert [(folder / f"round-000-00{n}.frr").read_bytes() for n in range(2)] == site.desk.batches
+    note = json.loads((folder / "round-000.json").read_text())
+    assert note["digest"] == run.digest(question)
+    assert note["header"]["step"] == "default/counts"
+    assert note["receipt"] == {"accepted": 30, "rejected": {}}
+    assert note["bytes_sent"] == sum(map(len, site.desk.batches))
+
+
+@pytest.mark.parametrize("epsilon", [1, 20])
+def test_a_client_of_143_ratings_sends_at_most_4_kilobytes_in_every_round_of_a_movielens_sized_run(make_run, make_site, epsilon) -> None:
+    rng, users, items = np.random.default_rng(1), 20, 3_706
+    chosen = np.concatenate([np.sort(rng.choice(items, 143, replace=False)) for _ in range(users)]).astype(np.int32)
+    ratings = rng.integers(1, 6, len(chosen)).astype(np.float32)
+    events = Interactions(np.arange(users + 1) * 143, chosen, ratings, items, (1.0, 5.0))
+    run = replace(make_run(f"privacy.epsilon={epsilon}", features=False), events=events, population=6_040)
+    site = make_site(replace(run.users, events=events.users_subset(np.array([0])), user_ids=("user 0",)), limit=GENEROUS)
+    site.participant.join(run.terms)
+    questions = run.questions()
+    for question in questions:
+        assert site.participant.answer(run.invitation(question)).accepted == 1
+    assert len(site.desk.batches) == len(questions) >= 4
+    assert max(map(len, site.desk.batches)) <= 4_096
+
+
+def test_a_user_of_10_000_ratings_reports_in_one_message(make_run, make_site) -> None:
+    items = 12_000
+    events = Interactions(np.array([0, 10_000]), np.arange(10_000, dtype=np.int32), np.full(10_000, 4, np.float32), items, (1.0, 5.0))
+    run = replace(make_run(*PUBLISHED), events=events)
+    site = make_site(run.users)
+    site.participant.join(run.terms)
+    assert [site.participant.answer(run.invitation(question)).accepted for question in run.questions()] == [1, 1, 1]
+    assert len(site.desk.batches) == 3
+
+
+def test_what_a_user_reports_does_not_depend_on_the_others(make_run, make_site, run) -> None:
+    lonely = replace(run.users, events=run.events.users_subset(np.array([11])), user_ids=("user 11",))
+    site, alone = make_site(run.users, limit=GENEROUS), make_site(lonely, "alone", limit=GENEROUS, options={"first_user": 11})
+    for one in (site, alone):
+        one.participant.join(run.terms)
+    for question in run.questions():
+        for one in (site, alone):
+            one.participant.answer(run.invitation(question))
+        among, single = (run.decoded(question, one.desk.batches)[0] for one in (site, alone))
+        kept = np.arange(30) == 11
+        mine = select_users(among, kept, question.blocks).reports
+        assert flat([mine], question) == flat([single.reports], question)

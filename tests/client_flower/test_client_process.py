@@ -1,0 +1,76 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+
+from fedrec.errors import SettingsError
+from fedrec.federation.protocol import Answer, Refusal
+from fedrec.operations.metrics import Metrics
+from fedrec_client import main
+from fedrec_client.settings import validated
+
+
+class Ledger:
+    """Of a client that has spent a part of its limit."""
+
+    epsilon, epsilon_left = 1.5, 3.5
+
+
+class Site:
+    name, ledger = "library", Ledger()
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def answer(self, _invitation: Any) -> Answer:
+        return self._answer
+
+
+def shown(metrics: Metrics) -> set[str]:
+    return set(generate_latest(metrics.registry).decode().splitlines())
+
+
+def test_answers_refusals_and_the_budget_are_counted() -> None:
+    metrics = Metrics("client", "0")
+    answer = Answer("library", users=5, accepted=3, rejected={"busy": 2})
+    assert main.Counted(Site(answer), metrics).answer(None) == answer  # type: ignore[arg-type]
+    main.Counted(Site(Answer("library", 5, refusal=Refusal.BUDGET)), metrics).answer(None)  # type: ignore[arg-type]
+    assert shown(metrics) >= {
+        'fedrec_reports_total{result="accepted"} 3.0',
+        'fedrec_reports_rejected_total{reason="busy"} 2.0',
+        'fedrec_requests_refused_total{reason="budget"} 1.0',
+        'fedrec_rounds_total{phase="answered"} 1.0',
+        'fedrec_rounds_total{phase="refused"} 1.0',
+        "fedrec_budget_epsilon_spent 1.5",
+        "fedrec_budget_epsilon_left 3.5",
+    }
+
+
+def settings(tmp_path: Path, **changed: object) -> Any:
+    content = {
+        "name": "library",
+        "state": str(tmp_path / "state"),
+        "data": {"path": str(tmp_path / "ratings.csv"), "rating_range": [1, 5]},
+        "aggregator": {"address": "127.0.0.1:1", "insecure": True},
+        "superlink": {"address": "127.0.0.1:1", "insecure": True},
+    }
+    (tmp_path / "ratings.csv").write_text("user,item,rating\nfirst,a,5\nsecond,b,1\n")
+    return validated(content | changed, source="test")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"metrics": "9464"}, "metrics: an address is"),
+        ({"superlink": {"address": "server.example.org:1", "insecure": True}}, "superlink.insecure"),
+        ({"aggregator": {"address": "aggregator.example.org:1", "insecure": True}}, "aggregator.insecure"),
+    ],
+)
+def test_a_client_that_cannot_run_says_so_and_leaves_nothing_running_or_locked(
+    tmp_path: Path, changed: dict[str, object], said: str
+) -> None:
+    for _ in range(2):  # the second would find the first one's ledger locked
+        with pytest.raises(SettingsError, match=said):
+            main.run(settings(tmp_path, **changed))
+    assert not (tmp_path / "state" / "client.json").exists()

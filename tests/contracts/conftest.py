@@ -1,0 +1,187 @@
+"""One small federation over every transport: an aggregator, three clients with ledgers, and what a server needs to reach them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from fedrec.data.interactions import Interactions
+from fedrec.data.planted import PlantedShape, planted
+from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.link import AggregatedLink, Patience
+from fedrec.federation.messages import Question
+from fedrec.federation.protocol import Answer, Broadcast, Invitation, Opening, ReleaseDesk, ReportDesk, Terms
+from fedrec.federation.rounds import Loopback
+from fedrec.federation.wire import question_digest, question_header
+from fedrec.operations.addresses import Address
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+from fedrec.recipes import Prepared, client_recipe, prepare
+from fedrec.settings import load
+from fedrec.streams import Streams
+from fedrec_aggregator.channel import Access
+from fedrec_aggregator.core import Aggregator, Limits
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.main import run as serve
+from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk
+from fedrec_aggregator.settings import validated
+from fedrec_client.flower import client_app
+from fedrec_client.ledger import ClientLedger
+from fedrec_client.participant import Participant
+from fedrec_client.store import LocalUsers
+from fedrec_server.flower import FlowerBroadcast
+from fedrec_simulations.grid import InProcessGrid
+from fedrec_simulations.runtimes import Shard, shards
+
+SEED, RUN, MIN_COHORT, CLIENTS = 7, "contract", 15, 3
+PROMISE = Guarantee(5.0, 1e-5)
+ITEMS = tuple(f"item-{j}" for j in range(20))
+TRANSPORTS = ("core", "flower", "grpc", "flower and grpc")
+
+
+@dataclass
+class Called:
+    """A broadcast without a transport: participants that are called."""
+
+    participants: Sequence[Participant]
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        return [participant.join(terms) for participant in self.participants]
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        return [participant.answer(invitation) for participant in self.participants]
+
+
+@dataclass
+class Federation:
+    """What the tests of a transport may use. `data` is everybody's, for the loopback that they are compared with."""
+
+    data: Interactions
+    prepared: Prepared
+    terms: Terms
+    desk: ReleaseDesk
+    clients: Broadcast
+
+    @property
+    def first(self) -> Question:
+        question = self.prepared.recipe.ask(self.prepared.recipe.begin())
+        assert question is not None
+        return question
+
+    @property
+    def link(self) -> AggregatedLink:
+        return AggregatedLink(self.terms, self.prepared.plan, self.desk, self.clients, Patience(attempts=1))
+
+    @property
+    def loopback(self) -> Loopback:
+        return Loopback(self.data, self.prepared.steps, self.prepared.plan, Streams(SEED), Ledger(PROMISE))
+
+    def invitation(self, question: Question) -> Invitation:
+        return Invitation(RUN, self.prepared.plan, question)
+
+    def opening(self, question: Question) -> Opening:
+        header = question_header(question, run=RUN, plan=self.prepared.plan.digest())
+        return Opening(RUN, question.round, header, question_digest(header), timeout_s=600.0)
+
+
+Found = Callable[..., Federation]
+
+
+def events(*, changed_user: int | None = None) -> Interactions:
+    """Ratings of 24 users, or the same with the ratings of one user turned around."""
+    data = planted(PlantedShape(users=24, items=len(ITEMS), events=130, least_events=3), seed=SEED).interactions
+    if changed_user is None:
+        return data
+    low, high = data.value_range
+    turned = data.values.copy()
+    mine = slice(data.user_ptr[changed_user], data.user_ptr[changed_user + 1])
+    turned[mine] = low + high - turned[mine]
+    return replace(data, values=turned)
+
+
+@pytest.fixture(params=TRANSPORTS)
+def found(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Found]:
+    """Founds federations over one transport. `limits`: of clients by number, where they differ from what the plan promises."""
+    with ExitStack() as stack:
+        count = iter(range(100))
+
+        def make(*, changed_user: int | None = None, limits: dict[int, Guarantee] | None = None) -> Federation:
+            data = events(changed_user=changed_user)
+            return stack.enter_context(_federation(request.param, tmp_path / str(next(count)), data, limits or {}))
+
+        yield make
+
+
+@contextmanager
+def _federation(transport: str, folder: Path, data: Interactions, limits: dict[int, Guarantee]) -> Iterator[Federation]:
+    scenario = load(None, [f"seed={SEED}", "recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2"])
+    facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(SEED))
+    prepared = prepare(scenario, facts)
+    terms = Terms(RUN, client_recipe(scenario), data.kind, data.value_range, ITEMS)
+    with ExitStack() as stack:
+        desk, desk_of = stack.enter_context(_over_grpc(folder) if "grpc" in transport else _at_hand(folder))
+        participants = [
+            _participant(shard, folder, limits.get(number, PROMISE), desk_of(shard.name), stack)
+            for number, shard in enumerate(shards(data, CLIENTS))
+        ]
+        nodes = {node: client_app(participant) for node, participant in enumerate(participants, start=2)}
+        clients: Broadcast = FlowerBroadcast(InProcessGrid(nodes), 60.0) if "flower" in transport else Called(participants)
+        yield Federation(data, prepared, terms, desk, clients)
+
+
+def _participant(shard: Shard, folder: Path, limit: Guarantee, desk: ReportDesk, stack: ExitStack) -> Participant:
+    own = folder / shard.name
+    ledger = stack.enter_context(closing(ClientLedger(own / "ledger.sqlite", limit=limit)))
+    return Participant(shard.name, LocalUsers(shard.events, ITEMS, shard.user_ids), ledger, desk, own, users_per_batch=3)
+
+
+Desks = tuple[ReleaseDesk, Callable[[str], ReportDesk]]
+
+
+@contextmanager
+def _at_hand(folder: Path) -> Iterator[Desks]:
+    with closing(ReleaseLedger(folder / "aggregator", limit=PROMISE)) as ledger:
+        aggregator = Aggregator(ledger, Limits(min_cohort=MIN_COHORT), noise=Streams(SEED))
+        yield aggregator, aggregator.client_desk
+
+
+@contextmanager
+def _over_grpc(folder: Path) -> Iterator[Desks]:
+    """A real service on a free port, in a thread."""
+    settings = validated(
+        {
+            "listen": "127.0.0.1:0",
+            "state": str(folder / "aggregator"),
+            "log": str(folder / "aggregator.jsonl"),
+            "insecure": True,
+            "simulation": True,
+            "any_client": True,
+            "privacy": {"max_epsilon": PROMISE.epsilon, "delta": PROMISE.delta, "noise": "seeded", "seed": SEED},
+            "limits": {"min_cohort": MIN_COHORT},
+        }
+    )
+    listening, stop, at = threading.Event(), threading.Event(), list[Address]()
+
+    def ready(address: Address) -> None:
+        at.append(address)
+        listening.set()
+
+    thread = threading.Thread(target=lambda: serve(settings, ready=ready, stop=stop))
+    thread.start()
+    assert listening.wait(30)
+    with ExitStack() as stack:
+
+        def access(name: str) -> Access:
+            return Access(str(at[0]), name, insecure=True)
+
+        yield (
+            stack.enter_context(RemoteReleaseDesk(access("server"))),
+            lambda name: stack.enter_context(RemoteReportDesk(access(name))),
+        )
+    stop.set()
+    thread.join()

@@ -1,0 +1,160 @@
+"""Logs that cannot carry a value, metrics by the names that are promised, and certificates that say who holds them."""
+
+import json
+import stat
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fedrec.errors import SettingsError
+from fedrec.operations import logs
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import KeyPair, identity, issue, make_ca, pins, write_development_certificates
+from fedrec.operations.metrics import Metrics
+
+
+def lines_of(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_line_has_time_level_party_event_and_its_fields(tmp_path: Path) -> None:
+    log = logs.configure("client", file=tmp_path / "log.jsonl")
+    logs.say(log, "answered", run="r", round=3, accepted=2, rejected={"replayed": 1}, sender=None)
+    logs.close(log)
+    (line,) = lines_of(tmp_path / "log.jsonl")
+    assert {key: line[key] for key in ("level", "party", "event", "run", "round", "accepted")} == {
+        "level": "info",
+        "party": "client",
+        "event": "answered",
+        "run": "r",
+        "round": 3,
+        "accepted": 2,
+    }
+    assert str(line["time"]).endswith("+00:00")
+    assert "sender" not in line
+
+
+def test_a_field_that_nobody_thought_about_cannot_be_logged(tmp_path: Path) -> None:
+    log = logs.configure("client", file=tmp_path / "log.jsonl")
+    with pytest.raises(ValueError, match="rating"):
+        logs.say(log, "answered", rating=4.5)
+    logs.close(log)
+
+
+def test_an_error_is_logged_by_type_and_place_without_its_words(tmp_path: Path) -> None:
+    log = logs.configure("server", file=tmp_path / "log.jsonl")
+    try:
+        raise ValueError("user 7 rated 4.5")
+    except ValueError as failure:
+        logs.say_failure(log, "round", failure, run="r")
+    logs.close(log)
+    (line,) = lines_of(tmp_path / "log.jsonl")
+    assert (line["level"], line["error"]) == ("error", "ValueError")
+    assert str(line["place"]).startswith("test_operations.py:")
+    assert "4.5" not in json.dumps(line)
+
+
+def test_a_log_that_cannot_be_written_is_a_settings_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError):
+        logs.configure("server", file=tmp_path / "file/log.jsonl")
+
+
+def test_metrics_are_served_under_their_names_and_nothing_is_shared_between_parties() -> None:
+    one, other = Metrics("aggregator", "1"), Metrics("client", "1")
+    one.reports(accepted=3, rejected={"replayed": 2})
+    one.moved(bytes_in=10, bytes_out=20)
+    one.decided("released", took_s=1.5)
+    one.refused("busy")
+    one.budget(spent=1.25, left=float("inf"))
+    with one.serve("127.0.0.1", 0) as endpoint, urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=10) as page:
+        shown = page.read().decode().splitlines()
+    for line in (
+        'fedrec_info{party="aggregator",version="1"} 1.0',
+        'fedrec_reports_total{result="accepted"} 3.0',
+        'fedrec_reports_total{result="rejected"} 2.0',
+        'fedrec_reports_rejected_total{reason="replayed"} 2.0',
+        'fedrec_requests_refused_total{reason="busy"} 1.0',
+        'fedrec_bytes_total{direction="in"} 10.0',
+        'fedrec_bytes_total{direction="out"} 20.0',
+        'fedrec_rounds_total{phase="released"} 1.0',
+        'fedrec_round_seconds_bucket{le="2.0"} 1.0',
+        "fedrec_round_seconds_sum 1.5",
+        "fedrec_budget_epsilon_spent 1.25",
+        "fedrec_budget_epsilon_left +Inf",
+    ):
+        assert line in shown
+    with other.serve("127.0.0.1", 0) as endpoint, urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=10) as page:
+        assert 'fedrec_reports_total{result="accepted"} 0.0' in page.read().decode().splitlines()
+
+
+def test_a_metrics_address_that_is_taken_is_a_settings_error() -> None:
+    with Metrics("client", "1").serve("127.0.0.1", 0) as endpoint, pytest.raises(SettingsError):
+        Metrics("client", "1").serve("127.0.0.1", endpoint.port)
+
+
+def test_certificates_name_role_and_hosts_and_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
+    paths = write_development_certificates(tmp_path / "c", clients=["hospital"], hosts=["aggregator.example.org", "192.0.2.7"])
+    names = ["ca", "aggregator", "server", "client-hospital"]
+    assert [path.name for path in paths] == [f"{name}{end}.pem" for name in names for end in ("", "-key")]
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in paths)
+    certificate = x509.load_pem_x509_certificate((tmp_path / "c/aggregator.pem").read_bytes())
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert found.get_values_for_type(x509.UniformResourceIdentifier) == [identity("aggregator", "aggregator")]
+    assert found.get_values_for_type(x509.DNSName) == ["localhost", "aggregator.example.org"]
+    assert [str(ip) for ip in found.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "::1", "192.0.2.7"]
+    key = certificate.public_key()
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    assert key.curve.name == "secp256r1"
+    authority = x509.load_pem_x509_certificate((tmp_path / "c/ca.pem").read_bytes())
+    certificate.verify_directly_issued_by(authority)
+
+
+def test_a_second_call_adds_clients_and_keeps_what_is_there(tmp_path: Path) -> None:
+    first = write_development_certificates(tmp_path, clients=["a"], hosts=[])
+    before = {path: path.read_bytes() for path in first}
+    second = write_development_certificates(tmp_path, clients=["a", "b"], hosts=[])
+    assert {path: path.read_bytes() for path in first} == before
+    assert [path.name for path in second if path not in before] == ["client-b.pem", "client-b-key.pem"]
+
+
+def test_nothing_is_overwritten_and_names_are_checked(tmp_path: Path) -> None:
+    ca = make_ca(tmp_path, days=1)
+    issue(ca, "client", "a", days=1)
+    with pytest.raises(SettingsError, match="there already"):
+        issue(ca, "client", "a", days=1)
+    with pytest.raises(SettingsError, match="there already"):
+        make_ca(tmp_path, days=1)
+    with pytest.raises(SettingsError, match="name"):
+        write_development_certificates(tmp_path, clients=["../a"], hosts=[])
+
+
+def test_pins_are_what_other_tools_compute(tmp_path: Path) -> None:
+    import hashlib
+    import ssl
+
+    pair: KeyPair = make_ca(tmp_path, days=1)
+    pem = pair.certificate.read_text()
+    assert pins(pem.encode()).certificate == hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"), [("localhost:1", "localhost", 1), ("[::1]:0", "::1", 0), ("192.0.2.7:65535", "192.0.2.7", 65535)]
+)
+def test_addresses_are_read_and_written(text: str, host: str, port: int) -> None:
+    assert Address.of(text) == Address(host, port)
+    assert str(Address.of(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:65536", "host:-1", "::1:5", "host:1x"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="host:port"):
+        Address.of(text)
+
+
+def test_only_loopback_is_loopback() -> None:
+    assert all(Address(host, 1).loopback for host in ("localhost", "127.0.0.1", "127.8.0.1", "::1"))
+    assert not any(Address(host, 1).loopback for host in ("0.0.0.0", "::", "192.0.2.7", "localhost.example.org"))

@@ -1,0 +1,282 @@
+"""Three parties in one process, each on its folder: the real aggregator, real participants, and a server that may crash anywhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.checkpoint import Checkpoints
+from fedrec.data.dataset import Dataset
+from fedrec.data.interactions import Interactions
+from fedrec.data.planted import PlantedShape, planted
+from fedrec.federation.link import Patience
+from fedrec.federation.protocol import Answer, Invitation, Receipt, Terms
+from fedrec.federation.rounds import Loopback, train
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+from fedrec.recipes import prepare
+from fedrec.settings import Scenario, load
+from fedrec.streams import Streams
+from fedrec_aggregator.core import Aggregator, Limits
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_client.ledger import ClientLedger
+from fedrec_client.participant import Participant
+from fedrec_client.store import LocalUsers
+from fedrec_server.gathering import Gathering
+from fedrec_server.public import PublicData
+from fedrec_server.rounds import Progress, run_rounds
+
+BOUNDARIES = (0, 13, 27, 40)
+SMALL = ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id"]
+RECIPES = {"default": list[str](), "published": [*SMALL, "model.encoder=features"], "published, id only": SMALL}
+
+
+@dataclass
+class Time:
+    """Seconds that pass only when somebody sleeps."""
+
+    now_s: float = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@dataclass
+class Site:
+    """A client, of which `absent` counts the calls it misses, and which refuses everything where it has a `refusal`."""
+
+    participant: Participant
+    terms_folder: Path
+    absent: int = 0
+    refusal: str = ""
+
+    def join(self, terms: Terms) -> Answer:
+        return self._refused() if self.refusal else self.participant.join(terms)
+
+    def answer(self, invitation: Invitation) -> Answer:
+        return self._refused() if self.refusal else self.participant.answer(invitation)
+
+    def lose_its_notes(self) -> None:
+        """It comes back with its ledger, and knows nothing of the run."""
+        shutil.rmtree(self.terms_folder)
+        self.participant._known = None
+
+    def _refused(self) -> Answer:
+        return Answer(self.participant.name, self.participant.users.num_users, refusal=self.refusal, cause="as the test wants")
+
+
+@dataclass
+class Sites:
+    """A broadcast that calls the sites one after the other; an absent one gives no answer."""
+
+    sites: list[Site]
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        return [site.join(terms) for site in self._there()]
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        return [site.answer(invitation) for site in self._there()]
+
+    def _there(self) -> Iterator[Site]:
+        for site in self.sites:
+            if site.absent:
+                site.absent -= 1
+            else:
+                yield site
+
+
+@dataclass
+class World:
+    """The parties of one run in `folder`, and the loopback that everything is compared with."""
+
+    folder: Path
+    scenario: Scenario
+    dataset: Dataset
+    min_cohort: int = 1
+    time: Time = field(default_factory=Time)
+
+    def __post_init__(self) -> None:
+        events = self.dataset.interactions
+        self.public = PublicData(self.dataset.catalogue.item_ids, events.kind, events.value_range, self.dataset.features)
+        self.start_aggregator()
+        self.sites = [self._site(f"site-{n}", start, end) for n, (start, end) in enumerate(pairwise(BOUNDARIES))]
+        self.clients = Sites(self.sites)
+
+    def _site(self, name: str, start: int, end: int) -> Site:
+        ids, folder = self.dataset.catalogue, self.folder / name
+        users = LocalUsers(self.dataset.interactions.users_subset(np.arange(start, end)), ids.item_ids, ids.user_ids[start:end])
+        ledger = ClientLedger(folder / "ledger.sqlite", limit=Guarantee(5.0, 1e-5), clock=self.time)
+        return Site(Participant(name, users, ledger, DeskOf(self, name), folder, first_user=start), folder / "terms")
+
+    def start_aggregator(self) -> None:
+        """A new process on the old folder, the old one having lost its memory."""
+        if hasattr(self, "desk"):
+            self.desk.ledger.close()
+        ledger = ReleaseLedger(self.folder / "aggregator", limit=None, clock=self.time)
+        self.desk = Aggregator(ledger, Limits(min_cohort=self.min_cohort), noise=Streams(self.scenario.seed), clock=self.time)
+
+    def close(self) -> None:
+        self.desk.ledger.close()
+        for site in self.sites:
+            site.participant.ledger.close()
+
+    def run(self, *, desk: Any = None, clients: Any = None, scenario: Scenario | None = None, **options: Any) -> list[Progress]:
+        """The server's run from start, or from where it stopped, to its end."""
+        gathering = Gathering(expected_users=BOUNDARIES[-1], min_clients=3, timeout_s=60, sleep=self.time.sleep, clock=self.time)
+        patience = Patience(round_s=100, sleep=self.time.sleep)
+        arguments = {"gathering": gathering, "patience": patience, "absent_s": 30.0, **options}
+        rounds = run_rounds(
+            scenario or self.scenario, self.public, desk or self.desk, clients or self.clients, self.folder / "server", **arguments
+        )
+        return list(rounds)
+
+    def loopback(self) -> list[dict[str, bytes]]:
+        """Every state of the same training in one process, as bytes."""
+        events = self.dataset.interactions
+        prepared = prepare(self.scenario, self.public.facts(num_users=events.num_users, seed=self.scenario.seed))
+        link = Loopback(events, prepared.steps, prepared.plan, Streams(self.scenario.seed), Ledger(prepared.plan.guarantee))
+        return [as_bytes(done.state) for done in train(prepared.recipe, link, prepared.recipe.begin())]
+
+    def states(self) -> list[dict[str, bytes]]:
+        """Every state that the server kept."""
+        return [as_bytes(state) for state in Checkpoints(self.folder / "server" / "checkpoints").all()]
+
+    @property
+    def model(self) -> bytes:
+        return (self.folder / "server" / "model" / "model.safetensors").read_bytes()
+
+    @property
+    def charges(self) -> list[str]:
+        """Names of the releases that the aggregator was charged for."""
+        return [charge.release for charge in self.desk.ledger.spends().charges]
+
+
+class CrashError(Exception):
+    """The server's process ends here."""
+
+
+@dataclass
+class Steps:
+    """Counts what the server does to others and to its disk, before and after each, and ends it at step number `crash_at`."""
+
+    crash_at: int = -1
+    taken: int = 0
+
+    def step(self) -> None:
+        self.taken += 1
+        if self.taken - 1 == self.crash_at:
+            raise CrashError
+
+
+@dataclass
+class Watched:
+    """A desk or a broadcast: `before` and `after` are told of every call, and `after` what it returned."""
+
+    behind: Any
+    before: Callable[[], None] = lambda: None
+    after: Callable[[str, Any], None] = lambda name, result: None
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.before()
+            result = getattr(self.behind, name)(*arguments, **options)
+            self.after(name, result)
+            return result
+
+        return call
+
+
+@pytest.fixture
+def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, int], int]:
+    """Run a world's server until its step number `crash_at`, or to its end; the number of steps it took."""
+
+    def run(world: World, crash_at: int) -> int:
+        steps, replace_file = Steps(crash_at), os.replace
+
+        def replacing(source: str, target: Path) -> None:
+            ours = (world.folder / "server") in Path(target).parents
+            if ours:
+                steps.step()
+            replace_file(source, target)
+            if ours:
+                steps.step()
+
+        desk, clients = (Watched(behind, steps.step, lambda name, result: steps.step()) for behind in (world.desk, world.clients))
+        with monkeypatch.context() as patch, suppress(CrashError):
+            patch.setattr("fedrec.checkpoint.os.replace", replacing)
+            world.run(desk=desk, clients=clients)
+        return steps.taken
+
+    return run
+
+
+@pytest.fixture
+def everything_the_server_hears() -> Callable[[World], list[tuple[str, Any]]]:
+    """Run a world's server to its end; what its desk and its broadcast returned, in order."""
+
+    def run(world: World) -> list[tuple[str, Any]]:
+        heard = list[tuple[str, Any]]()
+        desk, clients = (Watched(behind, after=lambda name, result: heard.append((name, result))) for behind in (world.desk, world.clients))
+        world.run(desk=desk, clients=clients, run="the-same")
+        return heard
+
+    return run
+
+
+@dataclass
+class DeskOf:
+    """The desk of a client at whichever aggregator is up."""
+
+    world: World
+    name: str
+
+    def enroll(self, tokens: Sequence[bytes]) -> int:
+        return self.world.desk.client_desk(self.name).enroll(tokens)
+
+    def report(self, run: str, round: int, batch: bytes) -> Receipt:
+        return self.world.desk.client_desk(self.name).report(run, round, batch)
+
+
+def as_bytes(state: Any) -> dict[str, bytes]:
+    return {name: np.asarray(array).tobytes() for name, array in state.items()}
+
+
+@pytest.fixture(scope="session")
+def dataset() -> Dataset:
+    return planted(PlantedShape(users=BOUNDARIES[-1], items=24, events=280, least_events=4), seed=1)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where the machine has that: processes end here, not machines, and every write is synced."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def new_world(disk: Path, dataset: Dataset) -> Iterator[Callable[..., World]]:
+    """A world for a named recipe; `data` replaces the planted events, `name` keeps two worlds apart."""
+    made = list[World]()
+
+    def make(recipe: str = "published, id only", *, data: Interactions | None = None, name: str = "world", min_cohort: int = 1) -> World:
+        chosen = dataset if data is None else replace(dataset, interactions=data)
+        made.append(World(disk / name, load(None, RECIPES[recipe]), chosen, min_cohort))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()

@@ -1,0 +1,73 @@
+"""A client's side of Flower in a process of its own: the real SuperNode, the real executor, and a participant that only counts."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+CLIENT = """
+import sys, threading
+from pathlib import Path
+from fedrec.federation.protocol import Answer
+from fedrec.operations import logs
+from fedrec_client.executor import Executor
+from fedrec_client.flower import client_app
+from fedrec_client.settings import SuperLinkAccess
+from fedrec_client.supernode import SuperNode
+
+address, ca, folder, name = sys.argv[1:]
+class Participant:
+    def __init__(self): self.name, self.joined = name, 0
+    def join(self, terms):
+        self.joined += 1
+        return Answer(name, self.joined)
+logs.configure("client")
+node = SuperNode(SuperLinkAccess(address=address, root_certificates=ca, insecure=not ca), Path(folder))
+node.start()
+Executor(client_app(Participant()), lambda: node.address, node.secret).run(threading.Event())
+"""
+
+
+@dataclass
+class Clients:
+    """Starts client processes and ends them with the test."""
+
+    folder: Path
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    def start(self, name: str, *, gate: str, ca: Path) -> subprocess.Popen[bytes]:
+        log = self.stack.enter_context((self.folder / f"{name}.log").open("ab"))
+        command = [sys.executable, "-c", CLIENT, gate, str(ca), str(self.folder / name), name]
+        client = subprocess.Popen(command, stdout=log, stderr=log)
+        self.stack.callback(_end, client)
+        return client
+
+
+def _end(client: "subprocess.Popen[bytes]") -> None:
+    client.terminate()
+    client.wait()
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Iterator[Clients]:
+    started = Clients(tmp_path)
+    with started.stack:
+        yield started
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """Waits for a condition, and fails in its words where it never comes."""
+
+    def waited(condition: Callable[[], object], what: str, timeout_s: float = 90.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"never: {what}"
+            time.sleep(0.05)
+
+    return waited

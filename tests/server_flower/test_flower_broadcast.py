@@ -1,0 +1,235 @@
+"""Terms and questions over a grid whose nodes lose, repeat, delay and garble whatever the test says."""
+
+import io
+import zipfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedrec.federation.messages import Question, ReleaseSpec
+from fedrec.federation.protocol import Answer, Invitation, Terms
+from fedrec.federation.reports import block
+from fedrec.federation.wire import pack_answer, read_invitation, read_terms
+from fedrec.privacy.calibration import calibrate
+from fedrec.privacy.guarantee import Guarantee
+from fedrec_server.flower import FlowerBroadcast, bundle
+
+TERMS = Terms("run", "{}", "ratings", (1.0, 5.0), ("a", "b", "c"))
+PLAN = calibrate(Guarantee(5.0, 1e-5), {"first": 1.0})
+SPEC = ReleaseSpec("first", (block("x", "linear", rows=3, width=2),))
+
+Node = Callable[[Message], Message | Exception | None]
+
+
+def saying(answer: Answer) -> Node:
+    return lambda message: Message(RecordDict({"fedrec": ConfigRecord({"answer": pack_answer(answer)})}), reply_to=message)
+
+
+def replying(content: RecordDict) -> Node:
+    return lambda message: Message(content, reply_to=message)
+
+
+def failing(code: int) -> Node:
+    return lambda message: Message(Error(code, "words of a node"), reply_to=message)
+
+
+def silent(_message: Message) -> None:
+    return None
+
+
+@dataclass
+class FakeGrid(Grid):
+    """Nodes by number. A node's reply is there at once, or never (None), or raises when it is pulled. Time passes in sleeps."""
+
+    nodes: dict[int, Node]
+    now_s: float = 0.0
+    at: dict[float, Callable[[], None]] = field(default_factory=dict)
+    sent: list[Message] = field(default_factory=list)
+    refuses: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        for when in [when for when in self.at if when <= self.now_s]:
+            self.at.pop(when)()
+
+    def broadcast(self, timeout_s: float = 30.0, **more: float) -> FlowerBroadcast:
+        return FlowerBroadcast(self, timeout_s, sleep=self.sleep, clock=lambda: self.now_s, **more)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self.nodes)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        names = list[str]()
+        for message in messages:
+            self.sent.append(message)
+            message.metadata.__dict__["_message_id"] = f"message-{len(self.sent)}"
+            names.append("" if message.metadata.dst_node_id in self.refuses else f"message-{len(self.sent)}")
+        return names
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        replies = list[Message]()
+        for name in message_ids:
+            message = self.sent[int(name.removeprefix("message-")) - 1]
+            reply = self.nodes[message.metadata.dst_node_id](message)
+            if isinstance(reply, Exception):
+                raise reply
+            replies += [reply] if reply else []
+        return replies
+
+    def set_run(self, run: Run) -> None:
+        raise NotImplementedError
+
+    @property
+    def run(self) -> Run:
+        return Run.create_empty(1)
+
+    def create_message(self, *_arguments: Any, **_more: Any) -> Message:
+        raise NotImplementedError
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        raise NotImplementedError
+
+
+A, B = Answer("a", 2, accepted=2), Answer("b", 3, accepted=1, rejected={"busy": 2})
+
+
+def test_every_node_is_told_the_terms_and_all_answers_come_back() -> None:
+    grid = FakeGrid({7: saying(A), 8: saying(B)})
+    assert list(grid.broadcast().join(TERMS)) == [A, B]
+    assert [(message.metadata.dst_node_id, message.metadata.message_type) for message in grid.sent] == [
+        (7, "query.join"),
+        (8, "query.join"),
+    ]
+    terms = grid.sent[0].content["fedrec"]["terms"]
+    assert isinstance(terms, bytes)
+    assert read_terms(terms) == TERMS
+
+
+def test_a_question_arrives_as_it_left_arrays_of_any_shape_and_type_too() -> None:
+    public = {
+        "V": np.arange(6, dtype=np.float64).reshape(2, 3).T,
+        "scale": np.array(2.5),
+        "n": np.array([1, 2], np.int32),
+        "e": np.zeros((0, 4), np.float32),
+    }
+    invitation = Invitation("run", PLAN, Question(3, "step", public, (SPEC,)))
+    grid = FakeGrid({7: saying(A)})
+    grid.broadcast().ask(invitation)
+    content = grid.sent[0].content
+    record, arrays = content["fedrec"], content["public"]
+    assert isinstance(arrays, ArrayRecord)
+    header, plan = record["header"], record["plan"]
+    assert isinstance(header, bytes)
+    assert isinstance(plan, bytes)
+    found = read_invitation(header, plan, {name: array.numpy() for name, array in arrays.items()})
+    assert (found.run, found.plan, found.question.releases) == ("run", PLAN, (SPEC,))
+    for name, array in public.items():
+        there = found.question.public[name]
+        assert (there.dtype, there.shape, there.tobytes()) == (array.dtype, array.shape, np.asarray(array, order="C").tobytes())
+
+
+def test_without_nodes_there_are_no_answers_and_nothing_is_waited_for() -> None:
+    grid = FakeGrid({})
+    assert list(grid.broadcast().join(TERMS)) == []
+    assert grid.now_s == 0.0
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 4, 5, 6, 7, 8, 99])
+def test_an_error_of_a_node_is_an_unreachable_client_in_our_words(code: int) -> None:
+    (answer,) = FakeGrid({7: failing(code)}).broadcast().join(TERMS)
+    assert (answer.client, answer.users, answer.refusal) == ("node-7", 0, "unreachable")
+    assert "words of a node" not in answer.cause
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        RecordDict(),
+        RecordDict({"fedrec": MetricRecord({"answer": 1.0})}),
+        RecordDict({"fedrec": ConfigRecord({"answer": "text"})}),
+        RecordDict({"fedrec": ConfigRecord({"other": b"{}"})}),
+        RecordDict({"fedrec": ConfigRecord({"answer": b"not json"})}),
+        RecordDict({"fedrec": ConfigRecord({"answer": pack_answer(A).replace(b'"users":2', b'"users":-2')})}),
+        RecordDict({"fedrec": ConfigRecord({"answer": b" " * 2**17 + pack_answer(A)})}),
+    ],
+)
+def test_a_garbled_reply_costs_its_own_node_the_answer_and_no_other(content: RecordDict) -> None:
+    garbled, fine = FakeGrid({7: replying(content), 8: saying(B)}).broadcast().join(TERMS)
+    assert (garbled.client, garbled.refusal, garbled.users) == ("node-7", "malformed", 0)
+    assert fine == B
+
+
+def test_a_reply_that_cannot_even_be_unpacked_costs_its_own_node_the_answer() -> None:
+    garbled, fine = FakeGrid({7: lambda _message: ValueError("bytes of a node"), 8: saying(B)}).broadcast().join(TERMS)
+    assert (garbled.client, garbled.refusal) == ("node-7", "malformed")
+    assert "bytes of a node" not in garbled.cause
+    assert fine == B
+
+
+def test_a_superlink_that_is_lost_ends_the_waiting() -> None:
+    with pytest.raises(httpx.ConnectError):
+        FakeGrid({7: lambda _message: httpx.ConnectError("gone")}).broadcast().join(TERMS)
+
+
+def test_a_message_that_the_superlink_does_not_take_is_an_unreachable_client() -> None:
+    refused, fine = FakeGrid({7: saying(A), 8: saying(B)}, refuses={7}).broadcast().join(TERMS)
+    assert (refused.client, refused.refusal) == ("node-7", "unreachable")
+    assert fine == B
+
+
+def test_a_silent_node_is_given_up_at_the_deadline_by_the_name_it_was_heard_as() -> None:
+    grid = FakeGrid({7: saying(A), 8: saying(B)})
+    broadcast = grid.broadcast(timeout_s=30.0)
+    broadcast.join(TERMS)
+    grid.nodes[8] = silent
+    fine, lost = broadcast.join(TERMS)
+    assert fine == A
+    assert (lost.client, lost.refusal) == ("b", "unreachable")
+    assert 30.0 <= grid.now_s < 31.0
+
+
+def test_a_silent_node_is_asked_again_after_ever_longer_pauses() -> None:
+    grid = FakeGrid({7: silent})
+    grid.at[150.0] = lambda: grid.nodes.update({7: saying(A)})
+    assert list(grid.broadcast(timeout_s=600.0, again_s=60.0).join(TERMS)) == [A]
+    assert len(grid.sent) == 2
+
+
+def test_a_node_that_appears_while_others_are_waited_for_is_asked_too() -> None:
+    grid = FakeGrid({7: silent})
+    grid.at[2.0] = lambda: grid.nodes.update({8: saying(B)})
+    grid.at[5.0] = lambda: grid.nodes.update({7: saying(A)})
+    assert sorted(answer.client for answer in grid.broadcast().join(TERMS)) == ["a", "b"]
+
+
+def test_a_client_that_came_back_as_another_node_is_not_waited_for_at_its_old_one() -> None:
+    grid = FakeGrid({7: saying(A), 8: saying(B)})
+    broadcast = grid.broadcast(timeout_s=600.0)
+    broadcast.join(TERMS)
+    grid.nodes[8] = silent
+    grid.at[grid.now_s + 5.0] = lambda: grid.nodes.update({9: saying(B)})
+    assert list(broadcast.join(TERMS)) == [A, B]
+    assert grid.now_s < 10.0
+
+
+def test_the_first_answer_of_a_node_counts() -> None:
+    answers = [A, B]
+    grid = FakeGrid({7: lambda message: saying(answers.pop(0))(message)})
+    assert list(grid.broadcast().join(TERMS)) == [A]
+
+
+def test_the_bundle_holds_names_and_no_code() -> None:
+    content = bundle("0" * 64)
+    assert sorted(zipfile.ZipFile(io.BytesIO(content)).namelist()) == [".info/CONTENT", "pyproject.toml"]
+    assert len(content) < 2_000

@@ -1,0 +1,254 @@
+"""The gate in front of a real small HTTP server that would answer anything."""
+
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fedrec.errors import SettingsError
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import write_development_certificates
+from fedrec_server.gate import FLEET_ROUTES, Certificate, Gate, GateLimits
+
+LOOPBACK = Address("127.0.0.1", 0)
+PULL = "/v1/fleet/pull-messages"
+
+
+@dataclass
+class SuperLinkStandIn:
+    """Answers every request with what it was sent, and remembers paths and headers. While `hold` is clear it does not answer."""
+
+    paths: list[str] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
+    hold: threading.Event = field(default_factory=threading.Event)
+    reply: bytes | None = None
+
+    def __post_init__(self) -> None:
+        stand_in = self
+        self.hold.set()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def __getattr__(self, name: str) -> object:
+                """Any method that the server looks for answers like POST."""
+                if name.startswith("do_"):
+                    return self.do_POST
+                raise AttributeError(name)
+
+            def do_POST(self) -> None:
+                stand_in.paths.append(self.path)
+                stand_in.headers.append({name.lower(): value for name, value in self.headers.items()})
+                body = stand_in.reply or self._body()
+                stand_in.hold.wait(30)
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.send_header("x-from", "upstream")
+                self.end_headers()
+                self.wfile.write(body)
+
+            def _body(self) -> bytes:
+                if self.headers.get("transfer-encoding") != "chunked":
+                    return self.rfile.read(int(self.headers.get("content-length", 0)))
+                parts = list[bytes]()
+                while size := int(self.rfile.readline(), 16):
+                    parts.append(self.rfile.read(size))
+                    self.rfile.readline()
+                self.rfile.readline()
+                return b"".join(parts)
+
+            def log_message(self, *_arguments: object) -> None:
+                return
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def upstream() -> Iterator[SuperLinkStandIn]:
+    stand_in = SuperLinkStandIn()
+    yield stand_in
+    stand_in.hold.set()
+    stand_in.server.shutdown()
+    stand_in.server.server_close()
+
+
+def raw(gate: Gate, request: bytes) -> bytes:
+    """The first line of the answer to these very bytes."""
+    with socket.create_connection((gate.address.host, gate.address.port), timeout=10) as line:
+        line.sendall(request)
+        return line.makefile("rb").readline()
+
+
+def post(target: str, *more: str) -> bytes:
+    return "\r\n".join([f"POST {target} HTTP/1.1", "host: gate", "content-length: 0", *more, "", ""]).encode()
+
+
+def test_every_fleet_route_of_the_pinned_flower_passes_and_no_other_route_of_it(upstream: SuperLinkStandIn) -> None:
+    from flwr.superlink.main import create_app
+
+    routes = set(create_app().openapi()["paths"])
+    assert {route for route in routes if route.startswith("/v1/fleet/")} == {route.decode() for route in FLEET_ROUTES}
+    with Gate(LOOPBACK, lambda: upstream.address) as gate, httpx.Client(base_url=f"http://{gate.address}") as client:
+        statuses = {route: client.post(route).status_code for route in routes}
+    assert {route for route, status in statuses.items() if status == 200} == {route.decode() for route in FLEET_ROUTES}
+    assert set(statuses.values()) == {200, 404}
+    assert set(upstream.paths) == {route.decode() for route in FLEET_ROUTES}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/fleet/../control/list-runs",
+        "/v1/fleet/%2e%2e/control/list-runs",
+        "/v1/fleet/%2E%2E%2fcontrol%2flist-runs",
+        "/v1/fleet/..%2fcontrol/start-run",
+        "/v1/fleet/pull-messages/../../control/list-runs",
+        "/v1/fleet//pull-messages",
+        "//v1/fleet/pull-messages",
+        "/v1/fleet/pull-messages/",
+        "/v1/fleet/pull-messages%00",
+        "/v1/fleet/pull%2dmessages",
+        "/V1/FLEET/pull-messages",
+        "/v1/fleet/pull-messages?path=/v1/control/list-runs",
+        "/v1/fleet/pull-messages;/../x",
+        "/v1/fleet/",
+        "/v1/fleet",
+        "/v1/runtime/acquire-task",
+        "/v1/control/start-run",
+        "/health",
+        "/docs",
+        "/openapi.json",
+        "/",
+        "http://127.0.0.1:1/v1/control/start-run",
+        "https://gate/v1/runtime/acquire-task",
+    ],
+)
+def test_no_spelling_of_another_route_gets_through(upstream: SuperLinkStandIn, target: str) -> None:
+    with Gate(LOOPBACK, lambda: upstream.address) as gate:
+        assert raw(gate, post(target)).split()[1] in {b"404", b"400"}
+    assert upstream.paths == []
+
+
+@pytest.mark.parametrize(
+    "target", ["*", "v1/fleet/pull-messages", "\\v1\\fleet\\pull-messages", "http://evil.example/v1/fleet/pull-messages"]
+)
+def test_odd_targets_reach_nothing_but_the_fleet_route_itself(upstream: SuperLinkStandIn, target: str) -> None:
+    with Gate(LOOPBACK, lambda: upstream.address) as gate:
+        raw(gate, post(target))
+    assert set(upstream.paths) <= {PULL}
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "HEAD", "CONNECT", "PATCH"])
+def test_only_posts_get_through(upstream: SuperLinkStandIn, method: str) -> None:
+    with Gate(LOOPBACK, lambda: upstream.address) as gate:
+        assert raw(gate, post(PULL).replace(b"POST", method.encode())).split()[1] == b"404"
+    assert upstream.paths == []
+
+
+def test_bodies_and_headers_pass_both_ways_unchanged_without_those_of_one_connection(upstream: SuperLinkStandIn) -> None:
+    body = bytes(range(256)) * 20_000
+    with Gate(LOOPBACK, lambda: upstream.address) as gate:
+        more = {"flwr-signature": "abc", "connection": "keep-alive, x-mine", "x-mine": "1", "te": "trailers", "upgrade": "h2c"}
+        answer = httpx.post(f"http://{gate.address}{PULL}", content=body, headers=more)
+        chunked = httpx.post(f"http://{gate.address}{PULL}", content=(body[i : i + 70_000] for i in range(0, len(body), 70_000)))
+    assert answer.content == chunked.content == body
+    assert answer.headers["x-from"] == "upstream"
+    seen = upstream.headers[0]
+    assert seen["flwr-signature"] == "abc"
+    assert not {"x-mine", "te", "upgrade"} & seen.keys()
+    assert seen["host"] == upstream.address
+
+
+def test_a_body_over_the_limit_is_refused_announced_or_not(upstream: SuperLinkStandIn) -> None:
+    with Gate(LOOPBACK, lambda: upstream.address, limits=GateLimits(max_body_bytes=1_000)) as gate:
+        url = f"http://{gate.address}{PULL}"
+        assert httpx.post(url, content=b"x" * 1_000).status_code == 200
+        assert httpx.post(url, content=b"x" * 1_001).status_code == 413
+        assert httpx.post(url, content=(b"x" * 100 for _ in range(11))).status_code == 413
+        assert raw(gate, post(PULL).replace(b"content-length: 0", b"content-length: 99999999999999999999999")).split()[1] in {
+            b"413",
+            b"400",
+        }
+
+
+def test_an_answer_over_the_limit_does_not_come_back(upstream: SuperLinkStandIn) -> None:
+    upstream.reply = b"x" * 2_000
+    with Gate(LOOPBACK, lambda: upstream.address, limits=GateLimits(max_body_bytes=1_000)) as gate:
+        assert httpx.post(f"http://{gate.address}{PULL}").status_code == 502
+
+
+@pytest.mark.parametrize(
+    "limits", [GateLimits(max_requests=2), GateLimits(max_requests_per_peer=2), GateLimits(max_body_bytes=10, max_bytes=20)]
+)
+def test_a_peer_that_asks_for_too_much_at_once_is_turned_away_until_there_is_room(upstream: SuperLinkStandIn, limits: GateLimits) -> None:
+    upstream.hold.clear()
+    with Gate(LOOPBACK, lambda: upstream.address, limits=limits) as gate:
+        held = [http.client.HTTPConnection(gate.address.host, gate.address.port, timeout=30) for _ in range(2)]
+        for connection in held:
+            connection.request("POST", PULL, b"0123456789")
+        while len(upstream.paths) < 2:
+            time.sleep(0.01)
+        url = f"http://{gate.address}{PULL}"
+        assert httpx.post(url, content=b"0123456789").status_code == 503
+        upstream.hold.set()
+        assert [connection.getresponse().read() for connection in held] == [b"0123456789"] * 2
+        while httpx.post(url, content=b"0123456789").status_code == 503:
+            time.sleep(0.01)
+        for connection in held:
+            connection.close()
+
+
+def test_a_request_that_stalls_in_its_middle_is_ended_and_frees_its_place(upstream: SuperLinkStandIn) -> None:
+    with Gate(LOOPBACK, lambda: upstream.address, limits=GateLimits(max_requests=1, chunk_s=0.2)) as gate:
+        with socket.create_connection((gate.address.host, gate.address.port), timeout=10) as line:
+            line.sendall(post(PULL).replace(b"content-length: 0", b"content-length: 10") + b"123")
+            assert line.makefile("rb").readline().split()[1] == b"408"
+        while httpx.post(f"http://{gate.address}{PULL}").status_code == 503:
+            time.sleep(0.01)
+
+
+def test_a_request_waits_for_a_superlink_that_is_being_started(upstream: SuperLinkStandIn) -> None:
+    address = list[str]()
+    with Gate(LOOPBACK, lambda: address[0] if address else "") as gate:
+        threading.Timer(0.3, lambda: address.append(upstream.address)).start()
+        assert httpx.post(f"http://{gate.address}{PULL}", content=b"body", timeout=30).content == b"body"
+
+
+def test_without_a_superlink_the_answer_is_503() -> None:
+    with Gate(LOOPBACK, lambda: "", limits=GateLimits(away_s=0.1)) as gate:
+        assert httpx.post(f"http://{gate.address}{PULL}").status_code == 503
+
+
+def test_it_speaks_tls_with_its_own_certificate(upstream: SuperLinkStandIn, tmp_path: Path) -> None:
+    write_development_certificates(tmp_path, clients=[])
+    certificate = Certificate(tmp_path / "server.pem", tmp_path / "server-key.pem")
+    with Gate(LOOPBACK, lambda: upstream.address, certificate) as gate:
+        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        assert httpx.post(f"https://{gate.address}{PULL}", content=b"x", verify=context).content == b"x"
+        with pytest.raises(httpx.ConnectError):
+            httpx.post(f"https://{gate.address}{PULL}", content=b"x")
+        with pytest.raises(httpx.HTTPError):
+            httpx.post(f"http://{gate.address}{PULL}", content=b"x")
+
+
+def test_what_it_cannot_listen_on_or_show_is_said_plainly(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="without TLS"), Gate(Address("0.0.0.0", 0), lambda: ""):
+        pass
+    with pytest.raises(SettingsError, match="certificate"), Gate(LOOPBACK, lambda: "", Certificate(tmp_path / "no", tmp_path / "no")):
+        pass
+    with Gate(LOOPBACK, lambda: "") as gate, pytest.raises(SettingsError, match="cannot listen"), Gate(gate.address, lambda: ""):
+        pass

@@ -1,0 +1,153 @@
+"""A real SuperLink behind the gate, real SuperNodes over TLS, and the executor: what a network reaches, and what a kill costs."""
+
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fedrec.errors import RunError, SettingsError
+from fedrec.federation.protocol import Answer, Broadcast, Terms
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import write_development_certificates
+from fedrec_server.executor import Executor, require_pinned_flower
+from fedrec_server.flower import bundle, server_app
+from fedrec_server.gate import Certificate, Gate
+from fedrec_server.superlink import SuperLink
+
+TERMS = Terms("run", "{}", "ratings", (1.0, 5.0), ("a", "b", "c"))
+
+
+@dataclass
+class Stack:
+    """What a server starts."""
+
+    superlink: SuperLink
+    gate: Gate
+    ca: Path
+
+    def executor(self, **more: Any) -> Executor:
+        return Executor(self.superlink.address, self.superlink.secret, **more)
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Iterator[Stack]:
+    write_development_certificates(tmp_path / "keys", clients=[])
+    certificate = Certificate(tmp_path / "keys" / "server.pem", tmp_path / "keys" / "server-key.pem")
+    with (
+        SuperLink(tmp_path / "flower", tmp_path / "flower" / "superlink.sqlite") as superlink,
+        Gate(Address("127.0.0.1", 0), lambda: superlink.address, certificate) as gate,
+    ):
+        yield Stack(superlink, gate, tmp_path / "keys" / "ca.pem")
+
+
+def test_rounds_pass_the_gate_and_go_on_when_the_superlink_is_killed_while_control_stays_inside(
+    stack: Stack, clients: Any, until: Callable[..., None]
+) -> None:
+    for name in ("library", "hospital"):
+        clients.start(name, gate=str(stack.gate.address), ca=stack.ca)
+    stack.superlink.wait_until_up()
+    heard = list[list[Answer]]()
+
+    def serve(broadcast: Broadcast) -> None:
+        until(lambda: len(broadcast.join(TERMS)) == 2, "both clients answer")
+        heard.append(list(broadcast.join(TERMS)))
+        os.kill(stack.superlink.pid, signal.SIGKILL)
+        heard.append(list(broadcast.join(TERMS)))
+
+    stack.executor().run(server_app(serve, timeout_s=120.0), bundle("0" * 64))
+    for answers in heard:
+        assert sorted(answer.client for answer in answers) == ["hospital", "library"]
+        assert not any(answer.refusal for answer in answers)
+    assert stack.superlink.starts == 2
+    _control_is_closed(stack)
+
+
+def _control_is_closed(stack: Stack) -> None:
+    context = ssl.create_default_context(cafile=str(stack.ca))
+    kind = {"content-type": "application/protobuf"}
+    inside, outside = (
+        httpx.Client(base_url=f"http://{stack.superlink.address}"),
+        httpx.Client(base_url=f"https://{stack.gate.address}", verify=context),
+    )
+    with inside, outside:
+        assert inside.post("/v1/control/list-runs", headers=kind).status_code == 200
+        assert inside.post("/v1/runtime/acquire-task", headers=kind).status_code == 401  # not even from inside without the secret
+        for route in (
+            "/v1/control/list-runs",
+            "/v1/control/start-run",
+            "/v1/runtime/acquire-task",
+            "/v1/runtime/get-nodes",
+            "/health",
+            "/docs",
+        ):
+            assert outside.post(route, headers=kind).status_code == 404
+        assert outside.post("/v1/fleet/send-node-heartbeat", headers=kind).status_code == 401  # the SuperLink itself answers
+
+
+def test_the_next_run_begins_at_once_and_an_error_of_the_app_keeps_its_type(stack: Stack) -> None:
+    stack.superlink.wait_until_up()
+
+    def fails(_broadcast: Broadcast) -> None:
+        raise RunError("cause", "remedy")
+
+    with pytest.raises(RunError, match="cause"):
+        stack.executor().run(server_app(fails, timeout_s=1.0), bundle("0" * 64))
+    served = list[Broadcast]()
+    stack.executor().run(server_app(served.append, timeout_s=1.0), bundle("0" * 64))
+    assert len(served) == 1
+    with pytest.raises(RunError, match="secret"):
+        Executor(stack.superlink.address, b"another").run(server_app(served.append, timeout_s=1.0), bundle("0" * 64))
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from fedrec_server.superlink import SuperLink
+with SuperLink(Path(sys.argv[1]), Path(sys.argv[1]) / "superlink.sqlite") as superlink:
+    while not superlink.pid:
+        time.sleep(0.01)
+    print(superlink.pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_kill_of_the_server_leaves_no_superlink_behind(tmp_path: Path, until: Callable[..., None]) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout
+        pid = int(holder.stdout.readline())
+        assert _is_running(pid)
+        holder.kill()
+    until(lambda: not _is_running(pid), "the end of the SuperLink")
+
+
+def test_a_superlink_that_never_starts_is_said_to_be_so(tmp_path: Path) -> None:
+    (tmp_path / "flower").mkdir()
+    (tmp_path / "state").write_text("in the way of the database's folder")
+    with pytest.raises(SettingsError, match="cannot be kept"), SuperLink(tmp_path / "flower", tmp_path / "state" / "superlink.sqlite"):
+        pass
+    (tmp_path / "database").mkdir()  # a folder where the file should be
+    with (
+        SuperLink(tmp_path / "flower", tmp_path / "database", first_pause_s=0.01) as superlink,
+        pytest.raises(RunError, match="does not start"),
+    ):
+        superlink.wait_until_up()
+
+
+def test_another_flower_than_the_pinned_one_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"flwr 1\.42\.0 is installed"):
+        require_pinned_flower("1.42.0")
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,299 @@
+"""Three parties' settings, certificates and folders as an operator would have them; each test spoils one thing."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from fedrec.data.planted import PlantedShape, planted
+from fedrec.errors import FedRecError
+from fedrec.factorization.facts import PublicFacts
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import KeyPair, issue, make_ca, pins, write_development_certificates
+from fedrec.privacy.calibration import calibrate
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.streams import Streams
+from fedrec_aggregator import main as aggregator_main
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.settings import load as load_aggregator
+from fedrec_client.ledger import ClientLedger
+from fedrec_client.store import write_shard
+from fedrec_server.public import write_public
+from fedrec_simulations.doctor import Found, diagnose, preflight, table
+
+DAY_S = 86_400.0
+
+AGGREGATOR = """
+listen = "127.0.0.1:0"
+state = "aggregator"
+any_client = true
+[tls]
+certificate = "certificates/aggregator.pem"
+key = "certificates/aggregator-key.pem"
+client_ca = "certificates/ca.pem"
+[privacy]
+max_epsilon = 7.0
+"""
+CLIENT = """
+name = "library"
+state = "client"
+[data]
+path = "data.safetensors"
+[aggregator]
+address = "{aggregator}"
+ca = "certificates/ca.pem"
+certificate = "certificates/client-library.pem"
+key = "certificates/client-library-key.pem"
+[superlink]
+address = "127.0.0.1:1"
+root_certificates = "certificates/ca.pem"
+"""
+SERVER = """
+state = "{folder}/server"
+[public]
+path = "{folder}/public"
+[aggregator]
+address = "{aggregator}"
+ca = "{folder}/certificates/ca.pem"
+certificate = "{folder}/certificates/server.pem"
+key = "{folder}/certificates/server-key.pem"
+[superlink]
+certificate = "{folder}/certificates/server.pem"
+key = "{folder}/certificates/server-key.pem"
+"""
+SCENARIO = "[privacy]\nepsilon = 5.0\n"
+
+
+@dataclass
+class Site:
+    """One folder with everything; `write` replaces a settings file with some words changed."""
+
+    folder: Path
+    aggregator: str = "127.0.0.1:1"
+
+    def write(self, changes: dict[str, str] | None = None) -> None:
+        for name, content in (("aggregator", AGGREGATOR), ("client", CLIENT), ("server", SERVER), ("scenario", SCENARIO)):
+            text = content.replace("{folder}", str(self.folder)).replace("{aggregator}", self.aggregator)
+            for old, new in (changes or {}).items():
+                text = text.replace(old, new)
+            (self.folder / f"{name}.toml").write_text(text)
+
+    def examine(self, *, reach: bool = False, now_s: float | None = None, **only: bool) -> Found:
+        names = [name for name in ("aggregator", "client", "server", "scenario") if only.get(name, not only)]
+        clock: Callable[[], float] = time.time if now_s is None else lambda: now_s
+        return diagnose(**{name: self.folder / f"{name}.toml" for name in names}, reach=reach, clock=clock)  # type: ignore[arg-type]
+
+
+def verdicts(found: Found, verdict: str) -> list[tuple[str, str]]:
+    return [(check.party, check.name) for check in found.checks if check.verdict == verdict]
+
+
+def words(found: Found, party: str, name: str) -> str:
+    check = next(check for check in found.checks if (check.party, check.name) == (party, name))
+    return f"{check.words} {check.remedy}"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    dataset = planted(PlantedShape(users=6, items=20, events=20, least_events=2), seed=1)
+    events, catalogue = dataset.interactions, dataset.catalogue
+    write_development_certificates(tmp_path / "certificates", clients=["library"])
+    write_shard(tmp_path / "data.safetensors", events, catalogue.item_ids, [f"person-{k}" for k in range(6)])
+    write_public(tmp_path / "public", catalogue, PublicFacts(6, 20, events.kind, events.value_range, dataset.features, Streams(1)))
+    site = Site(tmp_path)
+    site.write()
+    return site
+
+
+@pytest.fixture
+def running(site: Site) -> Iterator[Site]:
+    """The same with the aggregator at work."""
+    heard, there, stop = list[Address](), threading.Event(), threading.Event()
+
+    def ready(address: Address) -> None:
+        heard.append(address)
+        there.set()
+
+    settings = load_aggregator(site.folder / "aggregator.toml")
+    thread = threading.Thread(target=aggregator_main.run, args=(settings,), kwargs={"ready": ready, "stop": stop})
+    thread.start()
+    assert there.wait(30)
+    site.aggregator = str(heard[0])
+    site.write()
+    yield site
+    stop.set()
+    thread.join(30)
+
+
+def test_a_site_as_it_should_be_passes_and_preflight_lets_it_start(site: Site) -> None:
+    found = site.examine()
+    assert verdicts(found, "failure") == verdicts(found, "doubt") == []
+    assert found.exit_code == 0
+    preflight(**{name: site.folder / f"{name}.toml" for name in ("aggregator", "client", "server", "scenario")})
+
+
+def test_without_settings_the_machine_alone_is_examined() -> None:
+    found = diagnose()
+    assert {check.party for check in found.checks} == {"machine"}
+    assert found.exit_code == 0
+
+
+def test_every_failure_has_a_cause_a_remedy_and_an_exit_code_and_the_first_decides(site: Site) -> None:
+    (site.folder / "certificates" / "aggregator.pem").unlink()
+    (site.folder / "client.toml").write_text("nonsense = 1")
+    found = site.examine()
+    assert verdicts(found, "failure")[0] == ("aggregator", "certificate")
+    assert ("client", "settings") in verdicts(found, "failure")
+    assert found.exit_code == 2
+    for check in found.checks:
+        assert bool(check.remedy and check.exit_code) == (check.verdict == "failure")
+    with pytest.raises(FedRecError, match="aggregator, certificate") as caught:
+        preflight(aggregator=site.folder / "aggregator.toml")
+    assert caught.value.exit_code == 2
+
+
+def test_the_text_shows_what_to_do(site: Site) -> None:
+    site.write({"max_epsilon = 7.0": "max_epsilon = 4.0"})
+    said = table(site.examine())
+    assert "FAILS" in said
+    assert "->" in said
+    assert "1 of" in said.splitlines()[-1]
+    assert max(len(line) for line in said.splitlines()) <= 100
+
+
+def test_an_expired_and_a_soon_expiring_certificate_are_told_apart(site: Site) -> None:
+    soon, late = site.examine(now_s=time.time() + 80 * DAY_S), site.examine(now_s=time.time() + 91 * DAY_S)
+    assert ("client", "certificate") in verdicts(soon, "doubt")
+    assert soon.exit_code == 0
+    assert ("client", "certificate") in verdicts(late, "failure")
+    assert "expired" in words(late, "server", "authority")
+    assert "valid from" in words(site.examine(now_s=time.time() - DAY_S), "aggregator", "certificate")
+
+
+def test_a_key_of_another_certificate_is_named(site: Site) -> None:
+    site.write({"client-library-key.pem": "server-key.pem"})
+    assert "is not the key of" in words(site.examine(client=True), "client", "certificate")
+
+
+def test_a_certificate_of_another_role_is_named(site: Site) -> None:
+    site.write({"client-library": "server"})
+    assert "fedrec:server:server" in words(site.examine(client=True), "client", "certificate")
+
+
+def test_a_certificate_of_another_authority_is_named(site: Site) -> None:
+    other = make_ca(site.folder / "other", days=9)
+    pair: KeyPair = issue(other, "aggregator", "aggregator", days=9)
+    site.write({"certificates/aggregator": f"other/{pair.certificate.stem}"})
+    assert "not vouched for" in words(site.examine(aggregator=True), "aggregator", "certificate")
+
+
+@pytest.mark.parametrize(("mode", "verdict"), [(0o604, "failure"), (0o640, "doubt"), (0o600, "ok")])
+def test_a_key_that_others_may_read_is_seen(site: Site, mode: int, verdict: str) -> None:
+    (site.folder / "certificates").chmod(0o755)
+    (site.folder / "certificates" / "client-library-key.pem").chmod(mode)
+    assert ("client", "private files") in verdicts(site.examine(client=True), verdict)
+
+
+def test_a_file_in_a_closed_folder_is_closed(site: Site) -> None:
+    (site.folder / "certificates" / "client-library-key.pem").chmod(0o644)
+    (site.folder / "certificates").chmod(0o700)
+    assert verdicts(site.examine(client=True), "failure") == []
+
+
+def test_a_taken_port_is_named_unless_the_party_says_it_is_its_own(running: Site) -> None:
+    running.write({'listen = "127.0.0.1:0"': f'listen = "{running.aggregator}"'})
+    assert ("aggregator", "port") in verdicts(running.examine(aggregator=True), "doubt")
+    running.write({'listen = "127.0.0.1:0"': f'listen = "{running.aggregator}"', 'state = "aggregator"': 'state = "elsewhere"'})
+    assert ("aggregator", "port") in verdicts(running.examine(aggregator=True), "failure")
+
+
+def test_a_state_folder_that_cannot_be_made_is_named(site: Site) -> None:
+    site.write({'state = "client"': 'state = "data.safetensors/client"'})
+    assert ("client", "disk") in verdicts(site.examine(client=True), "failure")
+
+
+def test_data_that_cannot_be_read_is_named(site: Site) -> None:
+    (site.folder / "data.safetensors").write_bytes(b"nothing")
+    assert ("client", "data") in verdicts(site.examine(client=True), "failure")
+
+
+def test_a_scenario_that_passes_a_limit_is_named_before_it_runs(site: Site) -> None:
+    site.write({"epsilon = 5.0": "epsilon = 5.5"})
+    found = site.examine()
+    assert verdicts(found, "failure") == [("client", "limit")]
+    assert found.exit_code == 5
+    assert "the limit is epsilon 5" in words(found, "client", "limit")
+
+
+def test_what_was_spent_before_counts_against_the_limits(site: Site) -> None:
+    plan = calibrate(Guarantee(3.0, 1e-5), {"first": 1.0})
+    ledger = ClientLedger(site.folder / "client" / "ledger.sqlite", limit=Guarantee(5.0, 1e-5))
+    ledger.charge("run-0", 0, "0" * 64, plan, ["first"])
+    ledger.close()
+    releases = ReleaseLedger(site.folder / "aggregator", limit=Guarantee(7.0, 1e-5))
+    releases.keep_plan("run-0", plan)
+    releases.charge("run-0", 0, plan, ["first"])
+    releases.close()
+    site.write({"epsilon = 5.0": "epsilon = 4.9"})
+    found = site.examine()
+    assert verdicts(found, "failure") == [("client", "limit")]
+    assert "epsilon 3 spent" in words(found, "client", "ledger")
+    assert "epsilon 3 released" in words(found, "aggregator", "ledger")
+    assert "epsilon 6" in words(found, "aggregator", "limit")
+
+
+def test_a_scenario_whose_guarantee_is_not_established_is_named(site: Site) -> None:
+    (site.folder / "scenario.toml").write_text('recipe = "published"\n[privacy]\naccountant = "am-ssp"\n')
+    assert ("client", "limit") not in verdicts(site.examine(), "failure")  # the scenario's own guarantee is; its accounting is the plan's
+    (site.folder / "scenario.toml").write_text('recipe = "published"\n[privacy]\nunit = "example"\n')
+    failed = verdicts(site.examine(), "failure")
+    assert {("client", "limit"), ("aggregator", "limit"), ("server", "public data")} <= set(failed)
+
+
+def test_a_damaged_ledger_is_named(site: Site) -> None:
+    for name in ("client", "aggregator"):
+        (site.folder / name).mkdir()
+        (site.folder / name / "ledger.sqlite").write_bytes(b"this is no ledger at all")
+        (site.folder / name / "ledger.sqlite").chmod(0o600)
+    assert verdicts(site.examine(), "failure") == [
+        ("aggregator", "ledger"),
+        ("aggregator", "limit"),
+        ("client", "ledger"),
+        ("client", "limit"),
+    ]
+
+
+def test_a_clock_behind_the_ledger_is_named(site: Site) -> None:
+    plan = calibrate(Guarantee(1.0, 1e-5), {"first": 1.0})
+    ledger = ClientLedger(site.folder / "client" / "ledger.sqlite", limit=Guarantee(5.0, 1e-5), clock=lambda: time.time() + 2 * DAY_S)
+    ledger.charge("run-0", 0, "0" * 64, plan, ["first"])
+    ledger.close()
+    assert "clock" in words(site.examine(client=True), "client", "ledger")
+
+
+def test_an_aggregator_at_work_is_reached_by_client_and_server(running: Site) -> None:
+    found = running.examine(reach=True, client=True, server=True)
+    assert "serves" in words(found, "client", "aggregator")
+    assert "serves" in words(found, "server", "aggregator")
+
+
+def test_a_pin_of_another_certificate_is_named(running: Site) -> None:
+    right = pins((running.folder / "certificates" / "aggregator.pem").read_bytes()).certificate
+    for pin, verdict in ((right, "ok"), ("0" * 64, "failure")):
+        running.write({"[superlink]": f'pin = "{pin}"\n[superlink]'})
+        assert ("client", "aggregator") in verdicts(running.examine(reach=True, client=True), verdict)
+
+
+def test_parties_that_are_not_there_are_named(site: Site) -> None:
+    found = site.examine(reach=True)
+    assert verdicts(found, "failure") == [("client", "aggregator"), ("client", "superlink"), ("server", "aggregator")]
+    assert found.exit_code == 7
+
+
+def test_no_user_is_named(site: Site) -> None:
+    said = table(site.examine())
+    assert "6 users" in said
+    assert "person-" not in said

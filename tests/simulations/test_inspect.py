@@ -1,0 +1,206 @@
+"""Three parties run in one process on their own folders; what `fedrec inspect` says is compared with what they really exchanged."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.data.planted import PlantedShape, planted
+from fedrec.errors import RunError
+from fedrec.federation.link import Patience
+from fedrec.federation.protocol import Answer, Invitation, Receipt, Terms
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.settings import load
+from fedrec.streams import Streams
+from fedrec_aggregator.core import Aggregator, Limits
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_client.ledger import ClientLedger
+from fedrec_client.participant import Participant
+from fedrec_client.store import LocalUsers
+from fedrec_server.gathering import Gathering
+from fedrec_server.public import PublicData
+from fedrec_server.rounds import run_rounds
+from fedrec_simulations.inspect import inspected, text
+
+USERS, BOUNDARY = 24, 10
+
+
+@dataclass
+class Desk:
+    """The aggregator's desk for one client, and a list of the messages that crossed it."""
+
+    desk: Any
+    crossed: list[bytes] = field(default_factory=list)
+
+    def enroll(self, tokens: Sequence[bytes]) -> int:
+        return int(self.desk.enroll(tokens))
+
+    def report(self, run: str, round: int, batch: bytes) -> Receipt:
+        self.crossed.append(batch)
+        receipt: Receipt = self.desk.report(run, round, batch)
+        return receipt
+
+
+@dataclass
+class All:
+    """A broadcast to participants in this process."""
+
+    participants: list[Participant]
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        return [each.join(terms) for each in self.participants]
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        return [each.answer(invitation) for each in self.participants]
+
+
+@dataclass(frozen=True)
+class Done:
+    folder: Path
+    messages: dict[str, list[bytes]]
+    dataset: Any
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("run")
+    dataset = planted(PlantedShape(users=USERS, items=40, events=260), seed=4)
+    events, ids = dataset.interactions, dataset.catalogue
+    with ExitStack() as stack:
+        release_ledger = stack.enter_context(closing(ReleaseLedger(folder / "aggregator", limit=None, clock=lambda: 1e9)))
+        core = Aggregator(release_ledger, Limits(min_cohort=USERS), noise=Streams(1))
+        desks, participants = dict[str, Desk](), list[Participant]()
+        for name, start, end in (("hospital", 0, BOUNDARY), ("library", BOUNDARY, USERS)):
+            ledger = ClientLedger(folder / name / "ledger.sqlite", limit=Guarantee(5.0, 1e-5), clock=lambda: 1e9)
+            stack.enter_context(closing(ledger))
+            users = LocalUsers(events.users_subset(np.arange(start, end)), ids.item_ids, ids.user_ids[start:end])
+            desks[name] = Desk(core.client_desk(name))
+            options = {"users_per_batch": 6, "keep_sent": name == "hospital", "first_user": start}
+            participants.append(Participant(name, users, ledger, desks[name], folder / name, **options))
+        public = PublicData(ids.item_ids, events.kind, events.value_range, dataset.features)
+        waiting = {"gathering": Gathering(expected_users=USERS, min_clients=2, timeout_s=60), "patience": Patience()}
+        list(run_rounds(load(None), public, core, All(participants), folder / "server", run="run-1", **waiting))
+    return Done(folder, {name: desk.crossed for name, desk in desks.items()}, dataset)
+
+
+def sent(done: Done, round: int) -> list[dict[str, Any]]:
+    hospital = next(c for c in inspected(done.folder, round=round)["clients"] if c["folder"] == "hospital")
+    return list(hospital["rounds"][0]["kept"])
+
+
+def test_every_party_under_a_folder_is_found_and_nothing_else(done: Done) -> None:
+    found = inspected(done.folder)
+    assert [c["folder"] for c in found["clients"]] == ["hospital", "library"]
+    assert [p["folder"] for p in found["aggregators"] + found["servers"]] == ["aggregator", "server"]
+
+
+def test_every_byte_of_a_message_belongs_to_one_field_and_messages_are_those_that_crossed(done: Done) -> None:
+    numbers = [line["round"] for line in inspected(done.folder)["servers"][0]["rounds"]]
+    shown = [message for number in numbers for message in sent(done, number)]
+    assert sorted(m["bytes"] for m in shown) == sorted(len(data) for data in done.messages["hospital"])
+    for message in shown:
+        ends = [f["offset"] + f["bytes"] for f in message["fields"]]
+        assert [0, *ends[:-1]] == [f["offset"] for f in message["fields"]]
+        assert ends[-1] == message["bytes"]
+
+
+def test_the_first_users_part_is_in_the_message_byte_for_byte(done: Done) -> None:
+    message = sent(done, 0)[0]
+    data = done.messages["hospital"][0]
+    assert {f["field"] for f in message["one_user"]} >= {"report id", "pseudonym", "items"}
+    for one in message["one_user"]:
+        assert bytes.fromhex(one["hex"]) in data
+    items = next(f["values"] for f in message["one_user"] if f["field"] == "items")
+    mine = done.dataset.interactions
+    assert items == sorted(mine.items[: mine.user_ptr[1]].tolist())
+
+
+def test_numbers_are_shown_in_real_units_on_their_grid(done: Done) -> None:
+    for one in sent(done, 0)[0]["one_user"]:
+        if "coefficients" in one["field"]:
+            integers = np.frombuffer(bytes.fromhex(one["hex"]), "<i2")
+            ratios = np.array(one["values"])[integers != 0] / integers[integers != 0]
+            assert len(set(ratios.tolist())) == 1
+            return
+    pytest.fail("no coefficients are shown")
+
+
+def test_the_bytes_that_clients_sent_are_those_that_reached_the_aggregator_and_its_status(done: Done) -> None:
+    found = inspected(done.folder)
+    for line in found["servers"][0]["rounds"]:
+        up = [r["bytes_sent"] for c in found["clients"] for r in c["rounds"] if r["round"] == line["round"]]
+        arrived = next(r for r in found["aggregators"][0]["rounds"] if r["round"] == line["round"])
+        assert sum(up) == arrived["bytes_in"] == line["bytes_in"]
+        assert arrived["reported"] == USERS
+        assert arrived["release"] == line["release"]
+        assert line["release"]["as_recorded"]
+
+
+def test_charges_of_clients_and_aggregator_name_the_same_releases(done: Done) -> None:
+    found = inspected(done.folder)
+    charged = {(c["round"], c["release"]): c["mu"] for c in found["aggregators"][0]["charges"]}
+    for client in found["clients"]:
+        assert {(c["round"], name): mu for c in client["charges"] for name, mu in c["releases"].items()} == charged
+    assert found["aggregators"][0]["spent"]["user (add/remove)"]["epsilon"] == pytest.approx(5.0, abs=1e-3)
+
+
+def test_one_round_can_be_chosen(done: Done) -> None:
+    found = inspected(done.folder, round=1)
+    parties = [*found["clients"], *found["aggregators"], *found["servers"]]
+    assert {r["round"] for p in parties for r in p["rounds"]} == {1}
+
+
+def test_a_client_that_kept_nothing_says_how_to(done: Done) -> None:
+    assert "keep_sent = true" in text(inspected(done.folder / "library"))
+    assert "keep_sent" not in text(inspected(done.folder / "hospital"))
+
+
+def test_the_text_has_80_columns_and_names_what_the_server_never_sees(done: Done) -> None:
+    words = text(inspected(done.folder))
+    assert max(len(line) for line in words.splitlines()) <= 80
+    assert all(" ".join(never.split()) in " ".join(words.split()) for never in inspected(done.folder)["servers"][0]["never_sees"])
+
+
+def test_the_content_is_json(done: Done) -> None:
+    assert json.loads(json.dumps(inspected(done.folder), allow_nan=False))["clients"]
+
+
+def test_partial_folders_are_enough(done: Done, tmp_path: Path) -> None:
+    shutil.copytree(done.folder / "server", tmp_path / "server")
+    shutil.rmtree(tmp_path / "server" / "releases")
+    (tmp_path / "server" / "rounds.jsonl").unlink()
+    assert inspected(tmp_path)["servers"][0]["rounds"] == []
+    shutil.copytree(done.folder / "aggregator", tmp_path / "aggregator")
+    shutil.rmtree(tmp_path / "aggregator" / "releases")
+    assert all(r["release"]["missing"] for r in inspected(tmp_path)["aggregators"][0]["rounds"])
+    text(inspected(tmp_path))
+
+
+def test_a_changed_release_is_seen(done: Done, tmp_path: Path) -> None:
+    shutil.copytree(done.folder / "server", tmp_path / "server")
+    path = tmp_path / "server" / "releases" / "round-000.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert "NOT WHAT WAS RECORDED" in " ".join(text(inspected(tmp_path, round=0)).split())
+
+
+def test_a_damaged_message_is_named(done: Done, tmp_path: Path) -> None:
+    shutil.copytree(done.folder / "hospital", tmp_path / "hospital")
+    path = min((tmp_path / "hospital" / "sent").rglob("*.frr"))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(RunError, match=path.name):
+        inspected(tmp_path)
+
+
+def test_a_folder_without_a_party_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(RunError, match="holds no state"):
+            inspected(folder)
