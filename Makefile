@@ -30,7 +30,7 @@ docs: install
 
 # the aggregator's service and its types, from their one description
 proto: install
-	$(BIN)/python -m grpc_tools.protoc -I aggregator/fedrec_aggregator/api --python_out=aggregator/fedrec_aggregator/api --mypy_out=aggregator/fedrec_aggregator/api aggregator/fedrec_aggregator/api/aggregator.proto
+	$(BIN)/python -m grpc_tools.protoc -I aggregator --python_out=aggregator --pyi_out=aggregator aggregator/fedrec_aggregator/api/aggregator.proto
 
 clean:
 	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -62,7 +62,7 @@ def read_metadata(path: Path, item_ids: Sequence[str], *, min_items: int | None 
     but a name). Films that are not in `item_ids` are passed over. Raises DataError on a missing file or one that knows no item,
     MalformedRowError on a line that is not such an object or names a film twice.
     """
-    records = _records(require_file(path))
+    records = read_records(path)
     found = [records.get(item, {}) for item in item_ids]
     known = sum(bool(record) for record in found)
     if not known:
@@ -124,9 +124,10 @@ def _first_number(text: str) -> float:
     return float(found.group()) if found else float("nan")
 
 
-def _records(path: Path) -> dict[str, Record]:
+def read_records(path: Path) -> dict[str, Record]:
+    """Every film's object by its `movieId`. Raises DataError on a missing file, MalformedRowError as above."""
     records: dict[str, Record] = {}
-    with path.open(encoding="utf-8", errors="replace") as file:
+    with require_file(path).open(encoding="utf-8", errors="replace") as file:
         for line, text in enumerate(file, start=1):
             if not text.strip():
                 continue

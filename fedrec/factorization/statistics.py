@@ -28,6 +28,9 @@ Int32s = npt.NDArray[np.int32]
 PIECES = 32
 """Ranges of rows with equal work; more than the cores, so that none waits long for the last."""
 
+SMALL = 100_000
+"""Work of less than about a tenth of a millisecond, which handing over to threads would only slow down."""
+
 
 @dataclass(frozen=True)
 class ItemStatistics:
@@ -70,6 +73,9 @@ def pad_columns(vectors: npt.NDArray[np.number], dtype: npt.DTypeLike) -> Floats
 def map_rows(kernel: Callable[[int, int], None], ptr: Int64s, *, row_cost: int = 8) -> None:
     """Call `kernel(first_row, last_row)` on ranges of equal work: a row costs its events plus `row_cost`."""
     work = ptr + row_cost * np.arange(len(ptr))
+    if work[-1] < SMALL:
+        kernel(0, len(ptr) - 1)
+        return
     bounds = np.searchsorted(work, np.linspace(0, work[-1], PIECES + 1)).clip(0, len(ptr) - 1)
     bounds[0], bounds[-1] = 0, len(ptr) - 1
     map_ranges(lambda a, b: kernel(int(bounds[a]), int(bounds[b])), PIECES, pieces_per_core=PIECES // cores() or 1)

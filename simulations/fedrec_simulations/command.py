@@ -75,14 +75,30 @@ def _data(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
+class Runtimes(StrEnum):
+    """Who carries a simulation's rounds."""
+
+    loopback = "loopback"
+    flower = "flower"
+    processes = "processes"
+
+
 @app.command(short_help="Train, evaluate and report on this machine.")
 def simulate(
     scenario: Scenario = None,
     overrides: Overrides = None,
     as_json: Json = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run of this scenario to the same bytes.")] = False,
+    runtime: Annotated[
+        Runtimes,
+        typer.Option("--runtime", metavar="NAME", show_choices=False, help="Who carries the rounds: loopback, flower or processes."),
+    ] = Runtimes.loopback,
+    clients: Annotated[int, typer.Option("--clients", metavar="N", min=1, help="Clients that share the users; not for loopback.")] = 2,
 ) -> None:
-    """Train, evaluate and report on this machine: every user a client, one aggregator and one server, in one process.
+    """Train, evaluate and report on this machine: every user a client, one aggregator and one server.
+
+    --runtime loopback does all of it in one process. flower runs the real parties in one process over Flower's messages;
+    processes starts each as a process of its own, with certificates, ledgers and all. The model is the same, byte for byte.
 
     Without a scenario it trains on planted data at epsilon 5. The run folder, named after the scenario, is made in
     run.directory and keeps the resolved settings, the guarantee by three accountants, the metrics, a checkpoint after
@@ -96,9 +112,11 @@ def simulate(
       fedrec simulate --set data.preset=small --set privacy.epsilon=1 --json
     """
     from fedrec.settings import load
+    from fedrec_simulations.runtimes import Cast
     from fedrec_simulations.simulate import run
 
-    result = run(load(scenario, overrides or ()), name=scenario.stem if scenario else "run", resume=resume, quiet=as_json)
+    cast = Cast(runtime.value, clients)
+    result = run(load(scenario, overrides or ()), name=scenario.stem if scenario else "run", resume=resume, quiet=as_json, cast=cast)
     if as_json:
         typer.echo(json.dumps(result))
 

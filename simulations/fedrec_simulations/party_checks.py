@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import ssl
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
-from fedrec.errors import FedRecError, PrivacyError, RunError, UnreachableError
+from fedrec.errors import FedRecError, PrivacyError, RunError, SettingsError, UnreachableError
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.privacy.accounting import GaussianEvent, mu_for
@@ -120,27 +122,33 @@ def _aggregator_answers(access: Access) -> str:
 
 
 def _gate_answers(address: str, roots: str, insecure: bool, clock: Clock) -> str | Doubt:
-    """Asks for a page that is not there: the answer's date shows the server's clock. Raises UnreachableError."""
-    where = Address.of(address)
+    """Asks for a page that is not there: the answer's date shows the server's clock. Raises SettingsError or UnreachableError."""
     try:
-        secure = None if insecure else ssl.create_default_context(cafile=roots or None)
-        line: HTTPConnection = (
-            HTTPConnection(where.host, where.port, timeout=_TIMEOUT_S)
-            if secure is None
-            else HTTPSConnection(where.host, where.port, timeout=_TIMEOUT_S, context=secure)
-        )
+        date = _date_at(Address.of(address), None if insecure else _trusting(roots))
+    except ssl.SSLCertVerificationError as failure:
+        cause = f"{address} shows a certificate that is not to be trusted: {failure.verify_message}"
+        raise UnreachableError(cause, "Check superlink.root_certificates.") from None
+    except (OSError, ValueError, HTTPException) as failure:
+        raise UnreachableError(f"no SuperLink answers at {address}: {failure}", "Start the server, or correct superlink.address.") from None
+    return checks.clock(clock(), date, f"the server's at {address}") if date else f"{address} answers"
+
+
+def _date_at(where: Address, secure: ssl.SSLContext | None) -> float | None:
+    if secure:
+        line: HTTPConnection = HTTPSConnection(where.host, where.port, timeout=_TIMEOUT_S, context=secure)
+    else:
+        line = HTTPConnection(where.host, where.port, timeout=_TIMEOUT_S)
+    with closing(line):
         line.request("GET", "/")
         date = line.getresponse().getheader("date")
-        line.close()
-    except ssl.SSLCertVerificationError as failure:
-        raise UnreachableError(
-            f"{address} shows a certificate that is not to be trusted: {failure.verify_message}", "Check superlink.root_certificates."
-        ) from None
-    except (OSError, HTTPException) as failure:
-        raise UnreachableError(f"no SuperLink answers at {address}: {failure}", "Start the server, or correct superlink.address.") from None
-    if date is None:
-        return f"{address} answers"
-    return checks.clock(clock(), parsedate_to_datetime(date).timestamp(), f"the server's at {address}")
+    return parsedate_to_datetime(date).timestamp() if date else None
+
+
+def _trusting(roots: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=roots or None)
+    except OSError as failure:
+        raise SettingsError(f"superlink.root_certificates: {roots}: {failure}", "Name a readable PEM file.") from None
 
 
 # --- ledgers and limits ---
@@ -192,6 +200,8 @@ def _account(events: Sequence[GaussianEvent], limit: Guarantee) -> Ledger:
 
 def _established(scenario: Scenario, *, allowed: bool) -> Guarantee:
     guarantee = guarantee_of(scenario)
+    if scenario.privacy.accountant == "am-ssp" and guarantee.private:
+        guarantee = replace(guarantee, established=False, note="the paper's conversion covers one item update")
     if not guarantee.established and not allowed:
         raise PrivacyError(f"the scenario promises {guarantee}", "Choose another scenario, or set allow_not_established.")
     return guarantee

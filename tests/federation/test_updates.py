@@ -1,5 +1,7 @@
 import math
 import resource
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,15 +15,18 @@ from scipy import stats
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.statistics import exact_sums
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
+from fedrec.federation.protocol import Opening
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.reports import within_radius
 from fedrec.federation.rounds import Loopback, State, train
 from fedrec.federation.updates import BLOCK_NUMBERS, COUNT_SHARE, bounded_updates, mean_update, noised_count, update_release
-from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header, read_header, unpack_reports
+from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header, read_header, unpack_release, unpack_reports
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.streams import Streams
+from fedrec_aggregator.core import Aggregator, Limits
+from fedrec_aggregator.ledger import ReleaseLedger
 
 NO_NOISE = calibrate(non_private(1e-5), {"update": 1.0})
 PLAN = calibrate(Guarantee(2.0, 1e-5), {"update": 1.0})
@@ -176,6 +181,28 @@ def test_a_million_numbers_cross_the_wire_whole_and_in_bounded_memory() -> None:
     total = np.concatenate([sums[0] for sums in exact_sums(got, spec.blocks)[:-1]]) * spec.blocks[0].step
     np.testing.assert_allclose(total, clipped(updates.astype(np.float64), 1.0).sum(axis=0), atol=4 * (6e-3 / 32_767 + 2.0**-28))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000  # KiB; 8 GB with one block of 32 partial sums per number
+
+
+def test_the_aggregator_takes_updates_as_they_are_and_shrinks_a_forged_one(tmp_path: Path) -> None:
+    spec = update_release("update", 50, counted=True)
+    question = Question(0, "gradient", {}, (spec,))
+    header = question_header(question, run="run-1", plan=NO_NOISE.digest())
+    updates, digest = lopsided(4, 50), question_digest(header)
+    reports = bounded_updates(updates, spec)
+    reports.blocks[0].coefficients[3] = 2**15 - 1  # as large as the format lets a liar be
+    tokens = np.arange(64, dtype=np.uint8).reshape(4, 16)
+    with closing(ReleaseLedger(tmp_path, limit=non_private(1e-5), clock=lambda: 0.0)) as ledger:
+        core = Aggregator(ledger, Limits(min_cohort=4), noise=Streams(1), clock=lambda: 0.0)
+        core.client_desk("site").enroll([token.tobytes() for token in tokens])
+        core.open_run("run-1", NO_NOISE)
+        core.open_round(Opening("run-1", 0, header, digest, timeout_s=60))
+        receipt = core.client_desk("site").report("run-1", 0, pack_reports(Batch(tokens, tokens, reports), digest))
+        status = core.close("run-1", 0)
+        answer = unpack_release(core.release("run-1", 0), (spec,))
+    assert (receipt.accepted, status.clipped) == (4, 1)
+    assert noised_count(answer, spec) == pytest.approx(3, abs=1)
+    others = contributions(bounded_updates(updates[:3], spec), spec).sum(axis=0)
+    assert np.linalg.norm(np.concatenate([answer.values[b.name][0] for b in spec.blocks]) - others) <= spec.radius
 
 
 # --- a planted answer: logistic regression by federated Adam ---

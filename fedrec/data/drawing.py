@@ -1,0 +1,57 @@
+"""Distinct items in proportion to public weights, none of them a user's own: negatives, and what a news page shows."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.interactions import Int32s, Int64s
+from fedrec.errors import DataError
+
+Float64s = npt.NDArray[np.float64]
+
+
+def draw_others(
+    weights: npt.NDArray[np.generic], *, own_ptr: Int64s, own: Int32s, users: Int32s, size: int, rng: np.random.Generator
+) -> Int32s:
+    """(n, size) int32: row i holds distinct items drawn one after another by weight, none of weight 0, none that user `users[i]` owns.
+
+    weights: (m,) not negative. User k owns the distinct items `own[own_ptr[k]:own_ptr[k + 1]]`.
+    Raises DataError where too few items are left for a user, ValueError on a negative weight.
+    """
+    weight = weights.astype(np.float64)
+    if not (weight >= 0).all():
+        raise ValueError(f"weights must not be negative, found {weight.min()}")
+    owned = np.concatenate([[0], np.cumsum(weight[own] > 0)])[own_ptr]
+    left = int((weight > 0).sum()) - np.diff(owned)[users]
+    if len(users) and left.min() < size:
+        raise DataError(
+            f"a user has {int(left.min())} items left to draw {size} others from",
+            "Ask for fewer candidates, or take a log with more items.",
+        )
+    drawn = np.empty((len(users), size), np.int32)
+    _draw_rows(np.cumsum(weight), own_ptr, own, users, drawn, rng)
+    return drawn
+
+
+@numba.njit(nogil=True, cache=True)
+def draw_one(cumulated: Float64s, rng: np.random.Generator) -> int:
+    """An item in proportion to its weight, from the cumulated weights: never one of weight 0, since those add no step."""
+    return int(np.searchsorted(cumulated, rng.random() * cumulated[-1], side="right"))
+
+
+@numba.njit(nogil=True, cache=True)
+def _draw_rows(cumulated: Float64s, own_ptr: Int64s, own: Int32s, users: Int32s, drawn: Int32s, rng: np.random.Generator) -> None:
+    """Rejection is drawing one after another without replacement; no item is rarer than its weight, so it ends."""
+    taken = np.full(len(cumulated), -1, np.int64)
+    for i in range(len(users)):
+        for e in range(own_ptr[users[i]], own_ptr[users[i] + 1]):
+            taken[own[e]] = i
+        found = 0
+        while found < drawn.shape[1]:
+            j = draw_one(cumulated, rng)
+            if taken[j] != i:
+                taken[j] = i
+                drawn[i, found] = j
+                found += 1

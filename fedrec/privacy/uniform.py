@@ -1,0 +1,62 @@
+"""Uniform draws from a secret key, exact: coins, integers, subsets. What randomised answers and padding are made of.
+
+Every draw compares whole 64-bit words with integers; no floating-point uniform is involved. AES stands for uniform words
+(`fedrec.privacy.keystream`). A key is used once.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.privacy.keystream import Keystream, derive
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+
+_ROUNDING = Fraction(1, 2**48)  # relative; more than the few roundings with which a caller computes a probability
+
+
+def coins(size: int, *, probability: float, key: bytes) -> Bools:
+    """(size,) independent coins, True with at least `probability` and at most (1 + 2^-48) `probability` + 2^-64.
+
+    Rounded up, so that what protects (padding, lying) should be True. 0 and 1 are exact. Raises ValueError outside [0, 1].
+    """
+    if not 0 <= probability <= 1:
+        raise ValueError(f"a probability lies in [0, 1], found {probability!r}")
+    threshold = math.ceil(Fraction(probability) * (1 + _ROUNDING) * 2**64)
+    if threshold >= 2**64 or threshold == 0:
+        return np.full(size, threshold > 0)
+    return np.asarray(_words(size, key, section=0) < np.uint64(threshold))
+
+
+def integers(size: int, *, below: int, key: bytes) -> Int64s:
+    """(size,) independent integers, each of 0 .. below - 1 equally likely, by rejection. Raises ValueError where below < 1."""
+    if not 1 <= below < 2**63:
+        raise ValueError(f"need at least one integer and fewer than 2^63, found {below!r}")
+    divisor, top = np.uint64(below), np.uint64(2**64 - 1 - 2**64 % below)
+    drawn, section = _words(size, key, section=0), 0
+    while len(rejected := np.flatnonzero(drawn > top)):
+        section += 1
+        drawn[rejected] = _words(len(rejected), key, section=section)
+    return np.asarray(drawn % divisor, np.int64)
+
+
+def subsets(size: int, *, members: int, of: int, key: bytes) -> Int64s:
+    """(size, members) independent ordered draws without replacement from 0 .. of - 1 (Fisher-Yates, stopped early)."""
+    if not 0 <= members <= of:
+        raise ValueError(f"cannot draw {members!r} of {of!r}")
+    pool, rows = np.tile(np.arange(of), (size, 1)), np.arange(size)
+    for t in range(members):
+        pick = t + integers(size, below=of - t, key=derive(key, f"subsets/{t}"))
+        pool[:, t], pool[rows, pick] = pool[rows, pick], pool[:, t].copy()
+    return pool[:, :members]
+
+
+def _words(size: int, key: bytes, *, section: int) -> UInt64s:
+    stream = Keystream(derive(key, "uniform"), section=section, buffer_words=max(size, 1))
+    return stream.next_words()[:size].copy()

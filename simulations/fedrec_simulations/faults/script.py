@@ -1,0 +1,178 @@
+"""What goes wrong in one simulated run: a list of operations drawn from a seed, that can be printed, replayed and shortened.
+
+An operation strikes the n-th message on a way ("client-1 > aggregator") or the n-th step of a party. A party's steps are
+the moments before and after everything it makes durable, sends or handles, so that a crash can happen at each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import TypeVar
+
+import numpy as np
+
+from fedrec.streams import Streams
+
+AGGREGATOR = "aggregator"
+
+T = TypeVar("T")
+
+
+class Kind(StrEnum):
+    """What befalls a message, a process, a disk or a clock. In brackets: what `Operation.amount` says."""
+
+    LOSE = "lose"  # a message never arrives
+    DEAF = "lose the answer"  # it arrives, its answer does not
+    REPEAT = "repeat"  # it arrives twice
+    DELAY = "delay"  # its sender gives up, and it arrives later [messages of anybody in between]
+    HANG = "hang"  # it is handled after its sender has given up [seconds]
+    DAMAGE = "damage"  # its bytes are changed [where and how, 0 to 1]
+    GARBLE = "garble the answer"  # its answer's bytes are changed [where and how, 0 to 1]
+    REPLAY = "replay"  # the sender also sends a batch that any client sent before [which one, 0 to 1]
+    REFUSE = "refuse"  # a client says no and does nothing [why, 0 to 1]
+    TURN = "turn"  # meanwhile the other run goes on by one round
+    CRASH = "crash"  # the process ends; what is not durable is lost [messages it then misses]
+    FULL = "full disk"  # writes fail from here on [how many]
+    DOUBT = "doubtful write"  # the next write is durable, and reported as failed
+    JUMP = "jump"  # the party's clock [seconds]
+
+
+@dataclass(frozen=True, order=True)
+class Operation:
+    """`where` is a way ("client-1 > aggregator") or a party; `at` counts its messages or steps from 0."""
+
+    where: str
+    at: int
+    kind: Kind
+    amount: float = 0.0
+
+    def __str__(self) -> str:
+        what = "message" if ">" in self.where else "step"
+        return f"{self.where}, {what} {self.at}: {self.kind.value}" + (f" {self.amount:g}" if self.amount else "")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The parties of a run, and how patient they are.
+
+    steps: of the model, one round each after the first. absent_s: how long a round waits for a silent client. tries: how often
+    a call to the aggregator is made. max_epsilon: what clients and aggregator allow, over all runs; a run takes 5.
+    """
+
+    clients: int = 3
+    users_per_batch: int = 2
+    steps: int = 1
+    min_cohort: int = 1
+    absent_s: float = 30.0
+    tries: int = 3
+    runs: int = 1
+    max_epsilon: float = 8.0
+
+    @property
+    def client_names(self) -> tuple[str, ...]:
+        """Names of the clients."""
+        return tuple(f"client-{n}" for n in range(self.clients))
+
+    @property
+    def server_names(self) -> tuple[str, ...]:
+        """Names of the servers, one for each run."""
+        return tuple(f"server-{n}" for n in range(self.runs))
+
+
+@dataclass(frozen=True)
+class Script:
+    """One run: replayed, it gives the same trace."""
+
+    setup: Setup
+    operations: tuple[Operation, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.setup), *(f"  {operation}" for operation in self.operations)])
+
+
+def script(seed: int) -> Script:
+    """The script of a seed: one operation to a dozen, seldom all of them at the same party."""
+    rng = Streams(seed).numpy("fault-script")
+    setup = _setup(rng)
+    count = int(rng.choice([1, 1, 2, 2, 3, 4, 6, 9, 12]))
+    return Script(setup, tuple(sorted(_operation(rng, setup) for _ in range(count))))
+
+
+def shortened(failing: Script, fails: Callable[[Script], bool]) -> Script:
+    """A script of as few operations as are needed to fail: none of them can be left out."""
+    size = len(failing.operations)
+    while size:
+        for start in range(0, len(failing.operations), size):
+            fewer = replace(failing, operations=failing.operations[:start] + failing.operations[start + size :])
+            if fails(fewer):
+                failing = fewer
+                break
+        else:
+            size = min(size, len(failing.operations) + 1) // 2
+    return failing
+
+
+def _setup(rng: np.random.Generator) -> Setup:
+    return Setup(
+        clients=int(rng.choice([2, 2, 3])),
+        users_per_batch=int(rng.choice([2, 100])),
+        steps=int(rng.choice([1, 1, 1, 2])),
+        min_cohort=int(rng.choice([1, 1, 4, 7])),
+        absent_s=float(rng.choice([0.0, 30.0, 30.0])),
+        tries=int(rng.choice([1, 3])),
+        runs=int(rng.choice([1, 1, 1, 1, 2])),
+        max_epsilon=float(rng.choice([5.0, 8.0])),
+    )
+
+
+_MESSAGE_KINDS = {
+    ("server", "aggregator"): (Kind.LOSE, Kind.DEAF, Kind.REPEAT, Kind.DELAY, Kind.HANG, Kind.DAMAGE, Kind.TURN, Kind.TURN),
+    ("server", "client"): (Kind.LOSE, Kind.DEAF, Kind.REPEAT, Kind.DELAY, Kind.HANG, Kind.DAMAGE, Kind.GARBLE, Kind.REFUSE),
+    ("client", "aggregator"): (Kind.LOSE, Kind.DEAF, Kind.REPEAT, Kind.DELAY, Kind.HANG, Kind.DAMAGE, Kind.DAMAGE, Kind.REPLAY),
+}
+_PARTY_KINDS = (Kind.CRASH, Kind.CRASH, Kind.CRASH, Kind.FULL, Kind.DOUBT, Kind.JUMP)
+_MESSAGES = {("server", "aggregator"): 13, ("server", "client"): 5, ("client", "aggregator"): 9}
+_STEPS = {"server": 90, "aggregator": 90, "client": 60}
+"""About as many as there are in a run without faults."""
+
+
+def _operation(rng: np.random.Generator, setup: Setup) -> Operation:
+    if rng.random() < 0.5:
+        party = str(rng.choice([AGGREGATOR, AGGREGATOR, *setup.server_names, *setup.client_names]))
+        kind = _one(rng, _PARTY_KINDS)
+        return Operation(party, int(rng.integers(_STEPS[_role(party)])), kind, _amount(rng, kind))
+    sender, receiver = _one(rng, tuple(_MESSAGES))
+    senders, receivers = (setup.server_names if sender == "server" else setup.client_names), (AGGREGATOR,)
+    if receiver == "client":
+        receivers = setup.client_names
+    kind = _one(rng, _MESSAGE_KINDS[sender, receiver])
+    way = f"{_one(rng, senders)} > {_one(rng, receivers)}"
+    return Operation(way, int(rng.integers(_MESSAGES[sender, receiver])), kind, _amount(rng, kind))
+
+
+def _one(rng: np.random.Generator, choices: Sequence[T]) -> T:
+    return choices[int(rng.integers(len(choices)))]
+
+
+def _role(party: str) -> str:
+    return party.split("-")[0]
+
+
+def _amount(rng: np.random.Generator, kind: Kind) -> float:
+    match kind:
+        case Kind.DELAY:
+            return float(rng.integers(1, 30))
+        case Kind.HANG:
+            return float(rng.choice([5.0, 40.0, 200.0]))
+        case Kind.DAMAGE | Kind.GARBLE | Kind.REPLAY | Kind.REFUSE:
+            return round(float(rng.random()), 4)
+        case Kind.CRASH:
+            return float(rng.integers(0, 8))
+        case Kind.FULL:
+            return float(rng.integers(1, 6))
+        case Kind.JUMP:
+            return float(rng.choice([-200_000.0, -3_600.0, -5.0, 5.0, 60.0, 500.0, 200_000.0]))
+        case _:
+            return 0.0

@@ -1,0 +1,24 @@
+"""The generated modules are those of the .proto, and every field of it says what it is."""
+
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PROTO = ROOT / "aggregator/fedrec_aggregator/api/aggregator.proto"
+
+
+def test_the_generated_modules_are_up_to_date(tmp_path: Path) -> None:
+    out = [f"--python_out={tmp_path}", f"--pyi_out={tmp_path}"]
+    command = [sys.executable, "-W", "ignore", "-m", "grpc_tools.protoc", "-I", str(ROOT / "aggregator"), *out, str(PROTO)]
+    subprocess.run(command, check=True, timeout=60)
+    for name in ("aggregator_pb2.py", "aggregator_pb2.pyi"):
+        assert (tmp_path / "fedrec_aggregator/api" / name).read_text() == PROTO.with_name(name).read_text()
+
+
+def test_every_field_and_call_has_a_comment() -> None:
+    lines = [line.strip() for line in PROTO.read_text().splitlines()]
+    for before, line in itertools.pairwise(lines):
+        if line.startswith("rpc ") or (" = " in line and line.endswith(";") and not line.startswith(("//", "syntax"))):
+            assert before.startswith("//"), line

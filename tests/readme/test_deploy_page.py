@@ -1,0 +1,95 @@
+"""What docs/deploy.md says can be typed: settings load with the real classes, certificates, metrics and units are as named."""
+
+import configparser
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.metrics import Metrics
+from fedrec_aggregator import settings as aggregator
+from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.remote import MAX_RELEASE_BYTES
+from fedrec_client import settings as client
+from fedrec_server import settings as server
+from fedrec_simulations.command import app
+
+PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
+LOADERS = {"aggregator": aggregator.load, "client": client.load, "server": server.load}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def settings() -> dict[str, str]:
+    return {block.splitlines()[0].removeprefix("# "): block for block in blocks("toml")}
+
+
+def prose() -> str:
+    return " ".join(PAGE.read_text().split())
+
+
+def test_each_party_has_a_complete_settings_file() -> None:
+    assert set(settings()) == set(LOADERS)
+
+
+@pytest.mark.parametrize("party", LOADERS)
+def test_the_settings_of_a_party_load_and_name_files_by_whole_paths(party: str, tmp_path: Path) -> None:
+    (tmp_path / "settings.toml").write_text(settings()[party])
+    LOADERS[party](tmp_path / "settings.toml")
+    for name in re.findall(r'"([^"]*\.(?:pem|csv))"', settings()[party]):
+        assert Path(name).is_absolute()
+
+
+def test_the_three_parties_agree_on_ports_names_and_limits() -> None:
+    content: dict[str, dict[str, Any]] = {party: tomllib.loads(text) for party, text in settings().items()}
+    ports = {party: content[party]["aggregator"]["address"].rsplit(":", 1)[1] for party in ("client", "server")}
+    assert set(ports.values()) == {content["aggregator"]["listen"].rsplit(":", 1)[1]}
+    assert content["client"]["superlink"]["address"].rsplit(":", 1)[1] == content["server"]["superlink"]["listen"].rsplit(":", 1)[1]
+    assert content["client"]["name"] in {entry["name"] for entry in content["aggregator"]["clients"]}
+    assert content["server"]["gathering"]["expected_users"] == sum(entry["max_users"] for entry in content["aggregator"]["clients"])
+
+
+def test_the_certificates_of_the_page_are_those_that_the_command_makes(tmp_path: Path) -> None:
+    made = {path.name for path in write_development_certificates(tmp_path, clients=["hospital"])}
+    named = set(re.findall(r"`([\w-]+\.pem)`", PAGE.read_text()))
+    assert named == made
+    in_settings = {Path(name).name for text in settings().values() for name in re.findall(r'"([^"]*\.pem)"', text)}
+    assert in_settings == made - {"ca-key.pem"}
+
+
+def test_the_metrics_of_the_page_exist() -> None:
+    metrics = Metrics("aggregator", "0")
+    metrics.decided("released", took_s=1.0)
+    metrics.reports(accepted=1, rejected={"replayed": 1})
+    known = {sample.name for family in metrics.registry.collect() for sample in family.samples} | {
+        f.name for f in metrics.registry.collect()
+    }
+    named = set(re.findall(r"`(fedrec_\w+)`", PAGE.read_text()))
+    assert named
+    assert named <= known
+
+
+def test_the_unit_starts_a_verb_that_exists_on_settings_that_the_page_shows() -> None:
+    (unit,) = blocks("ini")
+    parsed = configparser.ConfigParser(strict=True)
+    parsed.optionxform = str  # type: ignore[assignment,method-assign]
+    parsed.read_string(unit)
+    program, verb, flag, path = parsed["Service"]["ExecStart"].split()
+    command = get_command(app)
+    assert Path(program).name == "fedrec"
+    assert flag in {option for parameter in command.commands[verb].params for option in parameter.opts}  # type: ignore[attr-defined]
+    assert f"`{path}`" in PAGE.read_text()
+    assert tomllib.loads(settings()[verb])["state"] == f"/var/lib/{parsed['Service']['StateDirectory']}"
+
+
+def test_the_limits_of_the_page_are_the_defaults() -> None:
+    limits = Limits()
+    assert f"at most {limits.max_users_per_batch:,} users and {limits.max_batch_bytes // 2**20} MiB" in prose()
+    assert f"a user {limits.max_events_per_user:,} items, a release {MAX_RELEASE_BYTES // 2**30} GiB" in prose()
+    assert f"`max_accumulator_bytes`, {limits.max_accumulator_bytes // 2**20} MiB unless set" in prose()
