@@ -57,16 +57,17 @@ class Released:
     release_sha256: str
 
     @staticmethod
-    def of(status: RoundStatus, sha256: str) -> Released:
-        """The final entry of a round."""
+    def of(status: RoundStatus, sha256: str, *, bytes_in: int) -> Released:
+        """The final entry of a round. bytes_in: of all batches; it stays with the aggregator, since it tells how much users rated."""
         return Released(
             status.run, status.round, status.digest, status.attempt, status.enrolled, status.reported, status.clipped,
-            dict(status.rejected), status.bytes_in, sha256,
+            dict(status.rejected), bytes_in, sha256,
         )  # fmt: skip
 
     def status(self, ledger_head: str) -> RoundStatus:
         """The round as anybody asks for it from now on."""
-        return RoundStatus(phase=Phase.RELEASED, ledger_head=ledger_head, **asdict(self))
+        told = {name: value for name, value in asdict(self).items() if name != "bytes_in"}
+        return RoundStatus(phase=Phase.RELEASED, ledger_head=ledger_head, **told)
 
 
 Entry = Birth | Charge | Released

@@ -86,7 +86,7 @@ class Collection:
             remaining_s = max(0.0, self.deadline_s - now_s) if self.phase is Phase.OPEN else 0.0
             return RoundStatus(
                 self.run, self.question.round, self.digest, self.phase, self.attempt, enrolled, self.reported, self.clipped,
-                dict(self.rejected), self.bytes_in, remaining_s,
+                dict(self.rejected), remaining_s,
             )  # fmt: skip
 
     def _add(self, checked: Checked, counts: Counter[str]) -> int:

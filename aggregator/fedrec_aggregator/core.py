@@ -300,7 +300,8 @@ class Aggregator:
                 raise refused(Refusal.BUDGET, failure.cause, failure.remedy) from failure
             noised, _ = release(question, collection.sums.blocks, plan, account, noise=self._noise)
             sha256 = ledger.store(run, question.round, pack_release(noised))
-            ledger.publish(collection.status(now_s=self._clock(), enrolled=self.enrolled()), sha256)
+            counted = collection.status(now_s=self._clock(), enrolled=self.enrolled())
+            ledger.publish(counted, sha256, bytes_in=collection.bytes_in)
         self._forget(collection)
 
     def _forget(self, collection: Collection) -> None:

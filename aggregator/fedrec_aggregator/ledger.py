@@ -179,9 +179,9 @@ class ReleaseLedger:
             raise RunError(f"the release of round {round} cannot be kept: {failure}", _FREE) from failure
         return hashlib.sha256(content).hexdigest()
 
-    def publish(self, status: RoundStatus, sha256: str) -> None:
+    def publish(self, status: RoundStatus, sha256: str, *, bytes_in: int) -> None:
         """From here on the stored bytes are the round's only release, and may leave."""
-        self._append([Released.of(status, sha256)])
+        self._append([Released.of(status, sha256, bytes_in=bytes_in)])
 
     def released(self, run: str, round: int) -> RoundStatus | None:
         """The final status of a round, or None before it is published."""

@@ -210,7 +210,7 @@ class Service:
             took_s = now_s - self._opened.pop(key)
             self.metrics.decided(status.phase.value, took_s=took_s)
             self.show_budget()
-            counts: dict[str, logs.Field] = {"accepted": status.reported, "rejected": status.rejected, "bytes_in": status.bytes_in}
+            counts: dict[str, logs.Field] = {"accepted": status.reported, "rejected": status.rejected}
             self._say(status.phase.value, run=status.run, round=status.round, took_s=took_s, clipped=status.clipped, **counts)
         return methods.status_message(status)
 

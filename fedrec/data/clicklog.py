@@ -31,7 +31,7 @@ from fedrec.streams import Streams
 class OrderedRatings:
     """n ratings (or clicks) in an order in which every user's own rows go from old to new.
 
-    users, items: (n,) int32 in [0, num_users) and [0, num_items). values: (n,) float32. times: (n,) int64 seconds, 0 where unknown, or None.
+    users, items: (n,) int32 in [0, num_users) and [0, num_items). values: (n,) float32. times: (n,) int64 seconds, 0 unknown, or None.
     """
 
     users: Int32s
@@ -42,9 +42,9 @@ class OrderedRatings:
     num_items: int
 
     def __post_init__(self) -> None:
-        columns = [self.users, self.items, self.values, *([] if self.times is None else [self.times])]
-        if len({len(column) for column in columns}) > 1:
-            raise ValueError(f"columns must have one entry a rating, found {[len(column) for column in columns]}")
+        sizes = [len(self.users), len(self.items), len(self.values), *([] if self.times is None else [len(self.times)])]
+        if len(set(sizes)) > 1:
+            raise ValueError(f"columns must have one entry a rating, found {sizes}")
 
     def __len__(self) -> int:
         return len(self.items)
@@ -124,7 +124,7 @@ class _Likes:
     items: Int32s
 
     def history_sizes(self, users: Int64s, protocol: ClickLogProtocol) -> Int64s:
-        return np.minimum(protocol.history, np.diff(self.ptr)[users] // 2)
+        return np.asarray(np.minimum(protocol.history, np.diff(self.ptr)[users] // 2))
 
 
 def _likes(ratings: OrderedRatings, liked: float) -> OrderedRatings:

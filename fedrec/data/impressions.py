@@ -68,6 +68,16 @@ class Impressions:
         shown = self.candidates[index], self.clicked[index]
         return Impressions(self.num_news, self.history_ptr, self.history, self.users[impressions], ptr, *shown)
 
+    def users_subset(self, users: npt.NDArray[np.integer]) -> Impressions:
+        """The impressions and histories of the given users alone, renumbered 0..len(users)-1 in the given order."""
+        starts, lengths = self.history_ptr[users], np.diff(self.history_ptr)[users]
+        ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        history = self.history[np.repeat(starts - ptr[:-1], lengths) + np.arange(ptr[-1])]
+        place = np.full(self.num_users, -1, np.int32)
+        place[users] = np.arange(len(users))
+        kept = self.select(np.flatnonzero(place[self.users] >= 0))
+        return Impressions(self.num_news, ptr, history, place[kept.users], kept.candidate_ptr, kept.candidates, kept.clicked)
+
     def last_clicks(self, length: int) -> Int32s:
         """(num_users, length) the latest clicks of each history, oldest first, -1 in front where there are fewer."""
         table = np.full((self.num_users, length), -1, np.int32)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 _FAR = -1e30  # exp of it is 0 in float32, and unlike -inf it leaves no NaN where everything is masked
 
@@ -51,15 +51,15 @@ def dropped(x: Tensor, dropout: Dropout | None) -> Tensor:
 def masked_softmax(logits: Tensor, mask: Tensor | None) -> Tensor:
     """Softmax over the last axis, of the places where the broadcast bool `mask` holds; 0 elsewhere."""
     if mask is None:
-        return F.softmax(logits, -1)
-    return F.softmax(logits.masked_fill(~mask, _FAR), -1) * mask
+        return functional.softmax(logits, -1)
+    return functional.softmax(logits.masked_fill(~mask, _FAR), -1) * mask
 
 
 def gather_projected(x: Tensor, index: Tensor, weight: Tensor) -> Tensor:
-    """(x @ weight)[index] for x (p, a), weight (a, c): (*index.shape, c). Multiplies before or after gathering, whichever has fewer rows."""
+    """(x @ weight)[index] for x (p, a), weight (a, c): (*index.shape, c), multiplied before or after gathering, whichever has fewer rows."""
     if index.numel() > len(x):
-        return F.embedding(index, x @ weight)
-    return F.embedding(index, x) @ weight
+        return functional.embedding(index, x @ weight)
+    return functional.embedding(index, x) @ weight
 
 
 class SelfAttention(nn.Module):

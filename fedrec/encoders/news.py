@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from fedrec.encoders.attention import AdditiveAttention, Dropout, SelfAttention, dropped, gather_projected, matrix, offset
 from fedrec.encoders.tokens import PADDING, Float32s, NewsTokens
@@ -94,14 +94,16 @@ class TextView(nn.Module):
         super().__init__()
         bound = (6 / (3 * inputs + width)) ** 0.5
         filters = rng.uniform(-bound, bound, (inputs, 3 * width))
-        self.filters = nn.Parameter(torch.from_numpy(filters.astype(np.float32)))  # what a word says to the place after, to its own, to the one before
+        self.filters = nn.Parameter(
+            torch.from_numpy(filters.astype(np.float32))
+        )  # what a word says to the place after, to its own, to the one before
         self.bias, self.pool = offset(width), AdditiveAttention(width, queries, rng=rng)
 
     def encode(self, words: Tensor, rows: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(r, width) vectors of the texts whose word ids are `rows` (r, L)."""
         after, own, before = gather_projected(words, rows, self.filters).chunk(3, -1)
-        h = own + F.pad(after[:, :-1], (0, 0, 1, 0)) + F.pad(before[:, 1:], (0, 0, 0, 1)) + self.bias
-        return self.pool.forward(dropped(F.relu(h), dropout))
+        h = own + functional.pad(after[:, :-1], (0, 0, 1, 0)) + functional.pad(before[:, 1:], (0, 0, 0, 1)) + self.bias
+        return self.pool.forward(dropped(functional.relu(h), dropout))
 
 
 class CategoryView(nn.Module):
@@ -113,7 +115,7 @@ class CategoryView(nn.Module):
 
     def encode(self, ids: Tensor) -> Tensor:
         """(r, width) vectors of category ids (r,)."""
-        return F.relu(F.embedding(ids, self.embeddings) @ self.dense + self.bias)
+        return functional.relu(functional.embedding(ids, self.embeddings) @ self.dense + self.bias)
 
 
 class PlmNews(nn.Module):
@@ -141,5 +143,3 @@ class PlmNews(nn.Module):
 def _with_anonymous(rows: npt.NDArray[np.int32]) -> Tensor:
     """Rows as int64, one row of padding behind them."""
     return torch.from_numpy(np.concatenate([rows, np.full_like(rows[:1], PADDING)]).astype(np.int64))
-
-

@@ -83,7 +83,9 @@ def tokenise(
     """Number the words of a catalogue.
 
     A title row is the first `title_length` words of `title_fields`, columns of `news`, one after the other: titles as published, or
-    e.g. ("titles", "categories", "abstracts") where titles say little, as with films. Raises ValueError for other columns or lengths below 1.
+    e.g. ("titles", "categories", "abstracts") where titles say little, as with films.
+
+    Raises ValueError for other columns and lengths below 1.
     """
     if not title_fields or not set(title_fields) <= set(_FIELDS) or title_length < 1 or abstract_length < 1:
         raise ValueError(f"need fields of {_FIELDS} and lengths >= 1, found {tuple(title_fields)}, {title_length}, {abstract_length}")

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from fedrec.encoders.attention import AdditiveAttention, Dropout, SelfAttention, dropped
 
@@ -52,4 +52,4 @@ class NamlUsers(nn.Module):
 
     def encode(self, news: Tensor, history: Tensor, mask: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(n, width) user vectors."""
-        return self.pool.forward(dropped(F.embedding(history, news), dropout), mask)
+        return self.pool.forward(dropped(functional.embedding(history, news), dropout), mask)

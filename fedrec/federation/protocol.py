@@ -82,7 +82,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class RoundStatus:
-    """What the server may know of a round: counts, never a report. `rejected` is by `Refusal`; `clipped` reports were shrunk.
+    """What the server may know of a round: counts of users, never a report, nor how many bytes came: that tells how much users rated. `rejected` is by `Refusal`; `clipped` reports were shrunk.
 
     `release_sha256` and `ledger_head` are set when the round is released; `remaining_s` while it is open.
     """
@@ -96,7 +96,6 @@ class RoundStatus:
     reported: int = 0
     clipped: int = 0
     rejected: Mapping[str, int] = field(default_factory=dict)
-    bytes_in: int = 0
     remaining_s: float = 0.0
     release_sha256: str = ""
     ledger_head: str = ""

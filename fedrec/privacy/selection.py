@@ -117,7 +117,9 @@ def draw(truth: npt.NDArray[np.integer], mechanism: Selection, *, name: str, key
         raise ValueError(f"symbols are 0 .. {mechanism.symbols - 1}, found {x.min()} .. {x.max()}")
     lies = uniform.coins(len(x), probability=mechanism.omit, key=derive(key, "lies"))
     K, w = mechanism.symbols, mechanism.size
-    others = uniform.subsets(len(x), members=min(w, K - 1), of=K - 1, key=derive(key, "others")) if K > 1 else np.empty((len(x), 0), np.int64)
+    others = (
+        uniform.subsets(len(x), members=min(w, K - 1), of=K - 1, key=derive(key, "others")) if K > 1 else np.empty((len(x), 0), np.int64)
+    )
     others += others >= x[:, None]  # the K - 1 symbols that are not the truth
     reported = others if w < K else np.concatenate([others, x[:, None]], 1)
     reported[~lies, -1] = x[~lies]

@@ -91,10 +91,11 @@ class Executor:
             raise LostRunError("Flower's SuperLink stayed away, or gave the run up") from failure
 
     def _submitted(self, bundle: bytes) -> int:
-        """Runs that an earlier life of this server left behind are stopped first, so that no client goes on with one."""
+        """A run that an earlier life of this server left untaken is stopped first; one that was running fails by itself for want of
+        heartbeats. Stopped now, it would leave SuperNodes with messages cut off in their middle."""
         with ControlHttpClient.from_server_address(*self._at, [_version("flwr CLI")]) as control:
             for run in control.ListRuns(ListRunsRequest()).run_dict.values():
-                if run.fab_id == _FAB_ID and run.status.status != Status.FINISHED:
+                if run.fab_id == _FAB_ID and run.status.status in {Status.PENDING, Status.STARTING}:
                     with suppress(httpx.HTTPStatusError):  # it ended meanwhile
                         control.StopRun(StopRunRequest(run_id=run.run_id))
             fab = Fab(hashlib.sha256(bundle).hexdigest(), bundle, {})

@@ -92,7 +92,7 @@ class FleetProxy:
     """The gate as an ASGI application in front of the SuperLink at `upstream()`, host:port or "" while there is none."""
 
     def __init__(self, upstream: Callable[[], str], limits: GateLimits) -> None:
-        self._limits, self._upstream = limits, upstream
+        self._limits, self._upstream, self.closing = limits, upstream, threading.Event()
         self._in_progress, self._announced = Counter[str](), 0
         timeout = httpx.Timeout(limits.request_s, connect=5.0)
         bounds = httpx.Limits(max_connections=limits.max_requests, max_keepalive_connections=32)
@@ -166,7 +166,7 @@ class FleetProxy:
                     self._http.build_request("POST", url, headers=headers, content=self._body(request)), stream=True
                 )
             except httpx.ConnectError:  # before the first byte of the body was taken
-                if loop.time() > deadline:
+                if loop.time() > deadline or self.closing.is_set():
                     raise
             await asyncio.sleep(0.1)
 
@@ -216,12 +216,14 @@ class Gate:
             )
         self._socket = _listening(self.listen)
         self.address = Address(self.listen.host, int(self._socket.getsockname()[1]))
+        self._proxy = FleetProxy(self.upstream, self.limits)
         self._server = uvicorn.Server(self._config())
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="gate", daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+        self._proxy.closing.set()
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
@@ -230,7 +232,7 @@ class Gate:
         """h11, because it bounds the bytes of a request's head."""
         try:
             config = uvicorn.Config(
-                FleetProxy(self.upstream, self.limits),
+                self._proxy,
                 http="h11",
                 ws="none",
                 loop="asyncio",
@@ -246,6 +248,8 @@ class Gate:
                 ssl_keyfile=self.certificate.key if self.certificate else None,
             )
             config.load()
+            # Its words are about malformed requests of anybody who finds the port, and not in our form.
+            logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
         except OSError as failure:  # of ssl too
             self._socket.close()
             raise SettingsError(

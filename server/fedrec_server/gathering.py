@@ -32,7 +32,8 @@ class Gathering:
 
 
 def gather(terms: Terms, desk: ReleaseDesk, clients: Broadcast, gathering: Gathering) -> int:
-    """How many users the aggregator has enrolled once enough are there. Clients that joined already join again, which changes nothing.
+    """How many users have joined once enough are there; a shared aggregator may have enrolled others long ago. Clients that joined
+    already join again, which changes nothing.
 
     An aggregator that does not answer is waited for too. Raises UnreachableError at the deadline, saying who is missing.
     """
@@ -43,7 +44,7 @@ def gather(terms: Terms, desk: ReleaseDesk, clients: Broadcast, gathering: Gathe
             answers = list(clients.join(terms))
             enrolled = desk.enrolled()
             if gathering.is_enough(answers, enrolled):
-                return enrolled
+                return sum(answer.users for answer in answers if not answer.refusal)
             missing = _missing(answers, enrolled, gathering)
         except UnreachableError as failure:
             missing = failure

@@ -43,7 +43,7 @@ _LOST_RUNS = 5
 
 @dataclass(frozen=True)
 class Status:
-    """What runs where, kept as `server.json` in the state folder. Addresses are host:port, "" for none.
+    """What runs where, kept as `server.json` in the state folder while it runs. Addresses are host:port, "" for none.
 
     gate: where SuperNodes connect. superlink: where Flower listens, on loopback where it was started here.
     """
@@ -107,6 +107,7 @@ def _run(
             write_json(folder / "server.json", asdict(status))
         return status
 
+    stack.callback(lambda: (folder / "server.json").unlink(missing_ok=True))
     executor = flower.up(sleep, changed=note)
     logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=flower.gate)
     if ready:

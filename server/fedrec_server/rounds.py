@@ -35,7 +35,7 @@ from fedrec_server.stragglers import EveryClient
 class RoundLine:
     """One line of `rounds.jsonl`: what was released, what the aggregator counted, what the clients said.
 
-    bytes_in: of all reports that reached the aggregator. bytes_down: of the public arrays each client got. release_bytes: of
+    bytes_down: of the public arrays each client got. release_bytes: of
     what came back. seconds: since the last round ended.
     A round that was released before a restart has no `answers`: nobody was asked again.
     """
@@ -49,7 +49,6 @@ class RoundLine:
     clipped: int
     rejected: Mapping[str, int]
     answers: tuple[Answer, ...]
-    bytes_in: int
     bytes_down: int
     release_bytes: int
     release_sha256: str
@@ -155,7 +154,6 @@ class _Kept:
             clipped=status.clipped,
             rejected=dict(status.rejected),
             answers=tuple(answers),
-            bytes_in=status.bytes_in,
             bytes_down=sum(array.nbytes for array in done.question.public.values()),
             release_bytes=sum(array.nbytes for array in done.answer.values.values()),
             release_sha256=status.release_sha256,

@@ -6,7 +6,7 @@ deployment. Rounds are Flower messages over `grid.InProcessGrid`; the aggregator
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
@@ -74,7 +74,7 @@ def parties(job: Job, catalogue: Catalogue, *, clients: int) -> Iterator[Parties
 def flower(catalogue: Catalogue, *, clients: int) -> Runtime:
     """Carries a job by `clients` Flower nodes in this process."""
 
-    def carry(job: Job, state: State, released: Sequence[str]) -> Iterator[Carried]:
+    def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
         server = job.folder / "server"
         yield from kept_rounds(server, after=int(state["round"]))  # what an interrupted run's server kept last
         public = PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features)

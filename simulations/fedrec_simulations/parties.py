@@ -36,7 +36,7 @@ def aggregator(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
     from fedrec_aggregator.main import run
     from fedrec_aggregator.settings import load
 
-    run(load(settings))
+    run(load(settings))  # no preflight: this process imports little, and opens its ledger, port and certificates before all else
 
 
 @app.command(short_help="Run a client: hold people's data, answer rounds within their limit.")
@@ -53,7 +53,9 @@ def client(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
     """
     from fedrec_client.main import run
     from fedrec_client.settings import load
+    from fedrec_simulations.doctor import preflight
 
+    preflight(client=settings)
     run(load(settings))
 
 
@@ -76,7 +78,9 @@ def server(
     from fedrec.settings import load as load_scenario
     from fedrec_server.main import run
     from fedrec_server.settings import load
+    from fedrec_simulations.doctor import preflight
 
+    preflight(server=settings, scenario=scenario)
     run(load_scenario(scenario, overrides or ()), load(settings))
 
 

@@ -6,7 +6,7 @@ takes part in no message: the model comes from the server's checkpoints. A party
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from fedrec.checkpoint import read_json
@@ -26,7 +26,7 @@ _UP_S = 120.0
 def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
     """Carries a job by an aggregator, a server and `clients` clients."""
 
-    def carry(job: Job, state: State, released: Sequence[str]) -> Iterator[Carried]:
+    def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
         check(job.scenario, PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features))
         files, company = PartyFiles(job, catalogue, clients), Company()
         try:
@@ -71,7 +71,7 @@ def follow(files: PartyFiles, company: Company, *, after: int) -> Iterator[Carri
 def _listening(files: PartyFiles, company: Company, party: str, verb: Sequence[str], told: Path, key: str) -> str:
     """The address that a party writes into `told` when it listens."""
     told.unlink(missing_ok=True)
-    company.start(party, verb, log=files.log(party))
+    company.start(party, verb, log=files.log(party), ends=party == "server")
     return company.wait_for(lambda: _address(told, key), what=f"{party} that listens", timeout_s=_UP_S)
 
 

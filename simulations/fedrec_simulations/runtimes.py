@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from fedrec.checkpoint import read_arrays
+from fedrec.checkpoint import read_arrays, read_json
 from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
@@ -75,8 +75,8 @@ class Carried:
     state: State
 
 
-Runtime = Callable[[Job, State, Sequence[str]], Iterator[Carried]]
-"""From a job, the state to go on from and the names of what was released before it, every further round."""
+Runtime = Callable[[Job, State, Sequence[str]], Generator[Carried, None, None]]
+"""From a job, the state to go on from and the names of what was released before it, every further round. Closing it ends all parties."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ ALONE = Cast()
 """Everybody in one process, as long as nothing else is asked for."""
 
 
-def loopback(job: Job, state: State, released: Sequence[str]) -> Iterator[Carried]:
+def loopback(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
     """Everybody in this process; `bytes_up` is what the same reports take on the wire, by `Reports.wire_bytes`."""
     plan = job.prepared.plan
     ledger = Ledger(job.limit)
@@ -134,8 +134,13 @@ def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:
         path = server / "checkpoints" / f"round-{line['round'] + 1:03d}.safetensors"
         if not path.exists():
             return
-        names = tuple(line["releases"])
-        yield Carried(line["round"], line["step"], names, line["bytes_in"], line["bytes_down"], line["seconds"], read_arrays(path))
+        names, up = tuple(line["releases"]), _bytes_sent(server.parent, line["round"])
+        yield Carried(line["round"], line["step"], names, up, line["bytes_down"], line["seconds"], read_arrays(path))
+
+
+def _bytes_sent(parties: Path, round: int) -> int:
+    """By all clients in a round; each keeps its own count, and the server hears of none."""
+    return sum(read_json(note)["bytes_sent"] for note in parties.glob(f"client-*/sent/*/round-{round:03d}.json"))
 
 
 @dataclass(frozen=True)

@@ -30,10 +30,11 @@ _MOST_BYTES = 64 * 2**30
 
 @dataclass
 class _Child:
-    """One party: its verb, its log, and the process that plays it now."""
+    """One party: its verb, its log, whether it ends by itself when all is done, and the process that plays it now."""
 
     verb: Sequence[str]
     log: Path
+    ends: bool
     process: subprocess.Popen[bytes]
     starts: int = 1
 
@@ -45,9 +46,9 @@ class Company:
         self._most_starts, self._grace_s, self._pause_s = most_starts, grace_s, pause_s
         self._children = dict[str, _Child]()
 
-    def start(self, name: str, verb: Sequence[str], *, log: Path) -> None:
-        """Start `fedrec <verb>`; what it says on both outputs is appended to `log`."""
-        self._children[name] = _Child(verb, log, _started(verb, log))
+    def start(self, name: str, verb: Sequence[str], *, log: Path, ends: bool = False) -> None:
+        """Start `fedrec <verb>`; what it says on both outputs is appended to `log`. `ends`: it may end well by itself."""
+        self._children[name] = _Child(verb, log, ends, _started(verb, log))
 
     def pid(self, name: str) -> int:
         """Of the process that plays a party now."""
@@ -61,7 +62,7 @@ class Company:
         """Start again who died. Raises RunError where one gave up, or died too often; its last words are the cause."""
         for name, child in self._children.items():
             status = child.process.poll()
-            if status is None or status == 0:
+            if status is None or (status == 0 and child.ends):
                 continue
             if status in _EXPLAINED or child.starts >= self._most_starts:
                 raise RunError(f"the {name} {_ending(status)}: {_last_words(child.log)}", f"Read {child.log}; --resume goes on from here.")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -64,19 +65,20 @@ class Training:
         self._validation, self._folder = validation, folder
         self._checkpoints, self._records = Checkpoints(folder / "checkpoints"), folder / "rounds.jsonl"
 
-    def run(self) -> Iterator[RoundRecord]:
+    def run(self) -> Generator[RoundRecord, None, None]:
         """Train to the end, yielding after every round; `result` is there afterwards."""
         plan = self.prepared.plan
         write_json(self._folder / "plan.json", asdict(plan))
         state = self._checkpoints.latest() or self.prepared.recipe.begin()
         records = self._known(int(state["round"]))
         released = [name for record in records for name in record.releases]
-        for carried in self._runtime(self._job, state, released):
-            state = carried.state
-            record = self._record(carried)
-            records.append(record)
-            self._keep(state, records)
-            yield record
+        with closing(self._runtime(self._job, state, released)) as rounds:
+            for carried in rounds:
+                state = carried.state
+                record = self._record(carried)
+                records.append(record)
+                self._keep(state, records)
+                yield record
         self.result = Trained(self.prepared, state, tuple(records))
 
     def _record(self, done: Carried) -> RoundRecord:

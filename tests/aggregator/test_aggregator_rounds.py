@@ -157,7 +157,6 @@ def test_every_other_reason_has_its_code_and_is_counted(world: Any) -> None:
     assert receipt(world, sound, round=1) == Receipt(0, {"round-unknown": 2})
     counted = world.aggregator.status(RUN, 0)
     assert counted.rejected == {code: 2 * len(batches) for code, batches in cases.items()}
-    assert counted.bytes_in == sum(len(batch) for batches in cases.values() for batch in batches)
     assert counted.reported == 0
 
 
@@ -378,7 +377,7 @@ def test_what_the_server_sees_of_a_round_holds_no_user(world: Any) -> None:
     words = json.dumps(vars(world.aggregator.status(RUN, 0)), default=str)
     assert world.tokens([0])[0].hex() not in words
     assert set(json.loads(words)) == {
-        "run", "round", "digest", "phase", "attempt", "enrolled", "reported", "clipped", "rejected", "bytes_in", "remaining_s",
+        "run", "round", "digest", "phase", "attempt", "enrolled", "reported", "clipped", "rejected", "remaining_s",
         "release_sha256", "ledger_head",
     }  # fmt: skip
 

@@ -62,7 +62,7 @@ def test_a_batch_of_many_frames_is_one_batch(plain: Any, task: Any) -> None:
         assert len(batch) > 4 * 256 * 2**10
         assert client.report(task.run, 0, batch).accepted == len(from_many)
         status = server.status(task.run, 0)
-        assert (status.reported, status.bytes_in) == (len(from_many), len(batch))
+        assert status.reported == len(from_many)
 
 
 def refusals(task: Any, desk: ReleaseDesk, client: ReportDesk, other: ReportDesk) -> list[Any]:

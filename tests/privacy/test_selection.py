@@ -60,7 +60,7 @@ def test_draws_follow_the_table_and_not_the_one_of_two_thirds_of_the_noise(symbo
         return
     for factor, expected in ((1, True), (3 / 2, False), (2 / 3, False)):
         law = output_table(Selection(symbols, size, factor * epsilon))[truth]
-        assert (stats.chisquare(counts, law * counts.sum()).pvalue > 1e-4) is expected
+        assert bool(stats.chisquare(counts, law * counts.sum()).pvalue > 1e-4) is expected
 
 
 def test_a_large_epsilon_keeps_the_chance_of_a_lie_to_full_precision() -> None:

@@ -337,7 +337,6 @@ def test_what_the_server_hears_does_not_depend_on_a_users_ratings_except_through
     assert one[:before] == other[:before]
 
 
-@pytest.mark.xfail(strict=True, reason="RoundStatus.bytes_in adds up how many items each user has rated, and has no noise")
 def test_what_the_server_hears_does_not_tell_how_much_a_user_has_rated(
     new_world: NewWorld, everything_the_server_hears: Callable[[World], list[tuple[str, Any]]]
 ) -> None:

@@ -130,9 +130,8 @@ def test_a_result_names_its_runtime_and_keeps_its_own_folder(tmp_path: Path) -> 
 # --- real processes ---
 
 
-@pytest.mark.parametrize("more", [[], ["recipe=published"]], ids=["default", "published"])
-def test_real_processes_give_the_loopback_s_bytes(more: list[str], tmp_path: Path) -> None:
-    chosen = scenario(*more)
+def test_real_processes_give_the_loopback_s_bytes(tmp_path: Path) -> None:
+    chosen = scenario()
     apart, rounds = trained(chosen, tmp_path / "processes", "processes")
     alone, same_rounds = trained(chosen, tmp_path / "loopback", "loopback")
     assert apart == alone
@@ -142,7 +141,7 @@ def test_real_processes_give_the_loopback_s_bytes(more: list[str], tmp_path: Pat
     assert running(tmp_path) == []
 
 
-def test_a_party_that_is_killed_is_started_again_and_the_model_is_the_same(tmp_path: Path) -> None:
+def test_parties_of_the_published_recipe_that_are_killed_are_started_again_and_the_model_is_the_same(tmp_path: Path) -> None:
     chosen = scenario("recipe=published", "model.steps=2")
     one = training(chosen, tmp_path / "killed", "processes", clients=2)
     records = one.run()

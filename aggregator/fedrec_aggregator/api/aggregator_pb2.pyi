@@ -120,7 +120,7 @@ class ReleaseFrame(_message.Message):
     def __init__(self, total_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class RoundStatus(_message.Message):
-    __slots__ = ("run", "round", "digest", "phase", "attempt", "enrolled", "reported", "clipped", "rejected", "bytes_in", "remaining_s", "release_sha256", "ledger_head")
+    __slots__ = ("run", "round", "digest", "phase", "attempt", "enrolled", "reported", "clipped", "rejected", "remaining_s", "release_sha256", "ledger_head")
     class RejectedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -137,7 +137,6 @@ class RoundStatus(_message.Message):
     REPORTED_FIELD_NUMBER: _ClassVar[int]
     CLIPPED_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
-    BYTES_IN_FIELD_NUMBER: _ClassVar[int]
     REMAINING_S_FIELD_NUMBER: _ClassVar[int]
     RELEASE_SHA256_FIELD_NUMBER: _ClassVar[int]
     LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
@@ -150,8 +149,7 @@ class RoundStatus(_message.Message):
     reported: int
     clipped: int
     rejected: _containers.ScalarMap[str, int]
-    bytes_in: int
     remaining_s: float
     release_sha256: str
     ledger_head: str
-    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., digest: _Optional[str] = ..., phase: _Optional[str] = ..., attempt: _Optional[int] = ..., enrolled: _Optional[int] = ..., reported: _Optional[int] = ..., clipped: _Optional[int] = ..., rejected: _Optional[_Mapping[str, int]] = ..., bytes_in: _Optional[int] = ..., remaining_s: _Optional[float] = ..., release_sha256: _Optional[str] = ..., ledger_head: _Optional[str] = ...) -> None: ...
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., digest: _Optional[str] = ..., phase: _Optional[str] = ..., attempt: _Optional[int] = ..., enrolled: _Optional[int] = ..., reported: _Optional[int] = ..., clipped: _Optional[int] = ..., rejected: _Optional[_Mapping[str, int]] = ..., remaining_s: _Optional[float] = ..., release_sha256: _Optional[str] = ..., ledger_head: _Optional[str] = ...) -> None: ...

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedrec.errors import FedRecError, RefusedError, UnreachableError
-from fedrec.federation.protocol import Answer
+from fedrec.federation.protocol import Answer, Opening, RoundStatus
 from fedrec.federation.wire import pack_answer
 from fedrec_simulations.faults.machine import Clock, Crash, Fate, Machine
 from fedrec_simulations.faults.script import AGGREGATOR, Kind, Operation
@@ -217,12 +217,17 @@ class Network:
 
 def damaged(message: Message, amount: float) -> Message:
     """The message with one of its byte strings or arrays changed; one without any arrives as it is."""
-    places = [n for n, argument in enumerate(message.arguments) if isinstance(argument, bytes) or (isinstance(argument, dict) and argument)]
+    places = [n for n, argument in enumerate(message.arguments) if isinstance(argument, bytes | Opening) or isinstance(argument, dict)]
     if not places:
         return message
-    place = places[int(amount * 997) % len(places)]
-    arguments = list(message.arguments)
-    arguments[place] = _changed_array(arguments[place], amount) if isinstance(arguments[place], dict) else changed(arguments[place], amount)
+    place, arguments = places[int(amount * 997) % len(places)], list(message.arguments)
+    match arguments[place]:
+        case Opening() as opening:
+            arguments[place] = replace(opening, header=changed(opening.header, amount))
+        case dict() as arrays:
+            arguments[place] = _changed_array(arrays, amount)
+        case content:
+            arguments[place] = changed(content, amount)
     return replace(message, arguments=tuple(arguments), altered=True)
 
 
@@ -250,6 +255,8 @@ def _flipped(content: bytes, place: int, bit: int) -> bytes:
 
 
 def _changed_array(arrays: dict[str, Any], amount: float) -> dict[str, Any]:
+    if not arrays:
+        return arrays
     name = sorted(arrays)[int(amount * 101) % len(arrays)]
     array = np.array(arrays[name])
     flat = array.reshape(-1).view(np.uint8)
@@ -267,4 +274,6 @@ def _told(answer: Any) -> str:
         return f"refused, {answer.code}"
     if isinstance(answer, FedRecError):
         return f"failed, {answer.cause}"
+    if isinstance(answer, RoundStatus):
+        return f"{answer.phase}, attempt {answer.attempt}, {answer.reported} of {answer.enrolled} users"
     return f"{len(answer)} bytes" if isinstance(answer, bytes) and not answer.startswith(b"{") else str(answer)

@@ -1,0 +1,129 @@
+"""MIND (Wu et al. 2020) in its official files: `news.tsv`, `behaviors.tsv`, in folders for train, dev and test; demo, small and large.
+
+    news.tsv       id, category, subcategory, title, abstract, URL, title entities, abstract entities (JSON); 8 columns
+    behaviors.tsv  impression id, user, time, history, candidates; 5 columns; `N12-1` was clicked, `N12-0` was not, `N12` is not told
+
+Embeddings of entities, relations and words are read by `vectors.read_vectors`; candidates and histories by `behaviors.read_behaviors`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedrec.data.behaviors import Unknown, read_behaviors, read_growing
+from fedrec.data.clicklog import ClickLog
+from fedrec.data.delimited import require_file
+from fedrec.data.impressions import Impressions, News
+from fedrec.errors import DataError, MalformedRowError
+from fedrec.streams import Streams
+
+__all__ = ["Mind", "merge_news", "read_behaviors", "read_mind", "read_news"]
+
+_SPLITS = ("train", "dev", "test")
+_COLUMNS = 8
+
+
+@dataclass(frozen=True)
+class Mind:
+    """One catalogue for all splits, and the impressions of each split by its name. Users are numbered in each split by itself."""
+
+    news: News
+    splits: dict[str, Impressions] = field(default_factory=dict)
+
+    def click_log(self, *, streams: Streams, validation_share: float = 0.1) -> ClickLog:
+        """Train and dev as train, validation (a random tenth of the users of train) and test.
+
+        MIND's dev holds later impressions of the same users: unlike in a log from `clicklog`, a test user may have been in train.
+        Raises DataError where a split is missing.
+        """
+        if missing := [name for name in ("train", "dev") if name not in self.splits]:
+            raise DataError(f"there is no split {missing[0]}", "Give the folder that holds the folders of train and of dev.")
+        train = self.splits["train"]
+        users = streams.numpy("click-log-validation").permutation(train.num_users)
+        checked = round(validation_share * train.num_users)
+        parts = train.users_subset(sorted_users(users[checked:])), train.users_subset(sorted_users(users[:checked]))
+        return ClickLog(*parts, self.splits["dev"])
+
+
+def read_mind(path: Path, *, unknown: Unknown = "refuse") -> Mind:
+    """All splits below a folder (`MINDsmall_train` and `MINDsmall_dev`, or `train` and `dev`), or the one split it is.
+
+    The catalogue is the union of the splits' news. unknown: what to do with news that no `news.tsv` has, see `behaviors`.
+    Raises DataError where no split is found or a file is missing, MalformedRowError at a bad line.
+    """
+    folders = _split_folders(path)
+    known = [read_news(folder / "news.tsv") for folder in folders.values() if unknown == "refuse" or (folder / "news.tsv").exists()]
+    news = merge_news(known)
+    splits: dict[str, Impressions] = {}
+    for name, folder in folders.items():
+        news, splits[name] = read_growing(folder / "behaviors.tsv", news, unknown=unknown)
+    return Mind(news, {name: split.with_news(len(news)) for name, split in splits.items()})
+
+
+def read_news(path: Path) -> News:
+    """A `news.tsv`, in its order; abstracts and entities may be empty, entities are Wikidata ids.
+
+    Raises DataError on a missing or empty file, MalformedRowError at a line without 8 columns, without an id, with an id that came before,
+    or with entities that are not MIND's JSON.
+    """
+    rows: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {}
+    for line, fields in _news_lines(require_file(path)):
+        if len(fields) != _COLUMNS:
+            raise MalformedRowError(path, line, f"{_COLUMNS} fields separated by tabs", "\t".join(fields)[:80])
+        item, category, subcategory, title, abstract, _, *entities = fields
+        if not item or " " in item or item in rows:
+            raise MalformedRowError(path, line, "a news id that did not come before", item)
+        rows[item] = (title, abstract, category, subcategory, _entities(path, line, entities))
+    if not rows:
+        raise DataError(f"{path} holds no news", "Download or unpack it again.")
+    return News(tuple(rows), *zip(*rows.values(), strict=True))
+
+
+def merge_news(parts: Sequence[News]) -> News:
+    """Every news of any part once, as its first part has it."""
+    rows: dict[str, tuple[object, ...]] = {}
+    for part in parts:
+        for row in zip(*vars(part).values(), strict=True):
+            rows.setdefault(row[0], row)
+    columns: Iterable[tuple[object, ...]] = zip(*rows.values(), strict=True) if rows else [()] * 6
+    return News(*columns)  # type: ignore[arg-type]  # the columns of News again
+
+
+def _split_folders(path: Path) -> dict[str, Path]:
+    """Split name to folder. A single folder whose name says nothing is train."""
+    if (path / "behaviors.tsv").exists():
+        return {next((name for name in _SPLITS if path.name.endswith(name)), "train"): path}
+    found: dict[str, Path] = {}
+    for folder in sorted(path.iterdir()) if path.is_dir() else []:
+        for name in _SPLITS:
+            if folder.name.endswith(name) and (folder / "behaviors.tsv").exists():
+                if name in found:
+                    raise DataError(f"{path} holds two folders for {name}", "Give the folder of one size of MIND.")
+                found[name] = folder
+    if not found:
+        raise DataError(f"{path} holds no behaviors.tsv", "Give a folder of MIND, or the folder that holds its train and dev.")
+    return {name: found[name] for name in _SPLITS if name in found}
+
+
+def _news_lines(path: Path) -> Iterator[tuple[int, list[str]]]:
+    with path.open(encoding="utf-8", newline="\n") as file:
+        try:
+            for line, text in enumerate(file, start=1):
+                if text.strip():
+                    yield line, text.rstrip("\r\n").split("\t")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path} is not UTF-8: {error.reason}", "Download or unpack it again.") from error
+
+
+def _entities(path: Path, line: int, columns: list[str]) -> tuple[str, ...]:
+    """Distinct Wikidata ids of the title's and the abstract's entities."""
+    ids: dict[str, None] = {}
+    for text in columns:
+        try:
+            ids |= {str(entity["WikidataId"]): None for entity in (json.loads(text) if text else [])}
+        except (json.JSONDecodeError, RecursionError, TypeError, KeyError):
+            raise MalformedRowError(path, line, "a JSON list of entities with a WikidataId", text[:80]) from None
+    return tuple(ids)

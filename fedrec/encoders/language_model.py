@@ -1,0 +1,112 @@
+"""Vectors of texts from a pre-trained language model in a local folder, computed once and kept in a file (PLM-NR).
+
+Any Hugging Face encoder folder will do; nothing is ever downloaded. `transformers` is imported only when a folder is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedrec.encoders.tokens import Float32s
+from fedrec.errors import DataError, SettingsError
+
+_BATCH = 64  # texts at a time
+
+
+class TextEncoder(Protocol):
+    """What turns texts into vectors."""
+
+    fingerprint: str
+    """Equal for equal encoders: part of the name of what is cached."""
+
+    def encode(self, texts: Sequence[str]) -> Float32s:
+        """(len(texts), width) vectors."""
+        ...
+
+
+@dataclass(frozen=True)
+class HuggingFaceEncoder:
+    """Mean of the last hidden states over the tokens of a text, at most `length` of them.
+
+    tokenizer: texts to input_ids and attention_mask, (n, L) tensors; network: those to an object with last_hidden_state (n, L, width).
+    """
+
+    tokenizer: Any
+    network: Any
+    fingerprint: str
+    length: int = 30
+
+    def encode(self, texts: Sequence[str]) -> Float32s:
+        """(len(texts), width) float32 vectors."""
+        with torch.inference_mode():
+            parts = [self._batch(texts[start : start + _BATCH]) for start in range(0, len(texts), _BATCH)]
+        vectors: Float32s = torch.cat(parts).numpy()
+        return vectors
+
+    def _batch(self, texts: Sequence[str]) -> Tensor:
+        inputs = self.tokenizer(list(texts), padding=True, truncation=True, max_length=self.length, return_tensors="pt")
+        states: Tensor = self.network(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"]).last_hidden_state
+        mask = inputs["attention_mask"].unsqueeze(-1).to(states.dtype)
+        mean: Tensor = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
+        return mean.float()
+
+
+def open_encoder(folder: Path, *, length: int = 30) -> HuggingFaceEncoder:
+    """The encoder of a Hugging Face folder (config.json, weights, tokenizer).
+
+    Raises SettingsError without the package `transformers`, DataError if the folder is not one of an encoder.
+    """
+    if not (folder / "config.json").is_file():
+        raise DataError(f"{folder} holds no config.json", "Name the folder of a Hugging Face encoder, with its weights and tokenizer.")
+    try:
+        transformers = import_module("transformers")  # optional, and slow to import
+    except ModuleNotFoundError:
+        raise SettingsError(
+            "PLM-NR needs the package transformers, which is not installed", "Install transformers, or choose nrms or naml."
+        ) from None
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        network = transformers.AutoModel.from_pretrained(folder, local_files_only=True).eval()
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder} cannot be opened as an encoder: {error}", "Check that weights and tokenizer are complete.") from error
+    return HuggingFaceEncoder(tokenizer, network, _digest_of_folder(folder, length), length)
+
+
+def cached_vectors(folder: Path, texts: Sequence[str], encoder: TextEncoder) -> Float32s:
+    """(len(texts), width) vectors, from a file in `folder` if the same encoder was asked for the same texts before.
+
+    The file is written beside its place and moved there, so a broken run leaves no half of it.
+    """
+    digest = hashlib.sha256(encoder.fingerprint.encode())
+    for text in texts:
+        digest.update(len(text).to_bytes(8, "little") + text.encode())
+    path = folder / f"news-vectors-{digest.hexdigest()[:32]}.npy"
+    if path.is_file():
+        kept: Float32s = np.load(path, allow_pickle=False)
+        return kept
+    vectors = np.ascontiguousarray(encoder.encode(texts), np.float32)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (partial := path.with_suffix(".partial")).open("wb") as file:
+        np.save(file, vectors)
+    partial.replace(path)
+    return vectors
+
+
+def _digest_of_folder(folder: Path, length: int) -> str:
+    """Of every file's name and bytes, read a mebibyte at a time."""
+    digest = hashlib.sha256(str(length).encode())
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        digest.update(path.name.encode())
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()

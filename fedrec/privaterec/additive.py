@@ -1,0 +1,154 @@
+"""The default form: decompose each click over public topics, average, add noise once. One report per user for all of training.
+
+    a_u = (1/H) sum_i s_i + noise of std s on each of B topics
+
+s_i is the public row of item i (non-negative, sum at most 1: a simplex over topics), H is fixed, and a padding place or a
+missing click contributes 0. The noise is discrete, on the grid of the integer sums (`privacy.gaussian`): Gaussian noise made of
+floating-point numbers leaks through its gaps (Mironov 2012); rows are rounded down to the grid once, in public.
+
+Guarantee: mu-GDP, mu = S / (H s) with S the largest distance of two public rows or of one and 0; unit "click", neighbours
+"replace". Proof: the sum is over places; exchanging one click changes one term from s_i to s_j, or to or from 0 where a click is added or removed
+(so that, too, is covered), and moves a_u by at most S / H <= sqrt2 / H: non-negative rows of norm at most 1 have inner
+products >= 0. S is computed exactly, in integers, from the public table alone. A window of the last H places must be one of places by a
+public schedule: if exchanging a click could move others in or out of the window, the bound would not hold.
+
+Any number of training epochs on one report is post-processing: its epsilon is that of training. Serving uses the same
+mechanism at its own mu; an answer is remembered until a public date, so that asking again costs nothing (`spending`).
+`decode` needs the population's mean and covariance, taken from noised reports only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.privacy import gaussian
+from fedrec.privacy.accounting import GaussianEvent
+
+Floats = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
+
+BITS = 20
+"""A public row has entries of at most 2^20 grid steps: squares of distances stay exact in double precision."""
+_BLOCK = 1024
+
+
+@dataclass(frozen=True)
+class TopicTable:
+    """rows (m, B) int64: every item over B public topics in steps of 2^-20. diameter: S, exact up to one rounding upwards."""
+
+    rows: Int64s
+    diameter: float
+
+    @property
+    def topics(self) -> int:
+        """B."""
+        return self.rows.shape[1]
+
+    @property
+    def weights(self) -> Floats:
+        """(m, B) the same rows in real units."""
+        return np.asarray(self.rows * 2.0**-BITS, np.float64)
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """values (n, B) with noise of real std `noise_std` on every entry; `event` is the price of one row."""
+
+    values: Floats
+    noise_std: float
+    event: GaussianEvent
+
+
+@dataclass(frozen=True)
+class Population:
+    """Mean (B,) and covariance (B, B) of true coefficients over users, estimated from noised reports."""
+
+    mean: Floats
+    covariance: Floats
+
+
+def topic_table(simplex: npt.NDArray[np.floating]) -> TopicTable:
+    """Public rows (m, B), rounded down to the grid. Raises ValueError where a row is negative or adds up to more than 1."""
+    s = np.asarray(simplex, np.float64)
+    if s.ndim != 2 or not s.size or not np.isfinite(s).all() or (s < 0).any() or (s.sum(1) > 1 + 1e-6).any():
+        raise ValueError("a public row must be finite, not negative, and add up to at most 1")
+    rows = np.floor(np.minimum(s, 1.0) * 2**BITS).astype(np.int64)
+    return TopicTable(rows, diameter(rows) * 2.0**-BITS)
+
+
+def diameter(rows: Int64s) -> float:
+    """The largest distance of two (m, B) non-negative integer rows, or of one and 0.
+
+    ||x - y||^2 <= ||x||^2 + ||y||^2, so pairs are tried by falling norm and most never are. Squares are integers below
+    2^53, hence exact; the root is rounded up.
+    """
+    distinct = np.unique(rows, axis=0).astype(np.float64)
+    squares = (distinct**2).sum(1)
+    order = np.argsort(-squares, kind="stable")
+    X, norms = distinct[order], squares[order]
+    largest = float(norms[0])
+    for start in range(0, len(X), _BLOCK):
+        if norms[start] + norms[0] <= largest:
+            break
+        here = slice(start, start + _BLOCK)
+        for other in range(0, start + _BLOCK, _BLOCK):
+            if norms[start] + norms[min(other, len(X) - 1)] <= largest:
+                break
+            there = slice(other, other + _BLOCK)
+            largest = max(largest, float((norms[here, None] + norms[None, there] - 2 * X[here] @ X[there].T).max()))
+    return math.nextafter(math.sqrt(largest), math.inf)
+
+
+def coefficients(history: npt.NDArray[np.integer], topics: TopicTable) -> Floats:
+    """(n, B) without noise, for (n, H) item indices with -1 for padding. Private: for tests, and where epsilon is infinite."""
+    return np.asarray(_sums(history, topics) * (2.0**-BITS / history.shape[1]), np.float64)
+
+
+def report(history: npt.NDArray[np.integer], topics: TopicTable, *, mu: float, name: str, key: bytes) -> Coefficients:
+    """Noised coefficients of n users, mu-GDP per click replaced each; exact for infinite mu.
+
+    history: (n, H) item indices, -1 for padding; H is public and the same for all. Raises ValueError on an item that the
+    table does not have, or a mu so large that the grid would be too coarse for its noise.
+    """
+    sums, H = _sums(history, topics), history.shape[1]
+    step = 2.0**-BITS / H
+    std = noise_std(topics, H, mu=mu)
+    values = gaussian.add_to_rows(sums, step=step, std=std, key=key)
+    return Coefficients(values, std, GaussianEvent(name, mu, "click", "replace"))
+
+
+def noise_std(topics: TopicTable, history: int, *, mu: float) -> float:
+    """The real std of one coefficient for mu-GDP with histories of H places; 0 for infinite mu."""
+    return gaussian.noise_std(radius=topics.diameter / history, mu=mu, coarsest_step=2.0**-BITS / history)
+
+
+def population(reports: Coefficients) -> Population:
+    """Mean, and covariance less the noise's with negative eigenvalues set to 0. At least two users."""
+    values = reports.values
+    spread = np.cov(values, rowvar=False).reshape(values.shape[1], -1) - reports.noise_std**2 * np.eye(values.shape[1])
+    eigenvalues, Q = np.linalg.eigh(spread)
+    return Population(values.mean(0), (Q * np.maximum(eigenvalues, 0.0)) @ Q.T)
+
+
+def decode(reports: Coefficients, over: Population) -> Floats:
+    """(n, B) posterior means m + C (C + s^2 I)^-1 (a - m); the reports themselves where they carry no noise."""
+    if reports.noise_std == 0:
+        return reports.values
+    eigenvalues, Q = np.linalg.eigh(over.covariance)
+    w = np.maximum(eigenvalues, 0.0)
+    shrink = (Q * (w / (w + reports.noise_std**2))) @ Q.T
+    return np.asarray(over.mean + (reports.values - over.mean) @ shrink, np.float64)
+
+
+def _sums(history: npt.NDArray[np.integer], topics: TopicTable) -> Int64s:
+    if history.ndim != 2 or history.shape[1] < 1 or (history.size and not -1 <= history.min() <= history.max() < len(topics.rows)):
+        raise ValueError(f"a history is (n, H) items of 0 .. {len(topics.rows) - 1}, or -1 for padding; found shape {history.shape}")
+    padded = np.concatenate([topics.rows, np.zeros((1, topics.topics), np.int64)])
+    total = np.zeros((len(history), topics.topics), np.int64)
+    for place in range(history.shape[1]):  # one place at a time: (n, H, B) would not fit for many users
+        total += padded[history[:, place]]
+    return total

@@ -1,0 +1,271 @@
+"""One script, run to its end: the parties on their machines, an operator who starts again what ended, and the verdict."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from fedrec.data.interactions import Interactions
+from fedrec.errors import FedRecError
+from fedrec.federation.link import Patience
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.recipes import Prepared, prepare
+from fedrec.settings import Scenario, load
+from fedrec_aggregator.core import Limits
+from fedrec_client.store import LocalUsers
+from fedrec_server.gathering import Gathering
+from fedrec_server.public import PublicData
+from fedrec_server.rounds import Progress, run_rounds
+from fedrec_simulations.faults.auditor import Auditor, Broken
+from fedrec_simulations.faults.machine import Clock, Crash, Fate, Machine, simulated_disks
+from fedrec_simulations.faults.network import Host, Network, Process
+from fedrec_simulations.faults.parties import AggregatorProcess, BroadcastAfar, ClientProcess, ReleaseDeskAfar
+from fedrec_simulations.faults.script import AGGREGATOR, Kind, Operation, Script, Setup
+from fedrec_simulations.faults.verdict import RecordedNoise, Trained, Verdict
+
+USERS, ITEMS = 7, 5
+DELTA = 1e-5
+
+DEFECTS = "a party fails with words, never with a defect"
+ENDS = "a run ends in a model once what failed was repaired"
+
+_ROUND_S, _GATHERING_S = 100.0, 30.0
+_HARMLESS = frozenset(Kind) - {Kind.DAMAGE, Kind.REPLAY}
+"""After these, a run that may be afforded must end in a model."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a script. endings: "model", or the words of the last failure, by run. complete: runs that equal the loopback's.
+
+    struck: operations that met a message or a step. restarts: of any party. steps: taken by each party, messages by each way.
+    """
+
+    script: Script
+    endings: dict[str, str]
+    complete: frozenset[str]
+    released: int
+    struck: tuple[Operation, ...]
+    restarts: int
+    steps: dict[str, int]
+    broken: tuple[Broken, ...]
+    trace: tuple[str, ...]
+
+
+def simulate(script: Script) -> Outcome:
+    """Run a script; the same script gives the same outcome."""
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(prefix="fedrec-faults-", dir=memory if memory.is_dir() else None) as folder, _quiet():
+        return _World(script, Path(folder)).outcome()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Parties log what they refuse, which here is everyday."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+@cache
+def population() -> Interactions:
+    """Seven users, one to four ratings each."""
+    rng = np.random.Generator(np.random.Philox(key=7))
+    pairs = [(k, int(j)) for k in range(USERS) for j in sorted(rng.choice(ITEMS, size=1 + k % 4, replace=False))]
+    users, items = np.array(pairs).T
+    values = 1.0 + (users + 2 * items) % 5
+    return Interactions.from_columns(users, items, values, num_users=USERS, num_items=ITEMS, value_range=(1.0, 5.0))
+
+
+@cache
+def scenario(steps: int) -> Scenario:
+    """The smallest training that has a round of counts and rounds of statistics."""
+    return load(None, ["recipe=published", "model.dimension=2", f"model.steps={steps}", "model.encoder=id", "privacy.epsilon=5"])
+
+
+@cache
+def _prepared(steps: int) -> Prepared:
+    chosen = scenario(steps)
+    return prepare(chosen, _public().facts(num_users=USERS, seed=chosen.seed))
+
+
+@cache
+def _public() -> PublicData:
+    data = population()
+    return PublicData(tuple(f"item-{j}" for j in range(ITEMS)), data.kind, data.value_range, None)
+
+
+class _World:
+    def __init__(self, script: Script, folder: Path) -> None:
+        self.script, self.setup, self.folder = script, script.setup, folder
+        self.fate, self.clock, self.noise = Fate(script), Clock(), RecordedNoise(0)
+        self.limit, limits = Guarantee(self.setup.max_epsilon, DELTA), Limits(min_cohort=self.setup.min_cohort)
+        parties = (AGGREGATOR, *self.setup.client_names, *self.setup.server_names)
+        self.machines = {party: Machine(party, self.fate, self.clock) for party in parties}
+        self.auditor = Auditor(folder, self.clock.of(AGGREGATOR), limits.max_round_s, limits.min_cohort)
+        self.network = Network(self.fate, self.clock, {}, self.machines, self.auditor, self._turn)
+        self.network.hosts |= {AGGREGATOR: Host(self.machines[AGGREGATOR], lambda: self._aggregator(limits))}
+        self.network.hosts |= {
+            name: self._client(name, *bounds) for name, bounds in zip(self.setup.client_names, _shards(self.setup), strict=True)
+        }
+        self.servers = {name: _Server(name, self.network, self.setup, folder / name) for name in self.setup.server_names}
+        self.clock.passed = self._tick
+
+    def outcome(self) -> Outcome:
+        defects = list[Broken]()
+        with simulated_disks(self._machine_of):
+            try:
+                self._run()
+            except Exception as failure:  # whatever it is: a party must not fail like this
+                defects.append(Broken(DEFECTS, f"{type(failure).__name__}: {failure}"))
+            finally:
+                for host in self.network.hosts.values():
+                    host.stop()
+                for server in self.servers.values():
+                    server.stop()
+        verdict = Verdict(self.auditor, self.noise, self.limit)
+        runs = [Trained(server.run, _prepared(self.setup.steps), population(), server.folder) for server in self.servers.values()]
+        broken = [*defects, *self.auditor.broken, *verdict.judge(self.setup.client_names, runs), *self._endings_that_should_not_be(defects)]
+        return Outcome(
+            self.script,
+            {server.run: server.ending for server in self.servers.values()},
+            frozenset(run for run in verdict.complete if self.servers[run.replace("run", "server")].ending == "model"),
+            verdict.released,
+            tuple(self.fate.struck),
+            sum(host.starts - 1 for host in self.network.hosts.values()) + sum(server.starts - 1 for server in self.servers.values()),
+            dict(self.fate.taken),
+            tuple(broken),
+            tuple(self.network.trace),
+        )
+
+    def _run(self) -> None:
+        """Round by round in turns; whoever fails is started again after a repair, as often as something can have struck."""
+        starts = len(self.script.operations) + 2
+        while going := [server for server in self.servers.values() if not server.done and server.starts < starts + server.crashes]:
+            for server in going:
+                if server.advance():
+                    self._repair()
+        self.network.deliver_late(everything=True)
+
+    def _repair(self) -> None:
+        self.clock.wait(1.0)
+        for machine in self.machines.values():
+            machine.repair()
+        for party in self.setup.client_names:
+            self.network.end(party)
+
+    def _turn(self, server: str) -> None:
+        for other in self.servers.values():
+            if other.name != server and not other.done:
+                other.advance()
+
+    def _tick(self) -> None:
+        process = self.network.hosts[AGGREGATOR].process
+        if isinstance(process, AggregatorProcess):
+            try:
+                process.core.tick()
+            except Crash:
+                self.network.end(AGGREGATOR)
+
+    def _endings_that_should_not_be(self, defects: Sequence[Broken]) -> Iterator[Broken]:
+        affordable = self.setup.runs == 1 or self.setup.max_epsilon > 5
+        harmless = {operation.kind for operation in self.fate.struck} <= _HARMLESS
+        for server in self.servers.values():
+            if server.ending != "model" and affordable and harmless and not defects:
+                yield Broken(ENDS, f"{server.run}: {server.ending}")
+
+    # --- who is there ---
+
+    def _machine_of(self, path: Path) -> Machine:
+        return self.machines[path.relative_to(self.folder).parts[0]]
+
+    def _aggregator(self, limits: Limits) -> Process:
+        return AggregatorProcess(self.folder / AGGREGATOR, self.machines[AGGREGATOR], limit=self.limit, limits=limits, noise=self.noise)
+
+    def _client(self, name: str, first: int, last: int) -> Host:
+        data, machine = population().users_subset(np.arange(first, last)), self.machines[name]
+        users = LocalUsers(data, _public().items, tuple(f"user-{k}" for k in range(first, last)))
+
+        def begin() -> Process:
+            return ClientProcess(
+                self.folder / name,
+                machine,
+                self.network,
+                users,
+                first,
+                limit=self.limit,
+                users_per_batch=self.setup.users_per_batch,
+                tries=self.setup.tries,
+            )
+
+        return Host(machine, begin)
+
+
+def _shards(setup: Setup) -> list[tuple[int, int]]:
+    return list(pairwise((0, 4, USERS) if setup.clients == 2 else (0, 2, 5, USERS)))
+
+
+class _Server:
+    """The server's rounds, and the operator who starts them again."""
+
+    def __init__(self, name: str, network: Network, setup: Setup, folder: Path) -> None:
+        self.name, self.run, self.folder = name, name.replace("server", "run"), folder
+        self.ending, self.starts, self.crashes = "", 0, 0
+        self._network, self._setup = network, setup
+        self._rounds: Iterator[Progress] | None = None
+        self._at_work = False
+
+    @property
+    def done(self) -> bool:
+        return self.ending == "model"
+
+    def advance(self) -> bool:
+        """One more round, or the end; True where it failed with words and something may need repair."""
+        if self._at_work:
+            return False
+        self._at_work, machine = True, self._network.machines[self.name]
+        try:
+            if self._rounds is None:
+                self._rounds, self.starts = self._begin(), self.starts + 1
+            machine.step()
+            if next(self._rounds, None) is None:
+                self.ending = "model"
+        except Crash as crash:
+            assert crash.party == self.name
+            self.crashes += 1
+            self.stop()
+        except (FedRecError, OSError) as failure:
+            self.ending = str(failure)
+            self.stop()
+            return True
+        finally:
+            self._at_work = False
+        return False
+
+    def stop(self) -> None:
+        self._rounds = None
+
+    def _begin(self) -> Iterator[Progress]:
+        sleep, clock = self._network.clock.wait, lambda: self._network.clock.now_s
+        return run_rounds(
+            scenario(self._setup.steps),
+            _public(),
+            ReleaseDeskAfar(self.name, self._network, self._setup.tries),
+            BroadcastAfar(self.name, self._network, self._setup.client_names),
+            self.folder,
+            gathering=Gathering(expected_users=USERS, min_clients=self._setup.clients, timeout_s=_GATHERING_S, sleep=sleep, clock=clock),
+            patience=Patience(round_s=_ROUND_S, sleep=sleep),
+            absent_s=self._setup.absent_s,
+            run=self.run,
+        )
