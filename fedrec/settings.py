@@ -58,7 +58,9 @@ class PrivacySettings(_Table):
 
     epsilon: Epsilon = Field(5.0, description='a number, or "inf" for no privacy')
     delta: float = Field(1e-5, gt=0, lt=1, description="the probability with which the guarantee may fail")
-    unit: Literal["user", "example"] = Field("user", description="what one neighbour removes: all data of a user, or one rating")
+    unit: Literal["user", "example", "click"] = Field(
+        "user", description="what neighbours differ in: all data of a user, one rating, or one click exchanged for another (news)"
+    )
     accountant: Literal["gdp", "am-ssp"] = Field("gdp", description="gdp: exact; am-ssp: the paper's own conversion, for reproduction")
     noise: Literal["seeded", "system"] = Field("seeded", description="seeded: reproducible; system: fresh, for a deployment")
 
@@ -91,6 +93,33 @@ class ModelSettings(_Table):
         return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
 
 
+class NewsSettings(_Table):
+    """News recommendation, `recipe = "privaterec"`. Zero lets the variant choose."""
+
+    variant: Literal["additive", "local", "central", "printed", "fedrec", "dp-fedrec", "centralized"] = Field(
+        "additive", description="additive: one noised report a user, then training on reports; the others train in rounds (PrivateRec Alg. 3)"
+    )
+    model: Literal["nrms", "naml", "plm-nr"] = Field("nrms", description="news and user encoder of all variants but additive")
+    topics: Literal["text", "categories"] = Field("text", description="public topics of additive: clusters of texts, or the categories")
+    basis: int = Field(0, ge=0, le=512, description="B: topics of additive from text, basis vectors of the others; 0 = 32, or 5")
+    history: int = Field(50, ge=1, le=1000, description="H: how many of the latest clicks make a history")
+    serving_epsilons: tuple[Epsilon, ...] = Field(
+        ("inf", 10, 5, 1), min_length=1, validate_default=True, description="epsilon of one served answer; the first makes the headline"
+    )
+    padding: float = Field(0.0, ge=0, lt=1, description="p: share of clicks hidden behind the anonymous news, on the device; not for additive")
+    clip: float = Field(0.0, ge=0, description="theta: longest attention vector, or longest gradient; 0 = chosen by the variant")
+    rounds: int = Field(0, ge=0, le=100_000, description="rounds of training; 0 = chosen by the variant")
+    users_per_round: int = Field(0, ge=0, description="users of a round, on average; 0 = chosen by the variant")
+    epochs: int = Field(0, ge=0, le=1000, description="passes over the reports (additive) or the clicks (centralized); 0 = chosen by the variant")
+    learning_rate: float = Field(0.0, ge=0, description="0 = chosen by the variant")
+    word_vectors: str = Field("", description="GloVe text file to start word embeddings from; empty starts from random ones")
+    language_model: str = Field("", description="folder of a Hugging Face encoder, for plm-nr; empty takes vectors of the public features")
+
+    def chosen(self) -> set[str]:
+        """Names of the keys that differ from their defaults."""
+        return self.model_fields_set & {name for name in type(self).model_fields if getattr(self, name) != getattr(NewsSettings(), name)}
+
+
 class EvaluationSettings(_Table):
     """What is measured."""
 
@@ -114,21 +143,35 @@ class RunSettings(_Table):
     examples: int = Field(8, ge=0, le=50, description="items whose nearest neighbours the report shows")
 
 
+NEWS_FORMATS = ("mind", "click-log", "planted-news")
+"""Values of data.format for recipe = "privaterec"."""
+NEWS_UNITS = {"central": "user"} | dict.fromkeys(("additive", "local", "printed", "fedrec", "dp-fedrec", "centralized"), "click")
+"""What each variant of news training protects; epsilons of different units do not compare, so a scenario names its unit."""
+
+
 class Scenario(_Table):
     """One run."""
 
-    recipe: Literal["default", "published"] = Field("default", description="the best sound recipe, or the papers to the letter")
+    recipe: Literal["default", "published", "privaterec"] = Field(
+        "default", description="ratings and clicks: the best sound recipe, or the papers to the letter; privaterec: news, see [news]"
+    )
     seed: int = Field(1, ge=0, description="seed of initialisation and of seeded noise")
     data: DataSettings = DataSettings()
     split: SplitSettings = SplitSettings()
     privacy: PrivacySettings = PrivacySettings()
     model: ModelSettings = ModelSettings()
+    news: NewsSettings = NewsSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     compare: CompareSettings = CompareSettings()
     run: RunSettings = RunSettings()
 
     @model_validator(mode="after")
     def _combinations(self) -> Scenario:
+        if self.recipe == "privaterec":
+            return self._news_combinations()
+        if self.data.format in NEWS_FORMATS or self.news.chosen() or self.privacy.unit == "click":
+            named = "data.format" if self.data.format in NEWS_FORMATS else "privacy.unit" if self.privacy.unit == "click" else "news"
+            raise ValueError(f'{named} speaks of news, which needs recipe = "privaterec"')
         if self.privacy.unit == "example" and self.recipe == "default":
             raise ValueError('privacy.unit = "example" needs recipe = "published": the default recipe protects whole users')
         if self.recipe == "default" and not self.compare.published and (ignored := self.model.chosen() - {"encoder"}):
@@ -137,6 +180,22 @@ class Scenario(_Table):
             raise ValueError('compare.published needs recipe = "default": the published recipe is what runs already')
         if self.privacy.accountant == "am-ssp" and self.recipe == "default":
             raise ValueError('privacy.accountant = "am-ssp" needs recipe = "published": the default recipe is accounted exactly')
+        return self
+
+    def _news_combinations(self) -> Scenario:
+        if self.data.format not in NEWS_FORMATS:
+            raise ValueError(f'recipe = "privaterec" needs data.format to be one of {", ".join(NEWS_FORMATS)}; found {self.data.format!r}')
+        if (self.data.format == "planted-news") != (not self.data.path):
+            raise ValueError("planted-news needs no data.path, and every other format of news needs one")
+        unit = NEWS_UNITS[self.news.variant]
+        if self.privacy.unit != unit:
+            raise ValueError(f'news.variant = "{self.news.variant}" protects a {unit}: say privacy.unit = "{unit}", found "{self.privacy.unit}"')
+        if self.news.variant in {"fedrec", "centralized"} and self.privacy.epsilon != math.inf:
+            raise ValueError(f'news.variant = "{self.news.variant}" has no privacy: say privacy.epsilon = "inf", found {self.privacy.epsilon:g}')
+        if self.news.variant in {"additive", "central", "fedrec", "dp-fedrec", "centralized"} and self.news.padding:
+            raise ValueError(f'news.padding hides clicks of "local" and "printed", not of "{self.news.variant}"')
+        if self.model.chosen():
+            raise ValueError('model.* belongs to ratings and clicks; news models are chosen in [news]')
         return self
 
     def digest(self) -> str:

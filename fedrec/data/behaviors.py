@@ -73,7 +73,7 @@ class _Reading:
         self._read_histories(frame["history"], numbers, known, first_line)
         tokens = frame["shown"].str.split(" ")
         self._add("candidate_ptr", tokens.list.len().to_numpy())
-        shown = tokens.explode(empty_as_null=False)
+        shown = tokens.explode()
         if self.labelled:
             self._add("clicked", shown.str.ends_with("-1").to_numpy())
             shown = shown.str.head(-2)
@@ -97,13 +97,13 @@ class _Reading:
     def _frame(self, first_line: int, block: bytes) -> pl.DataFrame:
         """The block's rows, all of them well-formed."""
         if self.labelled is None:
-            self.labelled = _LABEL.fullmatch(block.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").rpartition(" ")[2]) is not None
+            self.labelled = (
+                _LABEL.fullmatch(block.split(b"\n", 1)[0].decode("utf-8", "replace").rstrip("\r").rpartition(" ")[2]) is not None
+            )
         lines = block.count(b"\n") + (not block.endswith(b"\n"))
         try:
-            frame = pl.read_csv(
-                BytesIO(block), separator="\t", has_header=False, quote_char=None, schema=dict.fromkeys(_COLUMNS, pl.String),
-                missing_utf8_is_empty_string=True,
-            )  # fmt: skip
+            schema = dict.fromkeys(_COLUMNS, pl.String)
+            frame = pl.read_csv(BytesIO(block), separator="\t", has_header=False, quote_char=None, schema=schema).fill_null("")
         except pl.exceptions.PolarsError as error:
             self._refuse_first_malformed(first_line, block, str(error))
         if len(frame) != lines or block.count(b"\t") != lines * (len(_COLUMNS) - 1) or not frame.select(_well_formed(self.labelled)).item():
@@ -118,9 +118,11 @@ class _Reading:
         self.digests = np.concatenate([self.digests, digests[firsts]])
         differing = np.flatnonzero(digests != self.digests[numbers])
         rows = np.concatenate([firsts, differing])
-        tokens = pl.Series(histories.gather(rows)).str.split(" ").list.eval(pl.element().filter(pl.element() != ""))
-        sizes = tokens.list.len().to_numpy()
-        items = self._encode(tokens.explode(empty_as_null=False), sizes, first_line, rows)
+        written = histories.gather(rows)
+        tokens = written.str.split(" ")
+        sizes = np.where((written == "").to_numpy(), 0, tokens.list.len().to_numpy())
+        names = tokens.explode()
+        items = self._encode(names.filter(names != ""), sizes, first_line, rows)
         cut = int(sizes[: len(firsts)].sum())
         self._add("history_ptr", sizes[: len(firsts)])
         self._add("history", items[:cut])
@@ -130,7 +132,7 @@ class _Reading:
     def _encode(self, names: pl.Series, sizes: npt.NDArray[np.integer], first_line: int, rows: Int64s | None = None) -> Int32s:
         """News ids to numbers; `sizes` of them belong to each row of the block (or to each of `rows`)."""
         codes = names.cast(pl.Enum(self.ids), strict=False)
-        if missing := codes.null_count():
+        if codes.null_count():
             if self.unknown == "refuse":
                 place = np.searchsorted(np.cumsum(sizes), np.flatnonzero(codes.is_null().to_numpy()), side="right")
                 row = place if rows is None else np.asarray(rows)[place]
@@ -138,7 +140,6 @@ class _Reading:
                 name = names.filter(codes.is_null())[worst]
                 remedy = "Use the news.tsv of the same release, or choose unknown = add to keep such news without text."
                 raise MalformedRowError(self.path, first_line + int(row[worst]), "news that news.tsv has", name, remedy)
-            assert missing
             self.ids += names.filter(codes.is_null()).unique(maintain_order=True).to_list()
             codes = names.cast(pl.Enum(self.ids))
         return codes.to_physical().to_numpy().astype(np.int32)
@@ -179,6 +180,7 @@ def _well_formed(labelled: bool) -> pl.Expr:
         & pl.col("time").str.contains(_TIME)
         & (candidates == marked)
         & ~pl.col("shown").str.starts_with(" ")
+        & ~pl.col("history").str.contains(r"^ | $|  ")
     ).all()
 
 
@@ -187,12 +189,13 @@ def _fault(text: str, labelled: bool) -> tuple[str, str] | None:
     fields = text.split("\t")
     if len(fields) != len(_COLUMNS):
         return f"{len(_COLUMNS)} fields separated by tabs", text[:80]
-    impression, user, time, _, shown = fields
+    impression, user, time, history, shown = fields
     label = "news ids with -0 or -1" if labelled else "news ids"
     checks = (
         ("an impression id, a number", impression, re.fullmatch(r"\d+", impression)),
         ("a user id", user, re.fullmatch(r"[^ ]+", user)),
         ("a time as in 11/15/2019 10:22:32 AM", time, re.match(_TIME, time)),
+        ("news ids, one blank between", history, not re.search(r"^ | $|  ", history)),
     )
     for expected, found, right in checks:
         if not right:
@@ -220,5 +223,10 @@ def _with_placeholders(news: News, ids: list[str]) -> News:
         return news
     blank = ("",) * added
     return News(
-        tuple(ids), news.titles + blank, news.abstracts + blank, news.categories + blank, news.subcategories + blank, news.entities + ((),) * added
+        tuple(ids),
+        news.titles + blank,
+        news.abstracts + blank,
+        news.categories + blank,
+        news.subcategories + blank,
+        news.entities + ((),) * added,
     )

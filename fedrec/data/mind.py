@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from fedrec.data.behaviors import Unknown, read_behaviors, read_growing
 from fedrec.data.clicklog import ClickLog
@@ -31,7 +33,7 @@ class Mind:
     """One catalogue for all splits, and the impressions of each split by its name. Users are numbered in each split by itself."""
 
     news: News
-    splits: dict[str, Impressions] = field(default_factory=dict)
+    splits: dict[str, Impressions]
 
     def click_log(self, *, streams: Streams, validation_share: float = 0.1) -> ClickLog:
         """Train and dev as train, validation (a random tenth of the users of train) and test.
@@ -44,7 +46,7 @@ class Mind:
         train = self.splits["train"]
         users = streams.numpy("click-log-validation").permutation(train.num_users)
         checked = round(validation_share * train.num_users)
-        parts = train.users_subset(sorted_users(users[checked:])), train.users_subset(sorted_users(users[:checked]))
+        parts = train.users_subset(np.sort(users[checked:])), train.users_subset(np.sort(users[:checked]))
         return ClickLog(*parts, self.splits["dev"])
 
 
@@ -60,7 +62,7 @@ def read_mind(path: Path, *, unknown: Unknown = "refuse") -> Mind:
     splits: dict[str, Impressions] = {}
     for name, folder in folders.items():
         news, splits[name] = read_growing(folder / "behaviors.tsv", news, unknown=unknown)
-    return Mind(news, {name: split.with_news(len(news)) for name, split in splits.items()})
+    return Mind(news, {name: replace(split, num_news=len(news)) for name, split in splits.items()})
 
 
 def read_news(path: Path) -> News:

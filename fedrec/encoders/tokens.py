@@ -48,15 +48,15 @@ class Vocabulary:
         """Id of every word."""
         return {word: number for number, word in enumerate(self.words, start=2)}
 
-    def row(self, text: str, length: int) -> list[int]:
-        """Ids of the first `length` words, padded behind."""
-        known = [self.ids.get(word, UNKNOWN) for word in words_of(text)[:length]]
+    def row(self, words: Sequence[str], length: int) -> list[int]:
+        """Ids of at most `length` words, padded behind."""
+        known = [self.ids.get(word, UNKNOWN) for word in words]
         return known + [PADDING] * (length - len(known))
 
 
-def vocabulary_of(texts: Iterable[str], *, least_count: int = 1) -> Vocabulary:
-    """Words that occur at least `least_count` times, the frequent ones first, equal ones by alphabet."""
-    counts = Counter(word for text in texts for word in words_of(text))
+def vocabulary_of(texts: Iterable[Sequence[str]], *, least_count: int = 1) -> Vocabulary:
+    """Words of the texts, lists of words, that occur at least `least_count` times, the frequent ones first, equal ones by alphabet."""
+    counts = Counter(word for text in texts for word in text)
     kept = [(-count, word) for word, count in counts.items() if count >= least_count]
     return Vocabulary(tuple(word for _, word in sorted(kept)))
 
@@ -83,19 +83,24 @@ def tokenise(
     """Number the words of a catalogue.
 
     A title row is the first `title_length` words of `title_fields`, columns of `news`, one after the other: titles as published, or
-    e.g. ("titles", "categories", "abstracts") where titles say little, as with films.
+    e.g. ("titles", "categories", "abstracts") where titles say little, as with films. `abstract_length` 0 is for models that read no
+    abstracts. The vocabulary has the words within those lengths that occur `least_count` times, so no vector is without use.
 
-    Raises ValueError for other columns and lengths below 1.
+    Raises ValueError for other columns, a title length below 1, an abstract length below 0.
     """
-    if not title_fields or not set(title_fields) <= set(_FIELDS) or title_length < 1 or abstract_length < 1:
-        raise ValueError(f"need fields of {_FIELDS} and lengths >= 1, found {tuple(title_fields)}, {title_length}, {abstract_length}")
-    titles = [" ".join(parts) for parts in zip(*(getattr(news, field) for field in title_fields), strict=True)]
-    vocabulary = vocabulary_of([*titles, *news.abstracts], least_count=least_count)
+    if not title_fields or not set(title_fields) <= set(_FIELDS) or title_length < 1 or abstract_length < 0:
+        raise ValueError(
+            f"need fields of {_FIELDS} and lengths >= 1 and >= 0, found {tuple(title_fields)}, {title_length}, {abstract_length}"
+        )
+    joined = zip(*(getattr(news, field) for field in title_fields), strict=True)
+    titles = [words_of(" ".join(parts))[:title_length] for parts in joined]
+    abstracts = [words_of(text)[:abstract_length] for text in news.abstracts]
+    vocabulary = vocabulary_of([*titles, *abstracts], least_count=least_count)
     categories, subcategories = _numbered(news.categories), _numbered(news.subcategories)
     return NewsTokens(
         vocabulary,
         _rows(vocabulary, titles, title_length),
-        _rows(vocabulary, news.abstracts, abstract_length),
+        _rows(vocabulary, abstracts, abstract_length),
         categories,
         subcategories,
         int(categories.max(initial=0)) + 1,
@@ -122,7 +127,7 @@ def word_vectors(
     return rows.astype(np.float32)
 
 
-def _rows(vocabulary: Vocabulary, texts: Sequence[str], length: int) -> Int32s:
+def _rows(vocabulary: Vocabulary, texts: Sequence[Sequence[str]], length: int) -> Int32s:
     return np.array([vocabulary.row(text, length) for text in texts], np.int32).reshape(-1, length)
 
 

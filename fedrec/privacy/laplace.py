@@ -2,12 +2,13 @@
 
 Guarantee. Let two inputs differ by at most D in L1, in grid steps. Independent discrete Laplace noise of parameter
 t = D / epsilon on every coordinate is (epsilon, eta)-DP: P(z - x) / P(z - x') <= exp(|x - x'|_1 / t) (Ghosh, Roughgarden,
-Sundararajan 2012). eta is at most (1 + e^epsilon) 2^-56 per coordinate, for what the sampler cuts off and rounds; far below any
-delta in use. Noise on the reals drawn in floating point has no such guarantee (Mironov 2012).
+Sundararajan 2012). For what the sampler rounds and cuts off, add 2^-40 to epsilon per coordinate, as little as its calibration's
+own rounding, and eta is at most (1 + e^epsilon) 2^-56 per coordinate, far below any delta in use. Noise on the reals drawn in
+floating point has no such guarantee (Mironov 2012).
 
 Sampler. z = g - g' with independent geometric g, P(g) ~ q^g, q = exp(-1/t). The binary digits of g are independent, digit i
 is 1 with probability q^(2^i) / (1 + q^(2^i)): P(g) is a product over digits. Digits beyond 64 t are cut off (mass below
-exp(-64)), each of at most 47 digits is a coin right to 2^-64 + 2^-48 times the smaller of its two probabilities.
+exp(-64)); each of at most 47 digits is a coin whose two probabilities are right to a factor 1 +- 2^-48, and to 2^-64 more.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ finitely many privacy losses l, whose sums have probabilities P(l) by convolutio
     delta(epsilon) = sum_l P(l) delta_G(epsilon - l)
 
 since the hockey-stick divergence of a product is the mean over one factor's loss of the other's. Padded releases are added as
-privacy loss distributions that dominate their curve (connect-the-dots: Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022), never below the truth, and
-never counted for more than without padding.
+privacy loss distributions that dominate their curve (connect-the-dots, Doroshenko et al. 2022): never below the truth, and never
+counted for more than without padding.
 """
 
 from __future__ import annotations

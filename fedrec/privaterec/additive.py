@@ -7,10 +7,10 @@ missing click contributes 0. The noise is discrete, on the grid of the integer s
 floating-point numbers leaks through its gaps (Mironov 2012); rows are rounded down to the grid once, in public.
 
 Guarantee: mu-GDP, mu = S / (H s) with S the largest distance of two public rows or of one and 0; unit "click", neighbours
-"replace". Proof: the sum is over places; exchanging one click changes one term from s_i to s_j, or to or from 0 where a click is added or removed
-(so that, too, is covered), and moves a_u by at most S / H <= sqrt2 / H: non-negative rows of norm at most 1 have inner
-products >= 0. S is computed exactly, in integers, from the public table alone. A window of the last H places must be one of places by a
-public schedule: if exchanging a click could move others in or out of the window, the bound would not hold.
+"replace". Proof: the sum is over places; exchanging one click changes one term from s_i to s_j, and adding or removing one, which is
+covered too, from or to 0. That moves a_u by at most S / H <= sqrt2 / H: non-negative rows of norm at most 1 have inner products >= 0.
+S is computed exactly, in integers, from the public table alone. The window of H places must follow a public schedule: if
+exchanging a click could move others in or out of it, the bound would not hold.
 
 Any number of training epochs on one report is post-processing: its epsilon is that of training. Serving uses the same
 mechanism at its own mu; an answer is remembered until a public date, so that asking again costs nothing (`spending`).
@@ -46,7 +46,7 @@ class TopicTable:
     @property
     def topics(self) -> int:
         """B."""
-        return self.rows.shape[1]
+        return int(self.rows.shape[1])
 
     @property
     def weights(self) -> Floats:

@@ -9,7 +9,7 @@ Several clicks: one is drawn uniformly on the device. The answer's law is then a
 stay within a factor e^epsilon whatever their weights (`privacy.selection`): exchanging, adding or removing one click, or all clicks of
 the impression, is covered. Impressions are disjoint sets of clicks, so all answers of a user together cost each click epsilon once.
 
-Training maximises log P(S), which is log(1 + (e^epsilon - 1) sum_{j in S} pi_j) up to a constant, pi the model's softmax over the impression.
+Training maximises log P(S): log(1 + (e^epsilon - 1) sum_{j in S} pi_j) up to a constant, pi the model's softmax over the impression.
 
 As printed (Alg. 3 l. 16-18) the k + 1 candidates sent are the clicked one and k others, and only the label among them is
 random: who never appears was not clicked, so epsilon is infinite for k < C - 1. `table_as_printed` shows it by its support.
@@ -60,8 +60,8 @@ class LabelReports:
     @property
     def single(self) -> Int64s:
         """(n,) the reported place in each impression, -1 for "no click"; the first where a set is reported."""
-        held = np.concatenate([self.reported, [True]])
-        first = np.flatnonzero(held)[np.searchsorted(np.flatnonzero(held), self.candidate_ptr[:-1])]
+        places = np.flatnonzero(np.concatenate([self.reported, [True]]))
+        first = places[np.searchsorted(places, self.candidate_ptr[:-1])]
         return np.where(first < self.candidate_ptr[1:], first - self.candidate_ptr[:-1], -1)
 
 
@@ -107,7 +107,7 @@ def log_likelihood(probabilities: Floats, reports: LabelReports, *, null: float 
 def with_negatives(reports: LabelReports, *, negatives: int, key: bytes) -> Int64s:
     """(n, 1 + k) places: the reported one, then k others of the impression without a look at the truth; -1 where there are fewer.
 
-    A row of -1 where "no click" is reported. Post-processing: a function of reports and of what was shown. Raises ValueError on reported sets.
+    A row of -1 where "no click" is reported. Post-processing: a function of reports and of what was shown. ValueError on reported sets.
     """
     if (np.add.reduceat(reports.reported, reports.candidate_ptr[:-1]) > 1).any():
         raise ValueError("negatives belong to one reported click, not to a set: train on whole impressions instead")

@@ -6,10 +6,11 @@ candidate is told; all others answer among the protected candidates, by randomis
 Guarantee of both: that of the plain report or label; unit "click", neighbours "replace" where both clicks, the one exchanged and the
 one it is exchanged for, are of protected categories. Proof: the declaration is public. Neighbours have the same free clicks, so the
 exact part, and which labels are told, are the same. The noised part is `additive.report` of the history with free clicks left out: one
-term changes, from one row of a protected item to another. A label is either told, in both neighbours, or drawn
-from the same protected candidates with the same mechanism.
+term changes, from one row of a protected item to another. A label is told where no protected candidate was clicked, which is so in
+both neighbours or in none; else one protected click is drawn, and answers among the same protected candidates with the same mechanism.
 
-Not covered, and said in every report: that a click was on a free category at all, how many were, and so how many places remain.
+Not covered, and to be said with it: that a click was on a free category at all, how many were, and so how many places remain. Where one
+candidate alone is protected, there is nothing to exchange its click for, and the answer names it.
 Who declares everything free is told exactly and charged nothing; who declares nothing has exactly the plain report. Declaring what one
 reads after the fact would make the declaration a function of the clicks: it comes first.
 """
@@ -17,7 +18,7 @@ reads after the fact would make the declaration a function of the clicks: it com
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -45,12 +46,12 @@ class Declarations:
     @property
     def protect_all(self) -> Bools:
         """(users,) whether nothing is declared free."""
-        return ~self.free.any(1)
+        return np.asarray(~self.free.any(axis=1))
 
     @property
     def free_all(self) -> Bools:
         """(users,) whether everything is."""
-        return self.free.all(1)
+        return np.asarray(self.free.all(axis=1))
 
     def of_clicks(self, users: npt.NDArray[np.integer], items: npt.NDArray[np.integer]) -> Bools:
         """Whether each item is free for its user; broadcasts. -1 (padding) is not: it stays in the protected part, where it adds 0."""
@@ -109,12 +110,14 @@ def split_report(history: Int32s, topics: TopicTable, declared: Declarations, *,
 
 def split_labels(impressions: Impressions, declared: Declarations, *, epsilon: float, key: bytes) -> SplitLabels:
     """Labels with free candidates told and the others randomised among themselves. Every impression needs a click."""
-    truth, ptr = drawn_clicks(impressions, key=derive(key, "drawn")), impressions.candidate_ptr
+    ptr = impressions.candidate_ptr
+    free = declared.of_clicks(np.repeat(impressions.users, np.diff(ptr)), impressions.candidates)
+    guarded = np.concatenate([[0], np.cumsum(impressions.clicked & ~free)])
+    told = np.diff(guarded[ptr]) == 0
+    eligible = impressions.clicked & (~free | np.repeat(told, np.diff(ptr)))
+    truth = drawn_clicks(replace(impressions, clicked=eligible), key=derive(key, "drawn"))
     if (truth < 0).any():
         raise ValueError(f"impression {int(np.argmin(truth))} has no click")
-    owner = np.repeat(impressions.users, np.diff(ptr))
-    free = declared.of_clicks(owner, impressions.candidates)
-    told = free[ptr[:-1] + truth]
     places, event = truth.copy(), PureEvent("label", epsilon, told=0.0)
     protected = np.concatenate([[0], np.cumsum(~free)])
     rank = protected[ptr[:-1] + truth] - protected[ptr[:-1]]  # the click's number among the protected candidates

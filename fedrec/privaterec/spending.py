@@ -2,10 +2,10 @@
 
 A click has one role at a time. In a history it is seen by every report on that history; as a label it is seen by the one answer of
 its impression. Roles are places in a public schedule, so replacing a click changes what one role's releases see and no
-other's: parallel composition. Proof: let the clicks be divided by place into parts seen by mechanisms M_1, M_2, .. with independent randomness;
-neighbours differ in one place, hence in one part; the other mechanisms' outputs have the same law given the first's, so the joint
-divergence is that of the one. The price of training is therefore the larger of report and label, not their sum. A chosen later
-question (adaptivity) changes nothing: it is a function of what was released.
+other's: parallel composition. Proof: let the clicks be divided by place into parts seen by mechanisms M_1, M_2, .. with independent
+randomness. Neighbours differ in one place, hence in one part; the other mechanisms' outputs have the same law given the first's, so the
+joint divergence is that of the one. The price of training is therefore the larger of report and label, not their sum. That a later
+question is chosen by what was released changes nothing.
 
 When label clicks join the history, as before serving, later reports see them too: these clicks carry their label's price and all later
 reports', composed exactly (`privacy.mixtures`). A ledger keeps one cohort per sequence of events and is as dear as its dearest.
@@ -80,7 +80,7 @@ class ClickLedger:
     def charge_history(self, event: Event) -> ClickLedger:
         """This ledger and one more report, which all clicks of the history see. Raises BudgetExceededError past the limit."""
         seen = tuple(replace(c, events=(*c.events, event)) if c.role == "history" else c for c in self.cohorts)
-        return self._within(replace(self, cohorts=seen), event.name)
+        return self._within(replace(self, cohorts=seen), event)
 
     def charge_label(self, impression: int, event: PureEvent) -> ClickLedger:
         """This ledger and the answer of one impression. Raises BudgetExceededError past the limit, and on a second answer."""
@@ -88,17 +88,18 @@ class ClickLedger:
             raise BudgetExceededError(f"impression {impression} has been answered", "Use the first answer again: it costs nothing.")
         added = Cohort("label", (event,))
         cohorts = self.cohorts if added in self.cohorts else (*self.cohorts, added)
-        return self._within(replace(self, cohorts=cohorts, answered=self.answered | {impression}), event.name)
+        return self._within(replace(self, cohorts=cohorts, answered=self.answered | {impression}), event)
 
     def labels_join_history(self) -> ClickLedger:
         """From now on, reports see the clicks of answered impressions too."""
         joined = (replace(c, role="history") for c in self.cohorts)
         return replace(self, cohorts=tuple(dict.fromkeys(joined)))
 
-    def _within(self, after: ClickLedger, name: str) -> ClickLedger:
+    def _within(self, after: ClickLedger, event: Event) -> ClickLedger:
+        self.limit.require_same_unit(Guarantee(1.0, 0.5, event.unit, event.neighbours))
         if after.epsilon > self.limit.epsilon * (1 + _ROUNDING):
             raise BudgetExceededError(
-                f"release {name!r} would bring a click to epsilon {after.epsilon:.4g}; the limit is {self.limit}",
+                f"release {event.name!r} would bring a click to epsilon {after.epsilon:.4g}; the limit is {self.limit}",
                 "Stop here, or repeat an earlier answer: that costs nothing.",
             )
         return after

@@ -90,7 +90,7 @@ class SuperLink:
         """Until it answers. Raises RunError where it never does."""
         deadline = time.monotonic() + self.start_s
         while not self._answers():
-            if time.monotonic() > deadline or self.starts > 3:
+            if time.monotonic() > deadline or self.starts > 2:
                 raise RunError("Flower's SuperLink does not start", f"Its own words are in {self.folder / 'superlink.log'}.")
             self._stopping.wait(0.05)
         self._was_up = True

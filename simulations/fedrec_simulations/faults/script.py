@@ -133,8 +133,8 @@ _MESSAGE_KINDS = {
     ("client", "aggregator"): (Kind.LOSE, Kind.DEAF, Kind.REPEAT, Kind.DELAY, Kind.HANG, Kind.DAMAGE, Kind.DAMAGE, Kind.REPLAY),
 }
 _PARTY_KINDS = (Kind.CRASH, Kind.CRASH, Kind.CRASH, Kind.FULL, Kind.DOUBT, Kind.JUMP)
-_MESSAGES = {("server", "aggregator"): 13, ("server", "client"): 5, ("client", "aggregator"): 9}
-_STEPS = {"server": 90, "aggregator": 90, "client": 60}
+_MESSAGES = {("server", "aggregator"): 11, ("server", "client"): 4, ("client", "aggregator"): 6}
+_STEPS = {"server": 70, "aggregator": 72, "client": 38}
 """About as many as there are in a run without faults."""
 
 

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from fedrec.checkpoint import read_json
 from fedrec.data.interactions import Interactions
 from fedrec.errors import FedRecError
 from fedrec.federation.link import Patience
@@ -95,9 +96,16 @@ def scenario(steps: int) -> Scenario:
 
 
 @cache
-def _prepared(steps: int) -> Prepared:
+def _prepared(steps: int, num_users: int) -> Prepared:
     chosen = scenario(steps)
-    return prepare(chosen, _public().facts(num_users=USERS, seed=chosen.seed))
+    return prepare(chosen, _public().facts(num_users=num_users, seed=chosen.seed))
+
+
+def _trained(run: str, folder: Path, steps: int) -> Trained:
+    """A client may lie about how many users it has; the plan is the same then, and the training is for that many."""
+    notes = folder / "run.json"
+    num_users = int(read_json(notes)["num_users"]) if notes.exists() else 0
+    return Trained(run, _prepared(steps, num_users or USERS), population(), folder)
 
 
 @cache
@@ -135,7 +143,7 @@ class _World:
                 for server in self.servers.values():
                     server.stop()
         verdict = Verdict(self.auditor, self.noise, self.limit)
-        runs = [Trained(server.run, _prepared(self.setup.steps), population(), server.folder) for server in self.servers.values()]
+        runs = [_trained(server.run, server.folder, self.setup.steps) for server in self.servers.values()]
         broken = [*defects, *self.auditor.broken, *verdict.judge(self.setup.client_names, runs), *self._endings_that_should_not_be(defects)]
         return Outcome(
             self.script,

@@ -1,0 +1,79 @@
+"""From a scenario's data table to public news and private impressions: MIND's files, a click log made from ratings, or planted news."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedrec.data.clicklog import ClickLog, click_log
+from fedrec.data.features import PublicFeatures
+from fedrec.data.film_news import read_rated_news
+from fedrec.data.impressions import Impressions, News
+from fedrec.data.mind import read_mind
+from fedrec.data.planted_news import NEWS_SHAPES, planted_news
+from fedrec.errors import DataError, SettingsError
+from fedrec.settings import Scenario
+from fedrec.streams import Streams
+
+
+@dataclass(frozen=True)
+class NewsData:
+    """Public: `news` and `features` (empty where the texts are all there is). Private: `log`."""
+
+    name: str
+    news: News
+    features: PublicFeatures
+    log: ClickLog
+
+    def describe(self) -> dict[str, object]:
+        """Sizes, for the run folder."""
+        parts = {"train": self.log.train, "validation": self.log.validation, "test": self.log.test}
+        sizes = {name: {"users": part.num_users, "impressions": len(part)} for name, part in parts.items()}
+        return {"data": self.name, "news": len(self.news), **sizes}
+
+    def sentence(self) -> str:
+        """The same for a reader."""
+        train, test = self.log.train, self.log.test
+        return (
+            f"trained on {len(train):,} impressions of {train.num_users:,} users among {len(self.news):,} items; "
+            f"tested on {len(test):,} impressions of {test.num_users:,} users"
+        )
+
+
+def load_news(scenario: Scenario) -> NewsData:
+    """Read or plant the scenario's data; users are divided by `split.seed`. Raises DataError or SettingsError."""
+    found = _READERS[scenario.data.format](scenario)
+    for name, part in (("train", found.log.train), ("test", found.log.test)):
+        if not part.clicked.any() or part.num_users < 2:
+            raise DataError(f"{name} has no clicks of two users or more", "Give data with labelled impressions.")
+    return found
+
+
+def _mind(scenario: Scenario) -> NewsData:
+    mind = read_mind(Path(scenario.data.path))
+    log = mind.click_log(streams=Streams(scenario.split.seed))
+    return NewsData("MIND", mind.news, PublicFeatures({}), ClickLog(*map(only_told, (log.train, log.validation, log.test))))
+
+
+def only_told(impressions: Impressions) -> Impressions:
+    """Impressions with a click: MIND logs no other in train and dev."""
+    clicks = np.add.reduceat(impressions.clicked, impressions.candidate_ptr[:-1]) if len(impressions) else np.zeros(0)
+    return impressions if clicks.all() else impressions.select(np.flatnonzero(clicks))
+
+
+def _click_log(scenario: Scenario) -> NewsData:
+    rated = read_rated_news(Path(scenario.data.path))
+    log = click_log(rated.ratings, streams=Streams(scenario.split.seed))
+    return NewsData(f"click log of {Path(scenario.data.path).name}", rated.news, rated.features, log)
+
+
+def _planted(scenario: Scenario) -> NewsData:
+    if scenario.data.preset not in NEWS_SHAPES:
+        raise SettingsError(f"data.preset {scenario.data.preset!r} is unknown", f"For planted news, use one of: {', '.join(NEWS_SHAPES)}.")
+    planted = planted_news(NEWS_SHAPES[scenario.data.preset], seed=scenario.split.seed)
+    return NewsData("planted news", planted.news, PublicFeatures({}), planted.log)
+
+
+_READERS = {"mind": _mind, "click-log": _click_log, "planted-news": _planted}

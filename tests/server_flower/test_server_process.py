@@ -1,0 +1,129 @@
+"""The server as a process: what it starts, what it leaves behind, and a SuperLink that runs already."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fedrec.data.dataset import Catalogue
+from fedrec.errors import SettingsError, UnreachableError
+from fedrec.factorization.facts import PublicFacts
+from fedrec.settings import Scenario
+from fedrec.streams import Streams
+from fedrec_aggregator import main as aggregator_main
+from fedrec_aggregator.settings import load as load_aggregator
+from fedrec_server import main as server_main
+from fedrec_server.public import write_public
+from fedrec_server.settings import ServerSettings, load
+from fedrec_server.superlink import SuperLink
+
+SERVER = """
+import sys
+from pathlib import Path
+from fedrec.settings import Scenario
+from fedrec_server.main import run
+from fedrec_server.settings import load
+run(Scenario(), load(Path(sys.argv[1])))
+"""
+
+
+@pytest.fixture
+def aggregator(tmp_path: Path, until: Callable[..., None]) -> Iterator[str]:
+    settings = tmp_path / "aggregator.toml"
+    settings.write_text(
+        f'listen = "127.0.0.1:0"\nstate = "{tmp_path / "aggregator"}"\nlog = "{tmp_path / "aggregator.log"}"\n'
+        "insecure = true\nany_client = true\n[privacy]\nmax_epsilon = 5.0\n"
+    )
+    found, stop, loaded = list[str](), threading.Event(), load_aggregator(settings)
+    thread = threading.Thread(target=lambda: aggregator_main.run(loaded, ready=lambda address: found.append(str(address)), stop=stop))
+    thread.start()
+    until(lambda: found, "the aggregator listens")
+    yield found[0]
+    stop.set()
+    thread.join()
+
+
+def settings_file(folder: Path, aggregator: str, superlink: str, *, timeout_s: float = 600.0) -> Path:
+    items = ("a", "b", "c")
+    facts = PublicFacts(1, len(items), "ratings", (1.0, 5.0), None, Streams(1))
+    write_public(folder / "public", Catalogue(items, None, ("nobody",)), facts)
+    path = folder / "server.toml"
+    path.write_text(f"""
+state = "{folder / "server"}"
+log = "{folder / "server.log"}"
+metrics = "127.0.0.1:0"
+public = {{ path = "{folder / "public"}" }}
+gathering = {{ timeout_s = {timeout_s} }}
+aggregator = {{ address = "{aggregator}", insecure = true }}
+superlink = {{ {superlink} }}
+""")
+    return path
+
+
+def test_it_ends_when_it_is_told_and_leaves_nothing_running_even_when_it_is_killed(
+    tmp_path: Path, aggregator: str, until: Callable[..., None]
+) -> None:
+    settings = settings_file(tmp_path, aggregator, "insecure = true")
+    status = tmp_path / "server" / "server.json"
+    for number, expected in (
+        (signal.SIGTERM, 128 + signal.SIGTERM),
+        (signal.SIGINT, 128 + signal.SIGINT),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ):
+        server = subprocess.Popen([sys.executable, "-c", SERVER, str(settings)])
+        until(lambda pid=server.pid: status.exists() and json.loads(status.read_text())["pid"] == pid, "the server's status")
+        told = json.loads(status.read_text())
+        assert _is_running(told["superlink_pid"])
+        assert all(told[key].startswith("127.0.0.1:") for key in ("gate", "superlink", "metrics"))
+        server.send_signal(number)
+        assert server.wait(30) == expected
+        until(lambda pid=told["superlink_pid"]: not _is_running(pid), "the end of the SuperLink")
+        assert status.exists() == (number == signal.SIGKILL)
+    events = [json.loads(line)["event"] for line in (tmp_path / "server.log").read_text().splitlines()]
+    assert {"server-started", "superlink-started"} <= set(events)
+
+
+def test_it_joins_a_superlink_that_runs_already(tmp_path: Path, aggregator: str) -> None:
+    with SuperLink(tmp_path / "flower", tmp_path / "flower" / "superlink.sqlite") as superlink:
+        superlink.wait_until_up()
+        table = f'start = false, address = "{superlink.address}", secret = "{tmp_path / "flower" / "runtime.secret"}"'
+        settings = load(settings_file(tmp_path, aggregator, table, timeout_s=0.5))
+        with pytest.raises(UnreachableError, match="there are 0 clients with 0 users"):
+            server_main.run(Scenario(), settings)
+
+
+def test_a_stop_from_another_thread_ends_it(tmp_path: Path, aggregator: str) -> None:
+    settings, stop = load(settings_file(tmp_path, aggregator, "insecure = true")), threading.Event()
+    with pytest.raises(server_main.Stopped):
+        server_main.run(Scenario(), settings, ready=lambda _status: stop.set(), stop=stop)
+
+
+def _settings(tmp_path: Path, superlink: str) -> ServerSettings:
+    return load(settings_file(tmp_path, "127.0.0.1:1", superlink))
+
+
+@pytest.mark.parametrize(
+    ("superlink", "words"),
+    [
+        ('start = false, address = "192.0.2.1:8000", secret = "x"', "plain HTTP"),
+        ('start = false, address = "127.0.0.1:8000", secret = "/does/not/exist"', "superlink.secret"),
+        ('listen = "nowhere", insecure = true', "superlink.listen"),
+        ('listen = "0.0.0.0:0", insecure = true', "without TLS"),
+        ('certificate = "/does/not/exist", key = "/does/not/exist"', "certificate"),
+    ],
+)
+def test_what_cannot_work_is_said_before_anything_runs(tmp_path: Path, superlink: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        server_main.run(Scenario(), _settings(tmp_path, superlink))
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
