@@ -91,7 +91,10 @@ def require_pinned_flower(found: str = flwr.__version__) -> None:
 
 @dataclass
 class Executor:
-    """Takes tasks from the SuperNode at `address()` ("" while there is none) and answers them with `app`. Times in seconds."""
+    """Takes tasks from the SuperNode at `address()` ("" while there is none) and answers them with `app`. Times in seconds.
+
+    patience_s: for the next part of a message that is on its way; a server that died sends none, and asks again when it is back.
+    """
 
     app: ClientApp
     address: Callable[[], str]
@@ -99,7 +102,7 @@ class Executor:
     max_message_bytes: int = 2**31
     poll_s: float = 0.1
     heartbeat_s: float = 15.0
-    patience_s: float = 600.0
+    patience_s: float = 60.0
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set. A SuperNode that ends, or begins again at another address, is waited for."""
@@ -174,7 +177,7 @@ class Task:
     def message(self, request: Message, tree: ObjectTree, max_bytes: int, patience_s: float) -> Message:
         """The message with its content. Raises UnreadableMessageError before more than `max_bytes` are held."""
         try:
-            contents = self._contents(tree, max_bytes, time.monotonic() + patience_s)
+            contents = self._contents(tree, max_bytes, patience_s)
         finally:  # the SuperNode forgets its copy, also of what was not wanted
             confirmed = ConfirmMessageReceivedRequest(node=self._node, run_id=self.run_id, message_object_id=tree.object_id)
             self._call("confirm-message-received", confirmed, ConfirmMessageReceivedResponse)
@@ -207,10 +210,10 @@ class Task:
     def _node(self) -> Node:
         return Node(node_id=self.node_id)
 
-    def _contents(self, tree: ObjectTree, max_bytes: int, deadline: float) -> dict[str, bytes]:
+    def _contents(self, tree: ObjectTree, max_bytes: int, patience_s: float) -> dict[str, bytes]:
         contents, size = dict[str, bytes](), 0
         for name in dict.fromkeys(node.object_id for node in iterate_object_tree(tree)):
-            contents[name] = self._object(name, max_bytes - size, deadline)
+            contents[name] = self._object(name, max_bytes - size, time.monotonic() + patience_s)
             size += len(contents[name])
         return contents
 

@@ -81,13 +81,9 @@ class SelfAttention(nn.Module):
 
     def gathered(self, x: Tensor, index: Tensor, mask: Tensor | None = None) -> Tensor:
         """(n, L, width) contexts of the sequences x[index], x (p, inputs), index (n, L), mask (n, L) bool of places that exist."""
-        return self.mixed(gather_projected(x, index, self.project), mask)
-
-    def mixed(self, queries_keys_values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(n, L, width) from (n, L, 3 width) projections."""
-        n, length, _ = queries_keys_values.shape
-        parts = queries_keys_values.chunk(3, -1)
-        q, k, v = (part.reshape(n, length, self.heads, -1).transpose(1, 2) for part in parts)  # (n, heads, L, width of a head)
+        n, length = index.shape
+        parts = (gather_projected(x, index, weight) for weight in self.project.chunk(3, -1))
+        q, k, v = (part.view(n, length, self.heads, -1).transpose(1, 2) for part in parts)  # (n, heads, L, width of a head)
         if mask is None:  # torch's fused kernel is faster, but has no derivative under vmap and none of our rule for empty sequences
             h = functional.scaled_dot_product_attention(q, k, v)
         else:

@@ -18,7 +18,10 @@ ABSENT = -1
 
 @dataclass(frozen=True)
 class NeededNews:
-    """items: (u,) int64 ascending, each once. history, candidates: int64, as given, with positions in `items`; absent ones stay -1."""
+    """items: (u,) int64 ascending, each once; the anonymous news alone where none is named, so that u >= 1.
+
+    history, candidates: int64, as given, with positions in `items`; absent ones stay -1.
+    """
 
     items: Int64s
     history: Int64s
@@ -36,6 +39,7 @@ def needed_news(history: npt.NDArray[np.integer], candidates: npt.NDArray[np.int
     used = np.zeros(num_news + 2, bool)  # the last place is that of -1
     used[history] = used[candidates] = True
     used[ABSENT] = False
+    used[num_news] |= not used.any()
     items = np.flatnonzero(used)
     position = np.full(num_news + 2, ABSENT, np.int64)
     position[items] = np.arange(len(items))

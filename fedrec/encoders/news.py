@@ -101,8 +101,10 @@ class TextView(nn.Module):
 
     def encode(self, words: Tensor, rows: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(r, width) vectors of the texts whose word ids are `rows` (r, L)."""
-        after, own, before = gather_projected(words, rows, self.filters).chunk(3, -1)
-        h = own + functional.pad(after[:, :-1], (0, 0, 1, 0)) + functional.pad(before[:, 1:], (0, 0, 0, 1)) + self.bias
+        to_next, to_own, to_previous = self.filters.chunk(3, -1)
+        h = gather_projected(words, rows, to_own) + self.bias
+        h = h + functional.pad(gather_projected(words, rows[:, :-1], to_next), (0, 0, 1, 0))
+        h = h + functional.pad(gather_projected(words, rows[:, 1:], to_previous), (0, 0, 0, 1))
         return self.pool.forward(dropped(functional.relu(h), dropout))
 
 

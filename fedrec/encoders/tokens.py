@@ -128,7 +128,7 @@ def word_vectors(
 
 
 def _rows(vocabulary: Vocabulary, texts: Sequence[Sequence[str]], length: int) -> Int32s:
-    return np.array([vocabulary.row(text, length) for text in texts], np.int32).reshape(-1, length)
+    return np.array([vocabulary.row(text, length) for text in texts], np.int32).reshape(len(texts), length)
 
 
 def _numbered(names: Sequence[str]) -> Int32s:

@@ -30,7 +30,7 @@ from fedrec.encoders.tokens import Float32s
 Loss = Callable[[Tensor, Tensor], Tensor]
 """From one user's scores (E, C), -inf for absent candidates, and labels (E,), -1 where there is no impression, to a number."""
 
-_MAX_NUMBERS = 1 << 24  # of one array of a batch of users at the seam: 64 MiB
+_MAX_NUMBERS = 1 << 22  # of one array of a batch of users at the seam: 16 MiB, and a dozen such arrays live at once
 
 
 @dataclass(frozen=True)

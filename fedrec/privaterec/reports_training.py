@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn import functional
 
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.attention import Dropout
@@ -33,6 +33,7 @@ from fedrec.privacy.selection import PureEvent, subset_selection
 from fedrec.privaterec import additive
 from fedrec.privaterec.additive import Coefficients, Population, TopicTable
 from fedrec.privaterec.labels import LabelReports, report_clicks
+from fedrec.privaterec.prior import public_prior
 from fedrec.privaterec.report_model import ReportModel, ReportModelSettings
 from fedrec.privaterec.spending import ClickLedger, TrainingPlan
 from fedrec.streams import Streams, SystemStreams
@@ -150,7 +151,8 @@ def fit(
 ) -> Iterator[EpochDone | Trained]:
     """Train on reports alone, yielding after every epoch and the model at the end. Deterministic given the streams."""
     decoder = Decoder.of(collected.coefficients)
-    model = ReportModel(items, topics.topics, settings, rng=streams.numpy("news-initialisation"))
+    prior = public_prior(topics, items, history=history).matrix
+    model = ReportModel(items, prior, settings, rng=streams.numpy("news-initialisation"))
     optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     n, rng = len(collected.users), streams.numpy("news-batches")
     steps = max(1, math.ceil(n / settings.batch))
@@ -184,7 +186,7 @@ def noisier(reports: Coefficients, decoder: Decoder, levels: NoiseLevels, *, rng
 
 def report_loss(scores: Tensor, reported: Tensor, *, weight: float) -> Tensor:
     """Mean of -log(1 + weight sum_{j reported} pi_j), or of -log of the sum at infinite weight. scores: (n, C), -inf where absent."""
-    chance = torch.logsumexp(F.log_softmax(scores, -1).masked_fill(~reported, -torch.inf), -1)
+    chance = torch.logsumexp(functional.log_softmax(scores, -1).masked_fill(~reported, -torch.inf), -1)
     if weight > 1e15:  # 1 is nothing beside it
         return -chance.mean()
     return -torch.log1p(weight * chance.exp()).mean()

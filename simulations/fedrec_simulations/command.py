@@ -113,10 +113,14 @@ def simulate(
     """
     from fedrec.settings import load
     from fedrec_simulations.runtimes import Cast
-    from fedrec_simulations.simulate import run
 
+    settings, name = load(scenario, overrides or ()), scenario.stem if scenario else "run"
+    if settings.recipe == "privaterec":
+        from fedrec_simulations.simulate_news import run
+    else:
+        from fedrec_simulations.simulate import run
     cast = Cast(runtime.value, clients)
-    result = run(load(scenario, overrides or ()), name=scenario.stem if scenario else "run", resume=resume, quiet=as_json, cast=cast)
+    result = run(settings, name=name, resume=resume, quiet=as_json, cast=cast)
     if as_json:
         typer.echo(json.dumps(result))
 
@@ -210,6 +214,8 @@ class Bench(StrEnum):
     ablation = "ablation"
     quality = "quality"
     clicks = "clicks"
+    intake = "intake"
+    processes = "processes"
 
 
 @app.command(short_help="Measure speed and quality; print one JSON object.")
@@ -217,7 +223,9 @@ def bench(
     what: Annotated[
         Bench,
         typer.Argument(
-            metavar="WHAT", show_choices=False, help="Speed: kernels, als, encoder, readers. Quality: ablation, quality, clicks."
+            metavar="WHAT",
+            show_choices=False,
+            help="Speed: kernels, als, encoder, readers, intake, processes. Quality: ablation, quality, clicks.",
         ),
     ],
     data: Annotated[
@@ -228,8 +236,9 @@ def bench(
 ) -> None:
     """Measure speed as ratios to a reference in the same run, quality as means over seeds; print one JSON object.
 
-    kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`. quality and ablation
-    read MovieLens 1M, clicks reads a folder of click lists with train and test.
+    kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`. quality, ablation and
+    processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
+    aggregator's service with two client processes, processes a whole training by separate processes beside the loopback's.
 
     Example:
 

@@ -68,21 +68,21 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
     console = Console(stderr=True, quiet=quiet)
     started = time.perf_counter()
     folder = open_folder(scenario, name, cast, resume=resume)
-    with _stage(console, "reading data"):
+    with stage(console, "reading data"):
         dataset = load_dataset(scenario)
         split = load_split(scenario, dataset)
     write_json(folder / "data.json", {"provenance": dataset.provenance.describe(), "split": split.describe()})
     facts = public_facts(scenario, dataset, split)
     runtime = cast.carrier(dataset.catalogue)
     trained = {e: _train(scenario.with_epsilon(e), facts, split, folder, console, runtime) for e in _epsilons(scenario)}
-    with _stage(console, "evaluating"):
+    with stage(console, "evaluating"):
         outcomes = {e: _evaluate(scenario, t.model, split, main=e == scenario.privacy.epsilon) for e, t in trained.items()}
     rivals, models = _rivals(scenario, split, console)
     published = _published(scenario, facts, split, folder, console, runtime)
     done = Run(scenario, cast, folder, dataset, split, trained, outcomes, rivals, models, published)
     _write_model(done)
     write_bytes(folder / "metrics.jsonl", _metric_lines(done).encode())
-    with _stage(console, "drawing the report"):
+    with stage(console, "drawing the report"):
         content = report_content(done)
         write(folder / "report.html", content)
     result = {**_result(done), "seconds": time.perf_counter() - started}
@@ -103,7 +103,7 @@ def _train(scenario: Scenario, facts: PublicFacts, split: Split, folder: Path, c
     kept = folder / f"epsilon-{scenario.privacy.epsilon:g}"
     training = Training(scenario, facts, split.train, split.validation, kept, runtime=runtime)
     plan, metric = training.prepared.plan, "RMSE" if split.train.kind == "ratings" else "NDCG@20"
-    with _progress(console) as progress:
+    with progress_bar(console) as progress:
         task, released = progress.add_task(promise_in_short(plan.guarantee), total=len(plan.releases)), 0
         for record in training.run():
             released += len(record.releases)
@@ -140,10 +140,10 @@ def _evaluate(scenario: Scenario, model: Model, split: Split, *, main: bool, con
 def _rivals(scenario: Scenario, split: Split, console: Console) -> tuple[dict[str, Outcome], dict[str, Model]]:
     rivals, models = dict[str, Outcome](), dict[str, Model]()
     if scenario.compare.baselines:
-        with _stage(console, "baselines"):
+        with stage(console, "baselines"):
             rivals |= baselines(split.test, split.train, cutoffs=scenario.evaluation.cutoffs)
     if scenario.compare.als:
-        with _stage(console, "non-private ALS"):
+        with stage(console, "non-private ALS"):
             models["non-private ALS"] = als_model(split, scenario)
             rivals["non-private ALS"] = _evaluate(scenario, models["non-private ALS"], split, main=False, controls=False)
     return rivals, models
@@ -212,7 +212,8 @@ def versions() -> dict[str, str]:
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Progress]:
+def progress_bar(console: Console) -> Iterator[Progress]:
+    """A spinner, words and a clock on the given console."""
     words = TextColumn("{task.description}", table_column=Column(overflow="fold"))  # a narrow terminal wraps, and cuts nothing
     columns = (SpinnerColumn(finished_text="✓"), words, TimeElapsedColumn())
     with Progress(*columns, console=console, transient=False) as progress:
@@ -220,8 +221,9 @@ def _progress(console: Console) -> Iterator[Progress]:
 
 
 @contextmanager
-def _stage(console: Console, words: str) -> Iterator[None]:
-    with _progress(console) as progress:
+def stage(console: Console, words: str) -> Iterator[None]:
+    """The same for one thing that is not counted."""
+    with progress_bar(console) as progress:
         task = progress.add_task(words, total=1)
         yield
         progress.update(task, completed=1)

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+import torch
 from torch.nn import functional
 
 from fedrec.data.impressions import News
@@ -195,6 +196,7 @@ def test_needed_news_are_found_again_at_their_positions() -> None:
     found = np.append(step.items, -1)
     np.testing.assert_array_equal(found[step.history], history)
     np.testing.assert_array_equal(found[step.candidates], candidates)
+    assert needed_news(np.array([-1]), np.array([-1]), num_news=M).items.tolist() == [M]
     with pytest.raises(ValueError, match="25"):
         needed_news(np.array([25]), candidates, num_news=M)
 
@@ -218,7 +220,10 @@ def test_a_tiny_planted_set_is_learned(kind: str) -> None:
     model = a_model(kind)
     rng = Streams(3).numpy("clicks")
     topic = rng.integers(0, TOPICS, 40)
-    draw = lambda t: TOPICS * rng.integers(1, M // TOPICS, np.shape(t)) + t
+
+    def draw(topics: npt.NDArray[np.integer]) -> npt.NDArray[np.integer]:
+        return TOPICS * rng.integers(1, M // TOPICS, np.shape(topics)) + topics
+
     history, candidates = draw(np.repeat(topic[:, None], 5, 1)), draw(np.tile(np.arange(TOPICS), (40, 1)))
     step = needed_news(history, candidates, num_news=M)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)

@@ -56,6 +56,18 @@ def _clicks(data: str, quick: bool) -> dict[str, Any]:
     return dict(clicks.run(data, quick=quick))
 
 
+def _intake(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import intake
+
+    return intake.run(quick=quick)
+
+
+def _processes(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import processes
+
+    return processes.run(data, quick=quick)
+
+
 BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "kernels": _kernels,
     "als": _als,
@@ -64,4 +76,6 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "ablation": _ablation,
     "quality": _quality,
     "clicks": _clicks,
+    "intake": _intake,
+    "processes": _processes,
 }

@@ -159,7 +159,7 @@ class Auditor:
         self._require(
             receipt.accepted == len(new) or excused,
             COUNTED_ONCE,
-            f"{receipt.accepted} users were accepted in {where}, {len(new)} are new in the batch of {message.sender} {dict(receipt.rejected)}",
+            f"{receipt.accepted} users were accepted in {where}, {len(new)} of {message.sender} are new {dict(receipt.rejected)}",
         )
         if receipt.accepted:
             self._count(collected, new, altered=message.altered)

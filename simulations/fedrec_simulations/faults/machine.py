@@ -20,8 +20,8 @@ from fedrec import checkpoint
 from fedrec_simulations.faults.script import Kind, Operation, Script
 
 
-class Crash(BaseException):  # noqa: N818 - not an error: no `except Exception` of a party may see it
-    """The process of `party` ends here."""
+class Crash(BaseException):
+    """The process of `party` ends here; no `except Exception` of a party may see it."""
 
     def __init__(self, party: str) -> None:
         super().__init__(party)
@@ -50,7 +50,7 @@ class Clock:
     """Seconds since 1970 that pass only when somebody waits; `passed` is told. `offsets_s`: how wrong each party's clock is."""
 
     now_s: float = 1_700_000_000.0
-    offsets_s: Counter[str] = field(default_factory=Counter)
+    offsets_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     passed: Callable[[], None] = lambda: None
 
     def wait(self, seconds: float) -> None:
@@ -167,9 +167,9 @@ class _System:
 @contextmanager
 def simulated_disks(machine_of: Callable[[Path], Machine]) -> Iterator[None]:
     """Every file that `fedrec.checkpoint` writes is written by the machine that its path belongs to."""
-    real = checkpoint.os
-    setattr(checkpoint, "os", _System(machine_of))  # noqa: B010 - a module has no such attribute for mypy
+    below = vars(checkpoint)
+    real, below["os"] = below["os"], _System(machine_of)
     try:
         yield
     finally:
-        setattr(checkpoint, "os", real)  # noqa: B010
+        below["os"] = real

@@ -6,6 +6,7 @@ A call is a message and its answer, as over gRPC: who hears nothing has waited, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -169,10 +170,8 @@ class Network:
         self._unheard(replace(old, sender=sender, altered=sender != old.sender), "replayed")
 
     def _unheard(self, message: Message, note: str) -> None:
-        try:
+        with suppress(FedRecError):  # its sender has long given up
             self._deliver(message, note)
-        except FedRecError:
-            pass  # its sender has long given up
 
     def _nothing_heard(self, message: Message, why: str) -> None:
         self._say(f"{message.way}: {message.name}: {why}")
@@ -217,7 +216,7 @@ class Network:
 
 def damaged(message: Message, amount: float) -> Message:
     """The message with one of its byte strings or arrays changed; one without any arrives as it is."""
-    places = [n for n, argument in enumerate(message.arguments) if isinstance(argument, bytes | Opening) or isinstance(argument, dict)]
+    places = [n for n, argument in enumerate(message.arguments) if isinstance(argument, bytes | Opening | dict)]
     if not places:
         return message
     place, arguments = places[int(amount * 997) % len(places)], list(message.arguments)
@@ -276,4 +275,6 @@ def _told(answer: Any) -> str:
         return f"failed, {answer.cause}"
     if isinstance(answer, RoundStatus):
         return f"{answer.phase}, attempt {answer.attempt}, {answer.reported} of {answer.enrolled} users"
-    return f"{len(answer)} bytes" if isinstance(answer, bytes) and not answer.startswith(b"{") else str(answer)
+    if isinstance(answer, bytes):
+        return answer.decode() if answer.startswith(b"{") else f"{len(answer)} bytes"
+    return str(answer)

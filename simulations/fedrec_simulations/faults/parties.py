@@ -28,7 +28,6 @@ from fedrec_simulations.faults.machine import Database, Machine
 from fedrec_simulations.faults.network import Message, Network
 from fedrec_simulations.faults.script import AGGREGATOR
 
-
 _PAUSE_S = 1.0
 
 

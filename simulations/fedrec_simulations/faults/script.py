@@ -144,9 +144,8 @@ def _operation(rng: np.random.Generator, setup: Setup) -> Operation:
         kind = _one(rng, _PARTY_KINDS)
         return Operation(party, int(rng.integers(_STEPS[_role(party)])), kind, _amount(rng, kind))
     sender, receiver = _one(rng, tuple(_MESSAGES))
-    senders, receivers = (setup.server_names if sender == "server" else setup.client_names), (AGGREGATOR,)
-    if receiver == "client":
-        receivers = setup.client_names
+    senders = setup.server_names if sender == "server" else setup.client_names
+    receivers = setup.client_names if receiver == "client" else (AGGREGATOR,)
     kind = _one(rng, _MESSAGE_KINDS[sender, receiver])
     way = f"{_one(rng, senders)} > {_one(rng, receivers)}"
     return Operation(way, int(rng.integers(_MESSAGES[sender, receiver])), kind, _amount(rng, kind))

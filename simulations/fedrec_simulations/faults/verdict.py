@@ -77,13 +77,15 @@ class Trained:
 
 @dataclass
 class Verdict:
-    """`complete`: runs whose every round counted every user, so that they were compared with the loopback."""
+    """`complete`: runs whose every round counted every user, so that they were compared with the loopback. `released`: rounds;
+    `unexplained`: blocks of them that are no exact sum and recorded noise."""
 
     auditor: Auditor
     noise: RecordedNoise
     limit: Guarantee
     complete: set[str] = field(default_factory=set)
     released: int = 0
+    unexplained: int = 0
     _used: dict[bytes, str] = field(default_factory=dict)
     _keys: dict[str, dict[Draw, bytes]] = field(default_factory=dict)
 
@@ -139,6 +141,7 @@ class Verdict:
                 drawn_as, total = (f"noise/{spec.name}/{block.name}", where[1]), next(sums)
                 key = self._key_of(drawn_as, total, block, stds[spec.name], release, isometric=spec.isometric)
                 if key is None:
+                    self.unexplained += 1
                     yield Broken(
                         EXACT_PLUS_NOISE, f"block {block.name} of {name} is not the exact sum of {len(collected.counted)} users and noise"
                     )
@@ -202,7 +205,7 @@ class Verdict:
         if self._replayed(trained, len(kept)) != kept:
             yield Broken(SAME_MODEL, f"the states of {trained.run} do not follow from its releases")
         yield from _about_notes(trained, entries[: len(kept)])
-        if kept and self._is_complete(trained, len(kept)):
+        if kept and not self.unexplained and self._is_complete(trained, len(kept)):
             self.complete.add(trained.run)
             if self._loopback(trained, len(kept)) != kept:
                 yield Broken(SAME_MODEL, f"{trained.run} had everybody in every round, and is not the loopback's")

@@ -77,7 +77,10 @@ class Series:
 
 @dataclass(frozen=True)
 class PrivacyCurve:
-    """A metric against epsilon, all points with the same delta, unit and neighbours; baselines are (name, value)."""
+    """A metric against epsilon, all points with the same delta, unit and neighbours; baselines are (name, value).
+
+    each: what one point is, in words.
+    """
 
     metric: str
     lines: Mapping[str, tuple[CurvePoint, ...]]
@@ -86,6 +89,7 @@ class PrivacyCurve:
     unit: Unit
     neighbours: Neighbours
     lower_is_better: bool = True
+    each: str = "a training run of its own"
 
     def __post_init__(self) -> None:
         for name, points in self.lines.items():
@@ -161,6 +165,9 @@ class NeighbourCard:
     lists: tuple[NeighbourList, ...]
 
 
+TO_THE_AGGREGATOR = "All of it goes to the aggregator, which adds noise to the sum over all users; the server sees only that."
+
+
 @dataclass(frozen=True)
 class ReportContent:
     """The page, top to bottom. `metrics` orders the table's columns; empty parts leave no trace on the page."""
@@ -175,6 +182,7 @@ class ReportContent:
     budget: tuple[BudgetLine, ...] = ()
     convergence: Convergence | None = None
     departures: tuple[Departure, ...] = ()
+    departing: str = TO_THE_AGGREGATOR
     example: ExampleReport | None = None
     neighbours: tuple[NeighbourCard, ...] = ()
     verdicts: tuple[Verdict, ...] = ()

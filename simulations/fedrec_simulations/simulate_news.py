@@ -1,0 +1,214 @@
+"""`fedrec simulate` for news: from impressions to a trained recommender, served at several epsilons, beside its controls."""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from rich.console import Console
+
+from fedrec import __version__
+from fedrec.checkpoint import finite, write_arrays, write_bytes, write_json
+from fedrec.data.impressions import Impressions
+from fedrec.errors import SettingsError
+from fedrec.evaluation.controls import SHUFFLED, Verdict, compare
+from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
+from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.privaterec.prior import public_prior
+from fedrec.privaterec.topics import public_vectors
+from fedrec.privaterec.variants import Catalogue, Progress, TrainedNews, topics_of, train_news
+from fedrec.settings import Scenario
+from fedrec.streams import Streams
+from fedrec_simulations.news_data import NewsData, load_news
+from fedrec_simulations.run_folder import RESULT, open_folder
+from fedrec_simulations.runtimes import ALONE, Cast
+from fedrec_simulations.simulate import progress_bar, promise_in_short, stage
+
+
+@dataclass(frozen=True)
+class NewsOutcome:
+    """What one training is worth on test: at each serving epsilon, and at the first with histories exchanged."""
+
+    served: dict[float, ImpressionMetrics]
+    swapped: ImpressionMetrics
+
+    @property
+    def headline(self) -> ImpressionMetrics:
+        """At the scenario's first serving epsilon."""
+        return next(iter(self.served.values()))
+
+
+@dataclass(frozen=True)
+class NewsRun:
+    """Everything a finished run knows; the report and the result are views of it."""
+
+    scenario: Scenario
+    folder: Path
+    data: NewsData
+    trained: dict[float, TrainedNews]
+    outcomes: dict[float, NewsOutcome]
+    baselines: dict[str, ImpressionMetrics]
+    seconds: dict[float, float]
+
+    @property
+    def main(self) -> TrainedNews:
+        """The training that the scenario is about."""
+        return self.trained[self.scenario.privacy.epsilon]
+
+    @property
+    def outcome(self) -> NewsOutcome:
+        """What that training is worth on test."""
+        return self.outcomes[self.scenario.privacy.epsilon]
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """AUC beside exchanged histories and popularity."""
+        ours = self.outcome.headline
+        rivals = {SHUFFLED: self.outcome.swapped} | self.baselines
+        return tuple(
+            compare("AUC", ours.auc, ours.stderr["auc"], name, other.auc, other.stderr["auc"], lower_is_better=False)
+            for name, other in rivals.items()
+        )
+
+
+def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
+    """Do everything and return what `--json` prints. Raises FedRecError."""
+    from fedrec_simulations.news_report import report_content
+    from fedrec_simulations.report.page import write
+    from fedrec_simulations.report.table import methods_table
+
+    if cast.runtime != "loopback":
+        raise SettingsError(f"--runtime {cast.runtime} does not carry news training yet", "Run it without --runtime.")
+    if resume:
+        raise SettingsError("a news run has no checkpoints to resume from", "Run it again: the same scenario gives the same bytes.")
+    torch.set_num_threads(1)  # sums depend on their number: the same scenario gives the same bytes everywhere
+    console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
+    folder = open_folder(scenario, name, cast, resume=False)
+    with stage(console, "reading data"):
+        data = load_news(scenario)
+        catalogue = Catalogue(data.news, public_vectors(data.news, data.features, seed=scenario.seed))
+    write_json(folder / "data.json", data.describe())
+    done = _finish(scenario, folder, data, catalogue, console)
+    _keep(done)
+    with stage(console, "drawing the report"):
+        content = report_content(done)
+        write(folder / "report.html", content)
+    result = {**_result(done), "seconds": time.perf_counter() - started}
+    write_json(folder / RESULT, result)
+    if not quiet:
+        Console().print(methods_table(content))
+        for verdict in done.verdicts:
+            Console().print(verdict.sentence, highlight=False, style="" if verdict.outcome == "better" else "bold")
+        Console().print(f"report  {folder / 'report.html'}", soft_wrap=True, highlight=False)
+    return result
+
+
+def _finish(scenario: Scenario, folder: Path, data: NewsData, catalogue: Catalogue, console: Console) -> NewsRun:
+    trained, seconds = dict[float, TrainedNews](), dict[float, float]()
+    for epsilon in dict.fromkeys([scenario.privacy.epsilon, *scenario.compare.epsilons]):
+        started = time.perf_counter()
+        trained[epsilon] = _train(scenario.with_epsilon(epsilon), catalogue, data.log.train, console)
+        seconds[epsilon] = time.perf_counter() - started
+    with stage(console, "evaluating"):
+        outcomes = {e: _evaluate(scenario, t, data.log.test) for e, t in trained.items()}
+        baselines = _baselines(scenario, data, catalogue) if scenario.compare.baselines else {}
+    return NewsRun(scenario, folder, data, trained, outcomes, baselines, seconds)
+
+
+def _train(scenario: Scenario, catalogue: Catalogue, train: Impressions, console: Console) -> TrainedNews:
+    with progress_bar(console) as progress:
+        task = progress.add_task("training", total=None)
+        for done in train_news(scenario, catalogue, train):
+            if isinstance(done, TrainedNews):
+                return done
+            words = f"{promise_in_short(_guarantee(scenario))}, {done.words}"
+            progress.update(task, completed=done.step, total=done.steps, description=words)
+    raise AssertionError("a training ended without a model")
+
+
+def _guarantee(scenario: Scenario) -> Guarantee:
+    from fedrec.privaterec.variants import promised
+
+    return promised(scenario)
+
+
+def serving_guarantee(epsilon: float, delta: float) -> Guarantee:
+    """Of one served answer."""
+    return non_private(delta, "click", "replace") if math.isinf(epsilon) else Guarantee(epsilon, delta, "click", "replace")
+
+
+def _evaluate(scenario: Scenario, trained: TrainedNews, test: Impressions) -> NewsOutcome:
+    delta, streams = scenario.privacy.delta, Streams(scenario.seed)
+
+    def scores(asked: Impressions, epsilon: float) -> npt.NDArray[np.float32]:
+        key = streams.key(f"serving/{epsilon:g}")
+        return trained.recommender.serve(asked, guarantee=serving_guarantee(epsilon, delta), key=key)
+
+    epsilons = scenario.news.serving_epsilons
+    served = {e: evaluate_impressions(scores(test, e), test) for e in epsilons}
+    swapped = history_swap(lambda asked: scores(asked, epsilons[0]), test, rng=streams.numpy("news-history-swap"))
+    return NewsOutcome(served, swapped)
+
+
+def _baselines(scenario: Scenario, data: NewsData, catalogue: Catalogue) -> dict[str, ImpressionMetrics]:
+    """Popularity, counted without noise, and public topics without any training."""
+    test, train = data.log.test, data.log.train
+    counts = np.bincount(train.candidates[train.clicked], minlength=train.num_news).astype(np.float32)
+    prior = public_prior(topics_of(scenario, catalogue), catalogue.vectors, history=scenario.news.history)
+    return {
+        "popularity": evaluate_impressions(counts[test.candidates], test),
+        "untrained public topics": evaluate_impressions(prior.scores(test), test),
+    }
+
+
+def _keep(done: NewsRun) -> None:
+    main = done.main
+    write_arrays(done.folder / "model" / "model.safetensors", main.parameters)
+    about = {"recipe": "privaterec", "variant": done.scenario.news.variant, "fedrec": __version__, "guarantee": asdict(main.guarantee)}
+    write_json(done.folder / "model" / "manifest.json", {**about, "noise": done.scenario.privacy.noise})
+    write_json(done.folder / "guarantee.json", {**asdict(main.guarantee), "spent": main.spent, "noise": done.scenario.privacy.noise})
+    lines = "".join(json.dumps(finite(row)) + "\n" for row in _rows(done))
+    write_bytes(done.folder / "metrics.jsonl", lines.encode())
+
+
+def _rows(done: NewsRun) -> Iterator[dict[str, object]]:
+    for epsilon, outcome in done.outcomes.items():
+        for serving, metrics in outcome.served.items():
+            yield {"name": f"{done.scenario.news.variant}", "epsilon": epsilon, "serving_epsilon": serving, **metrics.as_dict()}
+        yield {"name": SHUFFLED, "epsilon": epsilon, "serving_epsilon": next(iter(outcome.served)), **outcome.swapped.as_dict()}
+    for name, metrics in done.baselines.items():
+        yield {"name": name, **metrics.as_dict()}
+
+
+def _result(done: NewsRun) -> dict[str, Any]:
+    main, epsilon = done.main, done.scenario.privacy.epsilon
+    serving = [{"epsilon": e, "metrics": m.as_dict()} for e, m in done.outcome.served.items()]
+    curve = [{"epsilon": e, "metrics": o.headline.as_dict(), "history_swap_auc": o.swapped.auc} for e, o in done.outcomes.items()]
+    content = {
+        "variant": done.scenario.news.variant,
+        "metrics": done.outcome.headline.as_dict(),
+        "controls": {"history_swap_auc": done.outcome.swapped.auc},
+        "guarantee": asdict(main.guarantee),
+        "spent_epsilon": main.spent,
+        "noise": done.scenario.privacy.noise,
+        "serving": {"unit": "click", "neighbours": "replace", "delta": done.scenario.privacy.delta, "answers": serving},
+        "verdicts": [verdict.as_dict() for verdict in done.verdicts],
+        "curve": curve,
+        "baselines": {name: metrics.as_dict() for name, metrics in done.baselines.items()},
+        "rounds": main.rounds,
+        "bytes_up_per_client": main.bytes_up,
+        "bytes_down_per_client": main.bytes_down,
+        "training_seconds": done.seconds[epsilon],
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "run_dir": str(done.folder),
+    }
+    return dict(finite(content))

@@ -1,0 +1,274 @@
+"""The simulator can fail: each bug that is planted in a party's core is found in a few seeds, by the rule that it breaks."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.federation.protocol import Phase, Refusal
+from fedrec.streams import Streams
+from fedrec_aggregator import core as aggregator_core
+from fedrec_aggregator import intake
+from fedrec_aggregator.collection import Collection
+from fedrec_aggregator.core import Aggregator
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_client.ledger import ClientLedger
+from fedrec_server.rounds import _Kept
+from fedrec_simulations.faults import auditor, simulator, verdict
+from fedrec_simulations.faults.command import smallest
+from fedrec_simulations.faults.script import Kind, Operation, Script, Setup, script
+from fedrec_simulations.faults.simulator import simulate
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+MOST_SEEDS = 120
+
+
+def no_dedup(patch: pytest.MonkeyPatch) -> None:
+    """A repeated report is counted again."""
+    patch.setattr(Collection, "_new", lambda self, ids, users, counts: (set(ids), set(users), np.ones(len(ids), np.bool_)))
+
+
+def any_sender(patch: pytest.MonkeyPatch) -> None:
+    """A client may report for another client's users."""
+    patch.setattr(intake, "_of_the_sender", lambda batch, sender, owners: (np.ones(len(batch.tokens), np.bool_), Counter[Refusal]()))
+
+
+def any_question(patch: pytest.MonkeyPatch) -> None:
+    """What a batch says it answers is not looked at."""
+    honest = intake.unpack_reports
+    patch.setattr(intake, "unpack_reports", lambda data, specs, digest, **limits: honest(data, specs, data[4:36].hex(), **limits))
+
+
+def counts_after_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A round whose release waits for the disk goes on counting."""
+    patch.setattr(Aggregator, "_close_if_due", lambda self, collection: collection.phase)
+    honest = Aggregator.report
+
+    def report(self: Any, sender: str, run: str, round: int, batch: bytes) -> Any:
+        collection = self._rounds.get((run, round))
+        if collection is None or collection.phase is not Phase.RELEASING:
+            return honest(self, sender, run, round, batch)
+        collection.phase = Phase.OPEN
+        receipt = honest(self, sender, run, round, batch)
+        collection.phase = Phase.RELEASING
+        return receipt
+
+    patch.setattr(Aggregator, "report", report)
+
+
+def no_deadline(patch: pytest.MonkeyPatch) -> None:
+    """Reports are taken for as long as nobody closes the round."""
+    patch.setattr(Aggregator, "_close_if_due", lambda self, collection: collection.phase)
+
+
+def noise_at_every_request(patch: pytest.MonkeyPatch) -> None:
+    """Asked again, the aggregator noises again."""
+    honest, asked = Aggregator.release, Counter[tuple[str, int]]()
+
+    def release(self: Any, run: str, round: int) -> bytes:
+        asked[run, round] += 1
+        content = honest(self, run, round)
+        return content[:-1] + bytes([(content[-1] + asked[run, round] - 1) % 256])
+
+    patch.setattr(Aggregator, "release", release)
+
+
+def forgets_releases(patch: pytest.MonkeyPatch) -> None:
+    """After a restart a round is open again, though its release has left."""
+    honest = ReleaseLedger._load
+
+    def load(self: Any) -> None:
+        honest(self)
+        self._chain._released.clear()
+
+    patch.setattr(ReleaseLedger, "_load", load)
+
+
+def charges_after_the_release(patch: pytest.MonkeyPatch) -> None:
+    """The charge becomes durable after the entry that lets the release leave."""
+    charge, publish = ReleaseLedger.charge, ReleaseLedger.publish
+    owed = list[tuple[Any, ...]]()
+
+    def publish_first(self: Any, *arguments: Any, **named: Any) -> None:
+        publish(self, *arguments, **named)
+        while owed:
+            charge(*owed.pop())
+
+    patch.setattr(ReleaseLedger, "charge", lambda *arguments: owed.append(arguments))
+    patch.setattr(ReleaseLedger, "publish", publish_first)
+
+
+def charges_again(patch: pytest.MonkeyPatch) -> None:
+    """A round that is collected again is charged again."""
+    honest = ReleaseLedger.charge
+
+    def charge(self: Any, *arguments: Any) -> None:
+        known, self._chain._charged = self._chain._charged, {}
+        honest(self, *arguments)
+        self._chain._charged = known | self._chain._charged
+
+    patch.setattr(ReleaseLedger, "charge", charge)
+
+
+def client_pays_later(patch: pytest.MonkeyPatch) -> None:
+    """Reports leave before the client's ledger is written."""
+    patch.setattr(ClientLedger, "_append", lambda self, *arguments: None)
+
+
+def client_answers_anything(patch: pytest.MonkeyPatch) -> None:
+    """The same round, asked again, is charged once and answered with other reports."""
+    from fedrec_client import delivery
+
+    honest = delivery.answered
+
+    def answered(*arguments: Any, **named: Any) -> Any:
+        reports = honest(*arguments, **named)
+        shaken = [replace(block, vectors=block.vectors // 2 if random.random() < 0.5 else block.vectors) for block in reports.blocks]
+        return replace(reports, blocks=tuple(shaken))
+
+    patch.setattr(delivery, "answered", answered)
+
+
+def forgets_attempts(patch: pytest.MonkeyPatch) -> None:
+    """Every attempt is the first."""
+    honest = ReleaseLedger.begin
+
+    def begin(self: Any, *arguments: Any) -> int:
+        honest(self, *arguments)
+        return 1
+
+    patch.setattr(ReleaseLedger, "begin", begin)
+
+
+def any_cohort(patch: pytest.MonkeyPatch) -> None:
+    """The minimum cohort is not looked at."""
+    honest = Collection.freeze
+    patch.setattr(Collection, "freeze", lambda self, *, min_cohort, enrolled=None: honest(self, min_cohort=1, enrolled=enrolled))
+
+
+def other_noise(patch: pytest.MonkeyPatch) -> None:
+    """Noise that is the same in every run."""
+    honest = aggregator_core.release
+    patch.setattr(aggregator_core, "release", lambda *arguments, noise: honest(*arguments, noise=Streams(1)))
+
+
+def half_of_a_batch(patch: pytest.MonkeyPatch) -> None:
+    """A crash-safe, exactly-once aggregator that adds a batch twice."""
+    from fedrec.factorization.statistics import ExactSums
+
+    honest = ExactSums.add
+
+    def add(self: Any, reports: Any, **named: Any) -> None:
+        honest(self, reports, **named)
+        honest(self, reports, **named)
+
+    patch.setattr("fedrec_aggregator.core.ExactSums", type("Twice", (ExactSums,), {"add": add}))
+
+
+def report_on_disk(patch: pytest.MonkeyPatch) -> None:
+    """A batch that could not be used is kept for somebody to look at."""
+    honest = Aggregator.report
+
+    def report(self: Any, sender: str, run: str, round: int, batch: bytes) -> Any:
+        receipt = honest(self, sender, run, round, batch)
+        if receipt.rejected:
+            (Path(self.ledger.folder) / "rejected.bin").write_bytes(batch)
+        return receipt
+
+    patch.setattr(Aggregator, "report", report)
+
+
+def loses_an_entry(patch: pytest.MonkeyPatch) -> None:
+    """The last entry of the chain is not there after a restart."""
+    honest = ReleaseLedger._load
+
+    def load(self: Any) -> None:
+        self._db.execute("DELETE FROM entries WHERE seq > 1 AND seq = (SELECT max(seq) FROM entries)")
+        honest(self)
+
+    patch.setattr(ReleaseLedger, "_load", load)
+
+
+def old_state(patch: pytest.MonkeyPatch) -> None:
+    """A server that is started again goes on from the state before the last."""
+    honest = _Kept._keep
+
+    def keep(self: Any, state: Any, lines: Any, head: str) -> None:
+        broken = {name: array * (1 + 1e-7) if name == "mean" else array for name, array in state.items()}
+        honest(self, broken if len(lines) > 1 else state, lines, head)
+
+    patch.setattr(_Kept, "_keep", keep)
+
+
+def first_attempts_only(patch: pytest.MonkeyPatch) -> None:
+    """The server notes every round as if it had been collected once."""
+    honest = _Kept._line
+    patch.setattr(_Kept, "_line", lambda self, *arguments: replace(honest(self, *arguments), attempt=1))
+
+
+def stuck(patch: pytest.MonkeyPatch) -> None:
+    """A round that could not be released once is never tried again."""
+    honest = Aggregator._finish
+
+    def finish(self: Any, collection: Any) -> None:
+        if collection.failure is None:
+            honest(self, collection)
+
+    patch.setattr(Aggregator, "_finish", finish)
+
+
+def defect(patch: pytest.MonkeyPatch) -> None:
+    """A status that nobody thought of."""
+    honest = Aggregator.open_round
+
+    def open_round(self: Any, opening: Any) -> Any:
+        return {1: honest}[self.ledger.begin.__self__._attempts.get((opening.run, opening.round), aggregator_attempt).attempt](self, opening)
+
+    patch.setattr(Aggregator, "open_round", open_round)
+
+
+aggregator_attempt = type("First", (), {"attempt": 1})
+
+
+@pytest.mark.parametrize(
+    ("plant", "rule"),
+    [
+        (no_dedup, auditor.COUNTED_ONCE),
+        (any_sender, auditor.COUNTED_ONCE),
+        (any_question, auditor.COUNTED_ONCE),
+        (counts_after_the_end, auditor.COUNTED_ONCE),
+        (no_deadline, auditor.COUNTED_ONCE),
+        (noise_at_every_request, auditor.RELEASED_ONCE),
+        (forgets_releases, auditor.RELEASED_ONCE),
+        (charges_after_the_release, auditor.CHARGED_FIRST),
+        (charges_again, verdict.CHARGED_ONCE),
+        (client_pays_later, auditor.CHARGED_FIRST),
+        (client_answers_anything, auditor.ONE_ANSWER),
+        (forgets_attempts, auditor.ATTEMPTS_RISE),
+        (any_cohort, verdict.COHORT),
+        (other_noise, verdict.EXACT_PLUS_NOISE),
+        (half_of_a_batch, verdict.EXACT_PLUS_NOISE),
+        (report_on_disk, verdict.NO_REPORT_ON_DISK),
+        (loses_an_entry, verdict.LEDGER_KEPT),
+        (old_state, verdict.SAME_MODEL),
+        (first_attempts_only, verdict.KEPT_AS_RELEASED),
+        (stuck, simulator.ENDS),
+        (defect, simulator.DEFECTS),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_planted_bug_is_found_by_the_rule_that_it_breaks(plant: Plant, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in range(MOST_SEEDS):
+        rules = {one.rule for one in simulate(script(seed)).broken}
+        if rule in rules:
+            print("FOUND", plant.__name__, seed)
+            return
+    pytest.fail(f"{plant.__doc__} Nobody noticed in {MOST_SEEDS} seeds.")
