@@ -97,7 +97,8 @@ class NewsSettings(_Table):
     """News recommendation, `recipe = "privaterec"`. Zero lets the variant choose."""
 
     variant: Literal["additive", "local", "central", "printed", "fedrec", "dp-fedrec", "centralized"] = Field(
-        "additive", description="additive: one noised report a user, then training on reports; the others train in rounds (PrivateRec Alg. 3)"
+        "additive",
+        description="additive: one noised report a user, then training on reports; the others train in rounds (PrivateRec Alg. 3)",
     )
     model: Literal["nrms", "naml", "plm-nr"] = Field("nrms", description="news and user encoder of all variants but additive")
     topics: Literal["text", "categories"] = Field("text", description="public topics of additive: clusters of texts, or the categories")
@@ -106,11 +107,15 @@ class NewsSettings(_Table):
     serving_epsilons: tuple[Epsilon, ...] = Field(
         ("inf", 10, 5, 1), min_length=1, validate_default=True, description="epsilon of one served answer; the first makes the headline"
     )
-    padding: float = Field(0.0, ge=0, lt=1, description="p: share of clicks hidden behind the anonymous news, on the device; not for additive")
+    padding: float = Field(
+        0.0, ge=0, lt=1, description="p: share of clicks hidden behind the anonymous news, on the device; not for additive"
+    )
     clip: float = Field(0.0, ge=0, description="theta: longest attention vector, or longest gradient; 0 = chosen by the variant")
     rounds: int = Field(0, ge=0, le=100_000, description="rounds of training; 0 = chosen by the variant")
     users_per_round: int = Field(0, ge=0, description="users of a round, on average; 0 = chosen by the variant")
-    epochs: int = Field(0, ge=0, le=1000, description="passes over the reports (additive) or the clicks (centralized); 0 = chosen by the variant")
+    epochs: int = Field(
+        0, ge=0, le=1000, description="passes over the reports (additive) or the clicks (centralized); 0 = chosen by the variant"
+    )
     learning_rate: float = Field(0.0, ge=0, description="0 = chosen by the variant")
     word_vectors: str = Field("", description="GloVe text file to start word embeddings from; empty starts from random ones")
     language_model: str = Field("", description="folder of a Hugging Face encoder, for plm-nr; empty takes vectors of the public features")
@@ -189,13 +194,17 @@ class Scenario(_Table):
             raise ValueError("planted-news needs no data.path, and every other format of news needs one")
         unit = NEWS_UNITS[self.news.variant]
         if self.privacy.unit != unit:
-            raise ValueError(f'news.variant = "{self.news.variant}" protects a {unit}: say privacy.unit = "{unit}", found "{self.privacy.unit}"')
+            raise ValueError(
+                f'news.variant = "{self.news.variant}" protects a {unit}: say privacy.unit = "{unit}", found "{self.privacy.unit}"'
+            )
         if self.news.variant in {"fedrec", "centralized"} and self.privacy.epsilon != math.inf:
-            raise ValueError(f'news.variant = "{self.news.variant}" has no privacy: say privacy.epsilon = "inf", found {self.privacy.epsilon:g}')
+            raise ValueError(
+                f'news.variant = "{self.news.variant}" has no privacy: say privacy.epsilon = "inf", found {self.privacy.epsilon:g}'
+            )
         if self.news.variant in {"additive", "central", "fedrec", "dp-fedrec", "centralized"} and self.news.padding:
             raise ValueError(f'news.padding hides clicks of "local" and "printed", not of "{self.news.variant}"')
         if self.model.chosen():
-            raise ValueError('model.* belongs to ratings and clicks; news models are chosen in [news]')
+            raise ValueError("model.* belongs to ratings and clicks; news models are chosen in [news]")
         return self
 
     def digest(self) -> str:

@@ -19,7 +19,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,6 +195,8 @@ class ClientLedger:
             with self._database:
                 self._database.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         except sqlite3.Error as failure:
+            with suppress(sqlite3.Error):  # a commit that is said to have failed may be on disk, and is spent then
+                self._entries = list(_verified(_rows(self._database), self._path))
             raise RunError(
                 f"{self._path} cannot be written: {failure}", "Nothing left this client. Free space or correct permissions."
             ) from None

@@ -93,10 +93,8 @@ class TextView(nn.Module):
     def __init__(self, inputs: int, width: int, queries: int, *, rng: np.random.Generator) -> None:
         super().__init__()
         bound = (6 / (3 * inputs + width)) ** 0.5
-        filters = rng.uniform(-bound, bound, (inputs, 3 * width))
-        self.filters = nn.Parameter(
-            torch.from_numpy(filters.astype(np.float32))
-        )  # what a word says to the place after, to its own, to the one before
+        # (inputs, 3 width): what a word says to the place after it, to its own, to the place before it
+        self.filters = nn.Parameter(torch.from_numpy(rng.uniform(-bound, bound, (inputs, 3 * width)).astype(np.float32)))
         self.bias, self.pool = offset(width), AdditiveAttention(width, queries, rng=rng)
 
     def encode(self, words: Tensor, rows: Tensor, dropout: Dropout | None = None) -> Tensor:

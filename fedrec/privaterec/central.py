@@ -46,7 +46,8 @@ from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.privaterec import additive, fedadam
-from fedrec.privaterec.additive import Coefficients, Population, TopicTable
+from fedrec.privaterec.additive import Population, TopicTable
+from fedrec.privaterec.scoring import products
 from fedrec.streams import Streams, SystemStreams
 
 Floats = npt.NDArray[np.float64]
@@ -106,7 +107,7 @@ class CentralModel:
         mu = mu_for(guarantee.epsilon, guarantee.delta)
         reports = additive.report(asked.last_clicks(self.history), self.topics, mu=mu, name="serving", key=key)
         U = self.whitening(additive.decode(reports, self.population)) @ self.W
-        return _products(U, np.repeat(asked.users, np.diff(asked.candidate_ptr)), self.items, asked.candidates).astype(np.float32)
+        return products(U, np.repeat(asked.users, np.diff(asked.candidate_ptr)), self.items, asked.candidates).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -142,14 +143,14 @@ def train(
     users = Users(additive.coefficients(data.last_clicks(history), topics), data)
     aggregator = _Aggregator(plan, Ledger(plan.guarantee), noise)
     X = _unit_rows(np.asarray(vectors, np.float64)[:, : settings.width])
-    question = _population_question(topics.topics)
+    question = population_question(topics.topics)
     answer = aggregator.answer(question, population_reports(users))
     n, population = _population(answer, topics.topics)
     whitening = _whitening(population)
     W = settings.prior_weight * _prior(topics, X, whitening, history)
     moments, rule = fedadam.Moments.like(W), fedadam.FedAdam(settings.learning_rate, tau=settings.tau)
     for t in range(1, settings.rounds + 1):
-        question = _gradient_question(t, topics.topics + 1, X.shape[1])
+        question = gradient_question(t, topics.topics + 1, X.shape[1])
         answer = aggregator.answer(question, gradient_reports(users, whitening, W, X, clip=settings.clip))
         movement = -answer.values["gradient"] * settings.clip / n
         moved, moments = fedadam.step(W, movement, moments, rule)
@@ -183,7 +184,7 @@ def user_gradients(U: Floats, data: Impressions, X: Floats) -> Floats:
     """(n, p) mean over each user's impressions of sum_c (pi_c - y_c) x_c; y is uniform over the clicks, and 0 where there is none."""
     sizes = np.diff(data.candidate_ptr)
     owner = np.repeat(data.users, sizes)
-    scores = _products(U, owner, X, data.candidates)
+    scores = products(U, owner, X, data.candidates)
     starts = data.candidate_ptr[:-1]
     weights = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), sizes))
     pi = weights / np.repeat(np.add.reduceat(weights, starts), sizes)
@@ -219,12 +220,14 @@ def _named(t: int) -> str:
     return f"gradient/{t}"
 
 
-def _population_question(topics: int) -> Question:
+def population_question(topics: int) -> Question:
+    """What the aggregator is asked to sum and noise first: v v' of B + 1 numbers."""
     block = BlockSpec("moments", "outer", 1, topics + 1, coefficient_step=1.0, vector_step=_STEPS["vector_step"])
     return Question(0, _POPULATION, {}, (ReleaseSpec(_POPULATION, (block,)),))
 
 
-def _gradient_question(t: int, rows: int, width: int) -> Question:
+def gradient_question(t: int, rows: int, width: int) -> Question:
+    """The same in round t >= 1: z g' of `rows` = B + 1 and `width` = p numbers."""
     block = BlockSpec("gradient", "linear", rows, width, **_STEPS)
     return Question(t, "gradient", {}, (ReleaseSpec(_named(t), (block,)),))
 
@@ -255,14 +258,6 @@ def _prior(topics: TopicTable, X: Floats, whitening: Whitening, history: int) ->
     centres = weights.T @ X / np.maximum(weights.sum(0)[:, None], 1e-12)
     C = np.linalg.solve(whitening.matrix, centres - centres.mean(0))
     return np.vstack([C / max(float(np.linalg.norm(C, ord=2)), 1e-12), np.zeros((1, X.shape[1]))])
-
-
-def _products(U: Floats, users: npt.NDArray[np.integer], V: Floats, items: npt.NDArray[np.integer]) -> Floats:
-    out, piece = np.empty(len(items)), 1 << 17
-    for start in range(0, len(items), piece):
-        part = slice(start, start + piece)
-        out[part] = np.einsum("ed,ed->e", U[users[part]], V[items[part]])
-    return out
 
 
 def _unit_rows(X: Floats) -> Floats:

@@ -35,6 +35,7 @@ from fedrec.privaterec.additive import Coefficients, Population, TopicTable
 from fedrec.privaterec.labels import LabelReports, report_clicks
 from fedrec.privaterec.prior import public_prior
 from fedrec.privaterec.report_model import ReportModel, ReportModelSettings
+from fedrec.privaterec.scoring import products
 from fedrec.privaterec.spending import ClickLedger, TrainingPlan
 from fedrec.streams import Streams, SystemStreams
 
@@ -147,7 +148,14 @@ class EpochDone:
 
 
 def fit(
-    collected: Collected, topics: TopicTable, items: Float32s, settings: ReportModelSettings, *, history: int, levels: NoiseLevels, streams: Streams
+    collected: Collected,
+    topics: TopicTable,
+    items: Float32s,
+    settings: ReportModelSettings,
+    *,
+    history: int,
+    levels: NoiseLevels,
+    streams: Streams,
 ) -> Iterator[EpochDone | Trained]:
     """Train on reports alone, yielding after every epoch and the model at the end. Deterministic given the streams."""
     decoder = Decoder.of(collected.coefficients)
@@ -215,13 +223,4 @@ def serve(trained: Trained, asked: Impressions, *, mu: float, key: bytes) -> Ser
         users = trained.model.users(torch.from_numpy(trained.decoder(reports)))
         V, bias = trained.model.items().numpy(), trained.model.item_bias.numpy()
     U, owner = users.numpy(), np.repeat(asked.users, np.diff(asked.candidate_ptr))
-    return Served(_products(U, owner, V, asked.candidates) + bias[asked.candidates], reports.event, reports.noise_std)
-
-
-def _products(U: Float32s, users: npt.NDArray[np.integer], V: Float32s, items: npt.NDArray[np.integer]) -> Float32s:
-    """u_k' v_j of pairs, in pieces: all rows at once would need pairs x d numbers."""
-    out, piece = np.empty(len(items), np.float32), 1 << 18
-    for start in range(0, len(items), piece):
-        part = slice(start, start + piece)
-        out[part] = np.einsum("ed,ed->e", U[users[part]], V[items[part]])
-    return out
+    return Served(products(U, owner, V, asked.candidates) + bias[asked.candidates], reports.event, reports.noise_std)

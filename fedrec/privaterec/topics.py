@@ -52,7 +52,9 @@ def news_features(news: News) -> PublicFeatures:
     return PublicFeatures({name: bag for name, bag in bags.items() if bag.vocabulary})
 
 
-def text_topics(vectors: npt.NDArray[np.floating], *, topics: int, rng: np.random.Generator, temperature: float = TEMPERATURE) -> TopicTable:
+def text_topics(
+    vectors: npt.NDArray[np.floating], *, topics: int, rng: np.random.Generator, temperature: float = TEMPERATURE
+) -> TopicTable:
     """(m, `topics`) soft memberships in clusters of the rows of `vectors`; rows of zeros belong to all alike.
 
     Raises ValueError on fewer items than topics or a temperature that is not positive.

@@ -13,111 +13,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.impressions import Impressions, News
+from fedrec.data.impressions import Impressions
 from fedrec.privacy.accounting import mu_for
-from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privaterec import reports_training, topics
-from fedrec.privaterec.additive import TopicTable, noise_std
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privaterec import central, federated, reports_training
+from fedrec.privaterec.additive import noise_std
 from fedrec.privaterec.report_model import ReportModelSettings
 from fedrec.privaterec.spending import plan_training
-from fedrec.settings import NEWS_UNITS, Scenario
-from fedrec.streams import Streams, SystemStreams
+from fedrec.privaterec.trained import Catalogue, Progress, Sent, TrainedNews, Training, noise_of, promised, topics_of
+from fedrec.settings import Scenario
+from fedrec.streams import Streams
+
+__all__ = ["VARIANTS", "Catalogue", "Progress", "Sent", "TrainedNews", "promised", "topics_of", "train_news"]
 
 Float32s = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Catalogue:
-    """What is public: the news and a vector for each, (m, p) float32."""
-
-    news: News
-    vectors: Float32s
-
-
-class Recommender(Protocol):
-    """A released model."""
-
-    def serve(self, asked: Impressions, *, guarantee: Guarantee, key: bytes) -> Float32s:
-        """Scores aligned with the candidates. Every user sends one answer of `guarantee` (click, replace) and no more."""
-        ...
-
-
-@dataclass(frozen=True)
-class Progress:
-    """One step of training done, of `steps`, in words."""
-
-    step: int
-    steps: int
-    words: str
-
-
-@dataclass(frozen=True)
-class Sent:
-    """One kind of thing that leaves a client: its shape and content in words, mean bytes over the whole training, and its noise."""
-
-    name: str
-    shape: str
-    contains: str
-    bytes: float
-    noise_std: float
-
-
-@dataclass(frozen=True)
-class TrainedNews:
-    """A finished training. `spent`: epsilon of the dearest unit by the ledger; rounds: how often a client was asked, at most."""
-
-    recommender: Recommender
-    guarantee: Guarantee
-    spent: float
-    rounds: int
-    sent: tuple[Sent, ...]
-    bytes_down: float
-    parameters: dict[str, Float32s]
-
-    @property
-    def bytes_up(self) -> float:
-        """Mean bytes a client sends over the whole training."""
-        return sum(part.bytes for part in self.sent)
-
-
-Training = Callable[[Scenario, Catalogue, Impressions], Iterator[Progress | TrainedNews]]
 
 
 def train_news(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Iterator[Progress | TrainedNews]:
     """Train the scenario's variant, yielding progress and, last, the trained model. Raises PrivacyError where a ledger refuses."""
     return VARIANTS[scenario.news.variant](scenario, catalogue, train)
-
-
-def promised(scenario: Scenario) -> Guarantee:
-    """What training promises, in the unit of the variant."""
-    privacy, unit = scenario.privacy, NEWS_UNITS[scenario.news.variant]
-    neighbours = "add/remove" if unit == "user" else "replace"
-    if privacy.epsilon == float("inf"):
-        return non_private(privacy.delta, unit, neighbours)  # type: ignore[arg-type]
-    return Guarantee(privacy.epsilon, privacy.delta, unit, neighbours)  # type: ignore[arg-type]
-
-
-def noise_of(scenario: Scenario) -> Streams | SystemStreams:
-    """Where noise comes from."""
-    return Streams(scenario.seed) if scenario.privacy.noise == "seeded" else SystemStreams()
-
-
-def topics_of(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
-    """The public topics of the scenario."""
-    if scenario.news.topics == "categories":
-        return topics.category_topics(catalogue.news)[0]
-    wanted = min(scenario.news.basis or DEFAULT_TOPICS, len(catalogue.vectors))
-    return topics.text_topics(catalogue.vectors, topics=wanted, rng=Streams(scenario.seed).numpy("news-topics"))
-
-
-DEFAULT_TOPICS = 32
 
 
 @dataclass(frozen=True)
@@ -145,7 +65,13 @@ def additive(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> It
             continue
         B, answers = table.topics, len(train) / max(train.num_users, 1)
         sent = (
-            Sent("coefficients", f"{B} numbers", "the mean of the history's topics, noised on the device", 4.0 * B, got.coefficients.noise_std),
+            Sent(
+                "coefficients",
+                f"{B} numbers",
+                "the mean of the history's topics, noised on the device",
+                4.0 * B,
+                got.coefficients.noise_std,
+            ),
             Sent("labels", f"{answers:.1f} answers", "which candidate was clicked, randomised on the device", got.bytes_up - 4.0 * B, 0.0),
         )
         arrays = {name: p.detach().numpy() for name, p in done.model.named_parameters()}
@@ -154,8 +80,36 @@ def additive(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> It
 
 
 def _report_settings(scenario: Scenario) -> ReportModelSettings:
-    chosen = {"epochs": scenario.news.epochs, "learning_rate": scenario.news.learning_rate}
-    return ReportModelSettings(**{name: value for name, value in chosen.items() if value})  # type: ignore[arg-type]
+    """Under much noise a short and slow training, which stays near the public prior it begins at: a function of epsilon alone."""
+    epsilon, news = scenario.privacy.epsilon, scenario.news
+    speed = min(1.0, (epsilon / 5) ** 1.4)
+    return ReportModelSettings(epochs=news.epochs or (8 if epsilon >= 3 else 4), learning_rate=news.learning_rate or 3e-3 * speed)
 
 
-VARIANTS: dict[str, Training] = {"additive": additive}
+def central_training(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Iterator[Progress | TrainedNews]:
+    """See `central`."""
+    table, news, guarantee = topics_of(scenario, catalogue), scenario.news, promised(scenario)
+    chosen = {"rounds": news.rounds, "clip": news.clip, "learning_rate": news.learning_rate}
+    settings = replace(central.CentralSettings(), **{name: value for name, value in chosen.items() if value})
+    plan = central.plan_of(guarantee, settings)
+    done = None
+    for done in central.train(train, table, catalogue.vectors, plan, settings, history=news.history, noise=noise_of(scenario)):
+        yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
+    assert done is not None
+    shape = f"{table.topics + 1} and {done.model.W.shape[1]} numbers"
+    words = "a gradient as two vectors; bounded, summed with everybody's, then noised"
+    sent = (Sent("gradient, every round", shape, words, done.bytes_up, done.noise_stds["gradient/1"]),)
+    spent = done.ledger.epsilon if guarantee.private else guarantee.epsilon
+    yield TrainedNews(done.model, guarantee, spent, done.rounds + 1, sent, done.bytes_down, {"W": done.model.W.astype(np.float32)})
+
+
+VARIANTS: dict[str, Training] = {
+    "additive": additive,
+    "central": central_training,
+    "local": federated.local,
+    "printed": federated.printed,
+    "dp-fedrec": federated.dp_fedrec,
+    "fedrec": federated.fedrec,
+    "centralized": federated.centralized,
+}
+"""By the name a scenario gives."""

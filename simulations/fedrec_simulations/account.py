@@ -10,10 +10,10 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.recipes import prepare
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
-from fedrec.recipes import prepare
 
 
 def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str, Any]:

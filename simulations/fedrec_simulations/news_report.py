@@ -54,7 +54,11 @@ def _facts(run: NewsRun) -> Iterator[Fact]:
     yield Fact("Test AUC", f"{ours.auc:.4f}", first)
     yield Fact("With another’s history", f"{swapped.auc:.4f}", f"what is not personal in {ours.auc:.4f}")
     if run.main.bytes_up:
-        yield Fact("Sent by a client", f"{run.main.bytes_up / 1000:.3g} kB", f"in {run.main.rounds} round{'s' * (run.main.rounds != 1)}, on average")
+        yield Fact(
+            "Sent by a client",
+            f"{run.main.bytes_up / 1000:.3g} kB",
+            f"in {run.main.rounds} round{'s' * (run.main.rounds != 1)}, on average",
+        )
     if run.main.guarantee.private and run.scenario.privacy.noise == "seeded":
         yield Fact("Noise", "seeded", "an experiment: the seed takes it off again")
 

@@ -25,7 +25,7 @@ from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impression
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privaterec.prior import public_prior
 from fedrec.privaterec.topics import public_vectors
-from fedrec.privaterec.variants import Catalogue, Progress, TrainedNews, topics_of, train_news
+from fedrec.privaterec.variants import Catalogue, TrainedNews, topics_of, train_news
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
 from fedrec_simulations.news_data import NewsData, load_news

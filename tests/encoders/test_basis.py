@@ -6,6 +6,7 @@ pytest.importorskip("torch")
 import torch
 
 from fedrec.encoders.basis import Basis, clipped, exact, noised, relu_share, softplus_share, stopped
+from fedrec.privaterec import attention
 from fedrec.streams import Streams
 
 SIZES = [3, 5, 10, 32]
@@ -53,12 +54,18 @@ def test_clipping_bounds_long_rows_and_keeps_short_ones() -> None:
 
 @pytest.mark.parametrize("share", [softplus_share, relu_share])
 def test_shares_are_not_negative_and_sum_to_one_even_without_a_positive_weight(share: object) -> None:
-    rows = torch.tensor([[0.5, -1.0, 2.0], [-1.0, -2.0, -3.0], [0.0, 0.0, 0.0]], requires_grad=True)
+    rows = torch.tensor([[0.5, -1.0, 2.0], [-1.0, -2.0, -3.0], [-500.0, -900.0, -501.0]], requires_grad=True)
     shares = share(rows)  # type: ignore[operator]
     assert float(shares.detach().min()) >= 0
     torch.testing.assert_close(shares.sum(1), torch.ones(3))
     (shares**2).sum().backward()
     assert torch.isfinite(rows.grad).all()
+
+
+def test_shares_are_those_of_the_mechanisms() -> None:
+    rows = 20 * Streams(5).numpy("rows").standard_normal((200, 5))
+    for ours, theirs in ((softplus_share, attention.renormalise_softplus), (relu_share, attention.renormalise_relu)):
+        np.testing.assert_allclose(ours(torch.from_numpy(rows.astype(np.float32))), theirs(rows), rtol=1e-4, atol=1e-6)
 
 
 def test_a_stopped_release_sends_no_gradient_to_the_history_and_an_as_printed_one_does() -> None:

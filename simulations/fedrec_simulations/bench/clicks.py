@@ -30,10 +30,10 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
 from fedrec.streams import Streams
 from fedrec_simulations.ceiling import CLICK_ALPHA, CLICK_RIDGE, CLICK_WIDTH, ITERATIONS
-from fedrec.recipes import Prepared, prepare
 
 EPSILONS, SEEDS, K = (1.0, 5.0, 20.0), (101, 102, 103), 20
 

@@ -7,6 +7,7 @@ at the moment when something leaves.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ COUNTED_ONCE = "every accepted user is counted exactly once"
 RELEASED_ONCE = "nothing is released twice with different noise"
 CHARGED_FIRST = "nothing leaves before its charge is durable"
 ONE_ANSWER = "a client answers one question a round, always with the same reports"
+REASONS = "whoever is turned away is counted under the right reason"
 ATTEMPTS_RISE = "an attempt at a round is counted once"
 
 _NO_TIME = {Refusal.ROUND_CLOSED, Refusal.ROUND_UNKNOWN, Refusal.RUN_UNKNOWN, Refusal.BUSY}
@@ -46,13 +48,16 @@ class Broken:
 
 @dataclass
 class Collected:
-    """One attempt at a round as the auditor counts it. tampered: a report in it is not what its client sent."""
+    """One attempt at a round as the auditor counts it. tampered: a report in it is not what its client sent. rejected: users by
+    code, as clients were told.
+    """
 
     attempt: int
     opening: Opening
     deadline_s: float
     counted: dict[bytes, UserReport] = field(default_factory=dict)
     ids: set[bytes] = field(default_factory=set)
+    rejected: Counter[str] = field(default_factory=Counter)
     frozen: bool = False
     tampered: bool = False
 
@@ -149,32 +154,38 @@ class Auditor:
         if collected is None:
             self._require(receipt.accepted == 0, COUNTED_ONCE, f"{receipt.accepted} users were accepted in {where}, which is not open")
             return
+        collected.rejected.update(receipt.rejected)
         if self.clock() >= collected.deadline_s:
             collected.frozen = True
         if collected.frozen:
             self._require(receipt.accepted == 0, COUNTED_ONCE, f"{receipt.accepted} users were accepted in {where} after it closed")
             return
-        new = self._new(collected, message.sender, batch)
-        excused = not receipt.accepted and set(receipt.rejected) <= _NO_TIME
-        self._require(
-            receipt.accepted == len(new) or excused,
-            COUNTED_ONCE,
-            f"{receipt.accepted} users were accepted in {where}, {len(new)} of {message.sender} are new {dict(receipt.rejected)}",
-        )
+        new, away = self._new(collected, message.sender, batch)
+        if not receipt.accepted and set(receipt.rejected) <= _NO_TIME:
+            return
+        seen = f"{receipt.accepted} users of {message.sender} were accepted in {where}, {len(new)} are new"
+        self._require(receipt.accepted == len(new), COUNTED_ONCE, seen)
+        self._require(away is None or away == receipt.rejected, REASONS, f"in {where}: {dict(receipt.rejected)}, should be {away}")
         if receipt.accepted:
             self._count(collected, new, altered=message.altered)
 
-    def _new(self, collected: Collected, sender: str, batch: bytes) -> list[UserReport]:
-        """Users of the batch that are the sender's, sound, and not counted yet."""
+    def _new(self, collected: Collected, sender: str, batch: bytes) -> tuple[list[UserReport], dict[str, int] | None]:
+        """Users of a sound batch who are the sender's and not counted yet, and why others are not; None where it is no sound batch."""
         reports = read_batch(batch, collected.blocks) if digest_of(batch) == collected.opening.digest else None
-        owners = release_book(self.folder / AGGREGATOR).owners
-        new, ids, tokens = list[UserReport](), set(collected.ids), set(collected.counted)
-        for report in reports or []:
-            if owners.get(report.token) == sender and report.id not in ids and report.token not in tokens:
+        if reports is None:
+            return [], None
+        owners, new, away = release_book(self.folder / AGGREGATOR).owners, list[UserReport](), Counter[str]()
+        ids, tokens = set(collected.ids), set(collected.counted)
+        for report in reports:
+            if owners.get(report.token) != sender:
+                away[Refusal.FORBIDDEN if report.token in owners else Refusal.NOT_ENROLLED] += 1
+            elif report.id in ids or report.token in tokens:
+                away[Refusal.REPLAYED if report.id in ids else Refusal.ALREADY_REPORTED] += 1
+            else:
                 new.append(report)
                 ids.add(report.id)
                 tokens.add(report.token)
-        return new
+        return new, dict(away)
 
     def _count(self, collected: Collected, new: list[UserReport], *, altered: bool) -> None:
         collected.counted |= {report.token: within_radius(report, collected.releases) for report in new}

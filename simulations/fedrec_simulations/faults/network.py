@@ -22,6 +22,9 @@ WAIT_S = 5.0
 """How long a caller waits for an answer that does not come."""
 
 _TRAVEL_S = 0.01
+_RECENT = 4
+"""A replayed batch is one of so many that were sent last."""
+
 _REASONS = ("busy", "failed", "budget", "wrong-plan")
 
 
@@ -166,7 +169,7 @@ class Network:
         return changed(answer, struck[Kind.GARBLE].amount) if Kind.GARBLE in struck else answer
 
     def _replay(self, sender: str, which: float) -> None:
-        old = self._batches[int(which * len(self._batches))]
+        old = self._batches[-1 - int(which * min(_RECENT, len(self._batches)))]
         self._unheard(replace(old, sender=sender, altered=sender != old.sender), "replayed")
 
     def _unheard(self, message: Message, note: str) -> None:
@@ -237,9 +240,9 @@ def changed(content: Any, amount: float) -> Any:
     how, where = divmod(amount * 6, 1.0)
     place = int(where * len(content))
     match int(how):
-        case 0 | 1:
+        case 0:
             return _flipped(content, place, int(where * 7_919) % 8)
-        case 2:
+        case 1 | 2:
             return _flipped(content, int(where * min(44, len(content))), int(where * 7_919) % 8)
         case 3:
             return content[:place]

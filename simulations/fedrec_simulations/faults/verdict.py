@@ -17,6 +17,7 @@ import numpy.typing as npt
 from fedrec.checkpoint import Checkpoints
 from fedrec.data.interactions import Interactions
 from fedrec.federation.messages import BlockSpec, Question, Release
+from fedrec.federation.protocol import Refusal
 from fedrec.federation.releases import noise_stds
 from fedrec.federation.rounds import Loopback, State, train
 from fedrec.federation.wire import unpack_release
@@ -27,7 +28,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared
 from fedrec.streams import Streams
-from fedrec_simulations.faults.auditor import CHARGED_FIRST, COUNTED_ONCE, RELEASED_ONCE, Auditor, Broken, Collected, Round
+from fedrec_simulations.faults.auditor import CHARGED_FIRST, COUNTED_ONCE, REASONS, RELEASED_ONCE, Auditor, Broken, Collected, Round
 from fedrec_simulations.faults.reading import ReleaseBook, client_book, exact_sums, release_book
 from fedrec_simulations.faults.script import AGGREGATOR
 
@@ -78,7 +79,7 @@ class Trained:
 @dataclass
 class Verdict:
     """`complete`: runs whose every round counted every user, so that they were compared with the loopback. `released`: rounds;
-    `unexplained`: blocks of them that are no exact sum and recorded noise."""
+    `unexplained`: releases or blocks of them that are not the exact sum and recorded noise."""
 
     auditor: Auditor
     noise: RecordedNoise
@@ -120,14 +121,18 @@ class Verdict:
         name = f"round {where[1]} of {where[0]}"
         content = self._content(where)
         if hashlib.sha256(content).hexdigest() != entry["release_sha256"] or self.auditor.served.get(where, content) != content:
+            self.unexplained += 1
             yield Broken(RELEASED_ONCE, f"the file of {name} is not what its entry says, or not what left")
             return
         collected = next((one for one in self.auditor.attempts.get(where, []) if one.attempt == entry["attempt"]), None)
         if collected is None:
+            self.unexplained += 1
             yield Broken(COUNTED_ONCE, f"{name} was released from attempt {entry['attempt']}, which nobody saw opened")
             return
         if entry["reported"] != len(collected.counted):
             yield Broken(COUNTED_ONCE, f"{name} was released for {entry['reported']} users, {len(collected.counted)} were accepted")
+        if _told_away(entry["rejected"]) != _told_away(collected.rejected):
+            yield Broken(REASONS, f"{name} was released with {entry['rejected']}, clients were told {dict(collected.rejected)}")
         if len(collected.counted) < self.auditor.min_cohort:
             yield Broken(COHORT, f"{name} was released for {len(collected.counted)} users")
         yield from self._about_sums(where, name, collected, content)
@@ -241,6 +246,11 @@ def _about_notes(trained: Trained, entries: Sequence[Mapping[str, Any]]) -> Iter
             yield Broken(KEPT_AS_RELEASED, f"round {entry['round']} of {trained.run}")
     if len(lines) < len(entries):
         yield Broken(KEPT_AS_RELEASED, f"{len(lines)} lines for {len(entries)} rounds of {trained.run}")
+
+
+def _told_away(rejected: Mapping[str, int]) -> dict[str, int]:
+    """Without those who came too late: who comes after the release is not in its entry."""
+    return {code: users for code, users in rejected.items() if users and code != Refusal.ROUND_CLOSED}
 
 
 def _as_bytes(state: State) -> dict[str, bytes]:

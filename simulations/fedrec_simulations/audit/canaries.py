@@ -1,0 +1,88 @@
+"""A planted user in central training: in or out of every noised sum of a run.
+
+The canary is a real client of the training data, the one with the longest reports of those tried: its gradient is at the clip in
+every round. The attacker knows everybody else's reports and the canary's; `replays` has the score and the noise. The models that
+questions are made of are those of one run; any public model would do, since each release is bounded at every one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.impressions import Impressions
+from fedrec.factorization.statistics import ExactSums
+from fedrec.federation.messages import Question, Reports
+from fedrec.privacy.calibration import Plan
+from fedrec.privaterec import additive, central
+from fedrec.privaterec.additive import TopicTable
+from fedrec.privaterec.central import CentralModel, CentralSettings, Users
+from fedrec.streams import Streams
+from fedrec_simulations.audit.finding import Finding
+from fedrec_simulations.audit.replays import Exposure, drawn_finding, exact_finding, exact_mu
+
+Asked = tuple[Question, CentralModel | None]
+"""A question, and the model its reports are gradients at; None for the population."""
+
+_TRIED = 6
+
+
+def canaries(
+    data: Impressions,
+    topics: TopicTable,
+    vectors: npt.NDArray[np.floating],
+    plan: Plan,
+    settings: CentralSettings,
+    *,
+    history: int,
+    draws: int,
+    streams: Streams,
+) -> tuple[Finding, ...]:
+    """The canary's reports against the declared noise, and `draws` runs with and without it."""
+    done = central.train(data, topics, vectors, plan, settings, history=history, noise=streams)
+    models = [step.model for step in done]
+    rounds = asked(models)
+    each = [exposed(data, topics, rounds, settings, canary, history) for canary in _candidates(data, topics, models[0], settings)]
+    worst = max(each, key=lambda found: exact_mu(found, plan)) if plan.guarantee.private else each[0]
+    return (
+        exact_finding("canary: length", "central", worst, plan),
+        drawn_finding("canary: ratio test", "central", worst, plan, draws=draws, streams=streams),
+    )
+
+
+def asked(models: Sequence[CentralModel]) -> list[Asked]:
+    """Every question of a run that made `models`, each with the model after the round before (the first twice)."""
+    rows, width = models[0].W.shape
+    gradients = [(central.gradient_question(t, rows, width), models[max(t - 2, 0)]) for t in range(1, len(models) + 1)]
+    return [(central.population_question(rows - 1), None), *gradients]
+
+
+def exposed(
+    data: Impressions, topics: TopicTable, rounds: Sequence[Asked], settings: CentralSettings, canary: int, history: int
+) -> list[Exposure]:
+    """Sums of every round over all users, and over all but the canary."""
+    rest = data.users_subset(np.delete(np.arange(data.num_users), canary))
+    both = [Users(additive.coefficients(part.last_clicks(history), topics), part) for part in (rest, data)]
+    return [Exposure(question, *(_sums(question, reports_of(users, model, settings)) for users in both)) for question, model in rounds]
+
+
+def reports_of(users: Users, model: CentralModel | None, settings: CentralSettings) -> Reports:
+    """What the clients send."""
+    if model is None:
+        return central.population_reports(users)
+    return central.gradient_reports(users, model.whitening, model.W, model.items, clip=settings.clip)
+
+
+def _sums(question: Question, reports: Reports) -> tuple[npt.NDArray[np.int64], ...]:
+    sums = ExactSums(question.blocks)
+    sums.add(reports)
+    return sums.blocks
+
+
+def _candidates(data: Impressions, topics: TopicTable, model: CentralModel, settings: CentralSettings) -> list[int]:
+    """The users with the largest gradients at one model: they stay at the clip longest."""
+    U = model.whitening(additive.coefficients(data.last_clicks(model.history), topics)) @ model.W
+    lengths = np.linalg.norm(central.user_gradients(U, data, model.items), axis=1)
+    return np.argsort(-lengths, kind="stable")[:_TRIED].tolist()  # type: ignore[no-any-return]

@@ -1,0 +1,131 @@
+"""A release seen again and again: the same exact sums with and without one unit, and fresh noise from the aggregator's own code.
+
+The best attack on Gaussian sums knows everything but the noise: what everybody else sent, what the unit would send (r), and the
+noise std. By Neyman and Pearson no score tells "in" from "out" better than
+
+    sum over releases of <noised sum - sum without, r> / std^2,    normal with mean mu^2 or 0, and variance mu^2 = sum ||r||^2 / std^2
+
+Numbers in which the unit has no part say nothing and are left out; many runs of a release are one longer release, whose
+noise is as independent. What draws the noise is `federation.releases.release`, as in a run.
+
+Questions are those of one run. That later questions depend on earlier releases changes nothing: given any question, the score of
+its round has the law above.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.federation.messages import BlockSpec, Question, Release, triangle
+from fedrec.federation.releases import noise_stds, release
+from fedrec.privacy.accounting import epsilon_of
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import non_private
+from fedrec.privacy.ledger import Ledger
+from fedrec.streams import Streams
+from fedrec_simulations.audit.bounds import lower_bound
+from fedrec_simulations.audit.finding import Finding
+
+Floats = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
+
+_PIECE = 1 << 21  # numbers noised at once
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """One round: exact sums (rows, columns) of every block of `question`, without the unit and with it."""
+
+    question: Question
+    without: tuple[Int64s, ...]
+    inside: tuple[Int64s, ...]
+
+
+def exact_mu(exposures: Sequence[Exposure], plan: Plan) -> float:
+    """mu of this unit by the noise that the plan declares: what its reports are long."""
+    return math.sqrt(math.fsum(float(((part.direction / part.std) ** 2).sum()) for e in exposures for part in _parts(e, plan)))
+
+
+def exact_finding(attack: str, variant: str, exposures: Sequence[Exposure], plan: Plan) -> Finding:
+    """The length of the unit's reports against the noise that the plan declares: nothing is drawn."""
+    measured = math.inf if not plan.guarantee.private else epsilon_of(exact_mu(exposures, plan), plan.guarantee.delta)
+    return Finding(attack, variant, plan.guarantee, measured, "exact", 1.0, note=f"{len(exposures)} rounds, the reports of one unit")
+
+
+def drawn_finding(attack: str, variant: str, exposures: Sequence[Exposure], plan: Plan, *, draws: int, streams: Streams) -> Finding:
+    """`draws` runs with the unit and as many without it, told apart by the likelihood ratio."""
+    if not plan.guarantee.private:
+        return Finding(attack, variant, plan.guarantee, math.inf, "exact", 1.0, note="no noise")
+    inside, outside = (scores(exposures, plan, member=member, draws=draws, streams=streams) for member in (True, False))
+    bound = lower_bound(inside, outside, delta=plan.guarantee.delta, gaussian=True)
+    return Finding(attack, variant, plan.guarantee, bound.epsilon, bound.by, bound.confidence, bound.draws, note="likelihood ratio")
+
+
+def scores(exposures: Sequence[Exposure], plan: Plan, *, member: bool, draws: int, streams: Streams) -> Floats:
+    """(draws,) likelihood ratio scores of runs with (`member`) or without the unit."""
+    total = np.zeros(draws)
+    for exposure in exposures:
+        parts = _parts(exposure, plan)
+        size = max(1, _PIECE // max(sum(part.direction.size for part in parts), 1))
+        for start in range(0, draws, size):
+            runs = min(size, draws - start)
+            noise = Streams(int(streams.numpy(f"audit/{member}/{start}", round=exposure.question.round).integers(2**62)))
+            total[start : start + runs] += _one_round(exposure.question, parts, plan, runs, member, noise)
+    return total
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The rows of one block in which the unit has a part: sums without it, what it adds in integers and in real units, noise std."""
+
+    spec: BlockSpec
+    without: Int64s
+    added: Int64s
+    direction: Floats
+    std: Floats
+
+
+def _parts(exposure: Exposure, plan: Plan) -> list[_Part]:
+    stds, sums, parts = noise_stds(exposure.question, plan), zip(exposure.without, exposure.inside, strict=True), []
+    for spec in exposure.question.releases:
+        for block in spec.blocks:
+            without, inside = next(sums)
+            touched = np.flatnonzero((without != inside).any(1))
+            added = inside[touched] - without[touched]
+            std = _std(block, stds[spec.name], isometric=spec.isometric)
+            parts.append(_Part(block, without[touched], added, added * block.step, np.broadcast_to(std, added.shape)))
+    return parts
+
+
+def _std(block: BlockSpec, std: float, *, isometric: bool) -> Floats:
+    """(columns,) noise std of each number of a row."""
+    if block.kind == "linear" or not isometric:
+        return np.full(block.columns, std)
+    row, column = triangle(block.width)
+    return np.where(row == column, std, std / math.sqrt(2))
+
+
+def _one_round(question: Question, parts: list[_Part], plan: Plan, runs: int, member: bool, noise: Streams) -> Floats:
+    """(runs,) the round's share of the score."""
+    specs, longer = iter(parts), []
+    for spec in question.releases:
+        blocks = tuple(replace(block, rows=runs * len(next(specs).added)) for block in spec.blocks)
+        longer.append(replace(spec, blocks=blocks))
+    sums = [np.tile(part.without + part.added if member else part.without, (runs, 1)) for part in parts]
+    noised, _ = release(replace(question, releases=tuple(longer)), sums, plan, _open(plan), noise=noise)
+    return np.asarray(sum(_score(noised, part, runs) for part in parts), np.float64)
+
+
+def _score(noised: Release, part: _Part, runs: int) -> Floats:
+    excess = noised.values[part.spec.name].reshape(runs, *part.added.shape) - part.without * part.spec.step
+    return np.asarray((excess * (part.direction / part.std**2)).sum((1, 2)))
+
+
+def _open(plan: Plan) -> Ledger:
+    """A ledger that lets an auditor draw as often as it likes: these runs are rehearsals on one machine."""
+    return Ledger(non_private(plan.guarantee.delta, plan.guarantee.unit, plan.guarantee.neighbours))

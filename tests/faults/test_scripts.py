@@ -1,0 +1,120 @@
+"""Scripts of faults: what a seed gives, what single operations do, and how a failing script becomes a short one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from fedrec.errors import ProtocolError
+from fedrec_aggregator.collection import Collection
+from fedrec_simulations.faults import auditor
+from fedrec_simulations.faults.command import run, smallest
+from fedrec_simulations.faults.script import AGGREGATOR, Kind, Operation, Script, Setup, script, shortened
+from fedrec_simulations.faults.simulator import Outcome, simulate
+
+PARTIES = (AGGREGATOR, "server-0", "client-0", "client-1")
+TWO = Setup(clients=2)
+
+
+def struck_by(*operations: Operation, setup: Setup = TWO) -> Outcome:
+    return simulate(Script(setup, operations))
+
+
+def steps_of(party: str) -> Iterable[int]:
+    return range(struck_by().steps[party])
+
+
+def test_a_seed_gives_the_same_script_and_the_same_trace() -> None:
+    for seed in (2, 17):
+        assert script(seed) == script(seed)
+        assert simulate(script(seed)).trace == simulate(script(seed)).trace
+    assert len({script(seed) for seed in range(50)}) == 50
+
+
+def test_every_kind_of_fault_strikes_in_the_first_hundred_seeds() -> None:
+    struck = Counter(operation.kind for seed in range(100) for operation in simulate(script(seed)).struck)
+    assert set(struck) == set(Kind)
+
+
+def test_without_faults_the_model_is_the_loopbacks() -> None:
+    outcome = struck_by()
+    assert (outcome.endings, outcome.complete, outcome.broken, outcome.restarts) == ({"run-0": "model"}, {"run-0"}, (), 0)
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_crash_at_any_step_of_any_party_ends_in_the_loopbacks_model(party: str) -> None:
+    for at in steps_of(party):
+        outcome = struck_by(Operation(party, at, Kind.CRASH, at % 4))
+        assert (at, outcome.broken, outcome.complete) == (at, (), {"run-0"})
+        assert len(outcome.struck) == 1
+
+
+@pytest.mark.parametrize("kind", [Kind.FULL, Kind.DOUBT])
+@pytest.mark.parametrize("party", [AGGREGATOR, "server-0"])
+def test_a_disk_that_fails_once_at_the_aggregator_or_the_server_ends_in_the_loopbacks_model(party: str, kind: Kind) -> None:
+    for at in steps_of(party):
+        outcome = struck_by(Operation(party, at, kind, 1))
+        assert (at, outcome.broken, outcome.complete) == (at, (), {"run-0"})
+
+
+@pytest.mark.parametrize("kind", [Kind.FULL, Kind.DOUBT])
+def test_a_client_whose_disk_failed_once_takes_part_in_the_last_round_all_the_same(kind: Kind) -> None:
+    for at in range(0, 14):
+        outcome = struck_by(Operation("client-0", at, kind, 1))
+        told = [line for line in outcome.trace if "server-0 > client-0: ask" in line]
+        assert (at, outcome.broken) == (at, ())
+        assert '"accepted":4' in told[-1], at
+
+
+def test_two_runs_share_ledgers_and_both_end_in_their_loopbacks_models() -> None:
+    before_it_closes = Operation(f"server-0 > {AGGREGATOR}", 3, Kind.TURN)
+    outcome = struck_by(before_it_closes, setup=replace(TWO, runs=2))
+    assert (outcome.complete, outcome.broken) == ({"run-0", "run-1"}, ())
+    ended = [line.split()[2] for line in outcome.trace if "close: released" in line]
+    assert ended == ["server-1", "server-0", "server-1", "server-0"]
+
+
+def test_a_run_that_passes_the_limit_is_refused_in_words() -> None:
+    outcome = struck_by(setup=replace(TWO, runs=2, max_epsilon=5.0))
+    assert (outcome.endings["run-0"], outcome.broken) == ("model", ())
+    assert "would bring the total to epsilon 5.398; the limit is epsilon 5" in outcome.endings["run-1"]
+
+
+def test_a_client_that_hangs_past_the_deadline_costs_its_users_their_part_and_nothing_else() -> None:
+    outcome = struck_by(Operation("server-0 > client-1", 2, Kind.HANG, 200), setup=replace(TWO, absent_s=0.0))
+    assert (outcome.endings, outcome.complete, outcome.broken) == ({"run-0": "model"}, set(), ())
+    assert any("close: released, attempt 1, 4 of 7 users" in line for line in outcome.trace)
+
+
+def test_a_script_is_shortened_to_what_it_needs() -> None:
+    operations = tuple(Operation("client-0", at, Kind.CRASH) for at in range(12))
+    needed = {operations[3], operations[8]}
+    short = shortened(Script(TWO, operations), lambda some: needed <= set(some.operations))
+    assert set(short.operations) == needed
+
+
+def test_a_broken_rule_is_told_with_the_smallest_script_that_breaks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Collection._new
+
+    def forgetful(self: Collection, ids: list[bytes], tokens: list[bytes], counts: Counter[str]) -> object:
+        self._ids, self._users = set(), set()
+        return honest(self, ids, tokens, counts)
+
+    monkeypatch.setattr(Collection, "_new", forgetful)
+    harmless = Operation("server-0", 5, Kind.CRASH), Operation("client-1", 9, Kind.JUMP, 5.0)
+    repeated = Operation(f"client-1 > {AGGREGATOR}", 1, Kind.REPEAT)
+    assert smallest(Script(TWO, (*harmless, repeated)), [auditor.COUNTED_ONCE]).operations == (repeated,)
+    with pytest.raises(ProtocolError, match=r"^seed \d+: ") as caught:
+        run(runs=60, seed=0, show=False)
+    assert "--seed" in caught.value.remedy
+    assert "It takes no more than" in caught.value.remedy
+
+
+def test_the_command_tells_what_struck_and_shows_a_run() -> None:
+    said = run(runs=3, seed=1, show=True)
+    assert str(script(1)) in said
+    assert "3 runs (seeds 1 to 3)" in said
+    assert "every rule held in each" in said
