@@ -10,10 +10,18 @@ def leaves(kind: type[errors.FedRecError]) -> list[type[errors.FedRecError]]:
     return [kind] + [leaf for child in kind.__subclasses__() for leaf in leaves(child)]
 
 
-@pytest.mark.parametrize("kind", [k for k in leaves(errors.FedRecError) if k is not errors.MalformedRowError])
+OTHERWISE_MADE = {errors.MalformedRowError, errors.RefusedError}
+
+
+@pytest.mark.parametrize("kind", [k for k in leaves(errors.FedRecError) if k not in OTHERWISE_MADE])
 def test_an_error_crosses_processes_with_cause_remedy_and_code(kind: type[errors.FedRecError]) -> None:
     back = pickle.loads(pickle.dumps(kind("why", "what to do")))
     assert (type(back), back.cause, back.remedy, back.exit_code) == (kind, "why", "what to do", kind.exit_code)
+
+
+def test_a_refusal_crosses_processes_with_its_code() -> None:
+    back = pickle.loads(pickle.dumps(errors.RefusedError("busy", "why", "what to do")))
+    assert (back.code, back.cause, back.remedy, back.exit_code) == ("busy", "why", "what to do", 7)
 
 
 def test_a_malformed_row_crosses_processes_with_its_place() -> None:

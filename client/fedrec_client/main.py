@@ -61,7 +61,7 @@ def run(settings: ClientSettings, *, ready: Callable[[Status], None] | None = No
         log = logs.configure("client", file=Path(settings.log) if settings.log else None)
         stack.callback(logs.close, log)
         metrics, metrics_address = _metrics(settings.metrics, stack)
-        participant = _participant(settings, folder, stack)
+        participant = open_participant(settings, folder, stack)
         node = SuperNode(settings.superlink, folder)
 
         writing = threading.Lock()
@@ -117,7 +117,8 @@ class Counted:
         self._metrics.budget(spent=ledger.epsilon, left=ledger.epsilon_left)
 
 
-def _participant(settings: ClientSettings, folder: Path, stack: ExitStack) -> Participant:
+def open_participant(settings: ClientSettings, folder: Path, stack: ExitStack) -> Participant:
+    """A client's data, ledger and way to the aggregator as one, until `stack` closes. Raises FedRecError where one cannot be used."""
     users = read_users(settings.data)
     ledger = ClientLedger(folder / "ledger.sqlite", limit=settings.privacy.limit)
     stack.callback(ledger.close)

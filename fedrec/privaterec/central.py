@@ -59,14 +59,18 @@ _STEPS = {"coefficient_step": step_for(1.0, bits=COEFFICIENT_BITS - 1), "vector_
 
 @dataclass(frozen=True)
 class CentralSettings:
-    """What decides speed, and the shares of the budget. clip: longest gradient of a user, of unit z and x. prior_weight: W's size at first."""
+    """What decides speed, and the shares of the budget; chosen on validation users of the MovieLens 1M click log.
+
+    clip: longest gradient of a user, for unit z and x. tau: large beside the noise, so that a step is linear in the noised sum, and noise
+    averages out. prior_weight: the spectral norm of W at first. width: how many leading coordinates of x are used.
+    """
 
     rounds: int = 12
     clip: float = 0.5
-    learning_rate: float = 0.1
-    tau: float = 1e-3
+    learning_rate: float = 15.0
+    tau: float = 0.1
     population_share: float = 0.1
-    prior_weight: float = 2.0
+    prior_weight: float = 8.0
     width: int = 64
 
 

@@ -1,7 +1,7 @@
 """The variants that train a published news model in rounds (Alg. 3), and the two without a device: what each promises and sends.
 
-Every user answers once a pass; `local` and `dp-fedrec` divide mu^2 evenly over a user's answers, which compose exactly. Each client's ledger
-is charged for all of them before the first round, and refuses. The paper charges each round alone; `printed` does so too.
+Every user answers once a pass; `local` and `dp-fedrec` divide mu^2 evenly over a user's answers, which compose exactly. Each client's
+ledger is charged for all of them before the first round, and refuses. The paper charges each round alone; `printed` does so too.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from fedrec.encoders.needed import needed_news
 from fedrec.encoders.news_model import NewsModel
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.mixtures import Event
 from fedrec.privaterec import attention, labels, rounds
 from fedrec.privaterec.fedadam import FedAdam
 from fedrec.privaterec.labels import LabelReports
@@ -35,10 +36,12 @@ BASIS, NEGATIVES = 5, 4
 THETA, GRADIENT_CLIP, VECTOR_CLIP = 0.5, 0.005, 0.001
 """theta of attention (ours: the paper does not say), of DP-FedRec's gradients and of its user vectors (Sec. 4)."""
 
+_BATCH = 256  # impressions of a step of `centralized`
+
 
 @dataclass(frozen=True)
 class _Setup:
-    """What all of them need. passes: how often each user answers."""
+    """What all of them need."""
 
     scenario: Scenario
     model: NewsModel
@@ -118,14 +121,14 @@ def dp_fedrec(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> I
 
 def centralized(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Iterator[Progress | TrainedNews]:
     """Adam on the collected data: the ceiling of the federated ones. No privacy."""
-    setup, epochs, batch = _setup(scenario, catalogue, train, basis=scenario.news.basis, passes=1), scenario.news.epochs or 2, 256
+    setup, epochs = _setup(scenario, catalogue, train, basis=scenario.news.basis, passes=1), scenario.news.epochs or 2
     devices, streams = Devices.of(train, history=scenario.news.history, labels=None), Streams(scenario.seed)
     optimiser = torch.optim.Adam(setup.model.parameters(), lr=scenario.news.learning_rate or 1e-3)
     dropout = Dropout(0.2, torch.Generator().manual_seed(int(streams.numpy("news-dropout").integers(2**62))))
     pieces = [
         p
         for t in range(epochs)
-        for p in np.array_split(streams.numpy("news-batches", round=t).permutation(len(train)), max(1, len(train) // batch))
+        for p in np.array_split(streams.numpy("news-batches", round=t).permutation(len(train)), max(1, len(train) // _BATCH))
     ]
     for at, rows in enumerate(pieces, start=1):
         step = needed_news(devices.history[devices.users[rows]], devices.candidates[rows], num_news=setup.model.news.anonymous)
@@ -161,7 +164,7 @@ def _setup(scenario: Scenario, catalogue: Catalogue, train: Impressions, *, basi
     return _Setup(scenario, model, train, promised(scenario), rounds.Schedule(chosen, users, rule))
 
 
-def _charged(setup: _Setup, answers: list[attention.Event], told: LabelReports | None) -> ClickLedger:
+def _charged(setup: _Setup, answers: list[Event], told: LabelReports | None) -> ClickLedger:
     """A client's ledger after all its answers. Raises BudgetExceededError, before anything is sent."""
     ledger = ClickLedger(setup.guarantee)
     if not setup.guarantee.private:

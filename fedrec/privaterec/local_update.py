@@ -1,16 +1,15 @@
-"""LocalUpdate of Alg. 3, in four forms: what one round's users send.
+"""LocalUpdate of Alg. 3, in three forms: what one round's users send.
 
-`behind_attention` (variant `local`): the device releases its noised attention weights and, once for all rounds, a randomised answer
+`Behind` (variant `local`): the device releases its noised attention weights and, once for all rounds, a randomised answer
 per impression; its gradient is a function of these, of the model and of the candidates, all public, so anybody could compute it.
 Guarantee: that of the releases, per click replaced; the history reaches nothing else (`test_training_rounds` swaps it and compares bytes).
 
-`through_attention` (variant `printed`): the gradient flows on through the noise into the history. NOT ESTABLISHED: it multiplies activations
-that were never noised, and its rows name the clicked news. The labels are the paper's own, whose support tells the click.
+`Through` with a plan (variant `printed`): the gradient flows on through the noise into the history. NOT ESTABLISHED: it multiplies
+activations that were never noised, and its rows name the clicked news. The labels are the paper's own, whose support tells the click.
+Without a plan (variant `fedrec`): no privacy.
 
-`noised_gradients` (variant `dp-fedrec`): the whole gradient, clipped to theta, with noise on every one of its P numbers. Guarantee: mu-GDP, mu =
-2 theta / s, for any two data sets of a user, hence for one click replaced: both gradients lie in a ball of radius theta.
-
-`bare` (variant `fedrec`): no privacy.
+`NoisedGradients` (variant `dp-fedrec`): the whole gradient, clipped to theta, with noise on every one of its P numbers. Guarantee: mu-GDP,
+mu = 2 theta / s, for any two data sets of a user, hence for one click replaced: both gradients lie in a ball of radius theta.
 """
 
 from __future__ import annotations

@@ -100,12 +100,12 @@ def _seeds(X: Floats, clusters: int, rng: np.random.Generator) -> Floats:
         total = nearest.sum()
         chosen.append(int(rng.choice(len(X), p=nearest / total)) if total > 0 else int(rng.integers(len(X))))
         nearest = np.minimum(nearest, _distances(X, X[chosen[-1:]])[:, 0])
-    return X[chosen]
+    return np.asarray(X[chosen])
 
 
 def _distances(X: Floats, centres: Floats) -> Floats:
     """(n, clusters) squares."""
-    return np.maximum((X**2).sum(1)[:, None] - 2 * X @ centres.T + (centres**2).sum(1), 0.0)
+    return np.asarray(np.maximum((X**2).sum(1)[:, None] - 2 * X @ centres.T + (centres**2).sum(1), 0.0))
 
 
 def _unit(X: Floats) -> Floats:

@@ -90,7 +90,7 @@ def central_training(scenario: Scenario, catalogue: Catalogue, train: Impression
     """See `central`."""
     table, news, guarantee = topics_of(scenario, catalogue), scenario.news, promised(scenario)
     chosen = {"rounds": news.rounds, "clip": news.clip, "learning_rate": news.learning_rate}
-    settings = replace(central.CentralSettings(), **{name: value for name, value in chosen.items() if value})
+    settings = replace(central.CentralSettings(), **{name: value for name, value in chosen.items() if value})  # type: ignore[arg-type]
     plan = central.plan_of(guarantee, settings)
     done = None
     for done in central.train(train, table, catalogue.vectors, plan, settings, history=news.history, noise=noise_of(scenario)):

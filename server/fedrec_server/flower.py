@@ -50,13 +50,15 @@ _WORDS = {
 log = logging.getLogger(__name__)
 
 
-def server_app(serve: Callable[[Broadcast], None], *, timeout_s: float, sleep: Callable[[float], None] = time.sleep) -> ServerApp:
-    """The app that runs `serve` over the grid it is given; an answer is waited for up to `timeout_s` seconds."""
+def server_app(
+    serve: Callable[[Broadcast], None], *, timeout_s: float, again_s: float = 60.0, sleep: Callable[[float], None] = time.sleep
+) -> ServerApp:
+    """The app that runs `serve` over the grid it is given; seconds as those of `FlowerBroadcast`."""
     installed = ServerApp()
 
     @installed.main()
     def main(grid: Grid, _context: Context) -> None:
-        serve(FlowerBroadcast(grid, timeout_s, sleep=sleep))
+        serve(FlowerBroadcast(grid, timeout_s, again_s=again_s, sleep=sleep))
 
     return installed
 

@@ -83,6 +83,13 @@ class Runtimes(StrEnum):
     processes = "processes"
 
 
+class Backends(StrEnum):
+    """What plays the nodes of Flower."""
+
+    grid = "grid"
+    ray = "ray"
+
+
 @app.command(short_help="Train, evaluate and report on this machine.")
 def simulate(
     scenario: Scenario = None,
@@ -94,11 +101,17 @@ def simulate(
         typer.Option("--runtime", metavar="NAME", show_choices=False, help="Who carries the rounds: loopback, flower or processes."),
     ] = Runtimes.loopback,
     clients: Annotated[int, typer.Option("--clients", metavar="N", min=1, help="Clients that share the users; not for loopback.")] = 2,
+    backend: Annotated[
+        Backends,
+        typer.Option("--backend", metavar="NAME", show_choices=False, help="What plays the nodes of --runtime flower: grid or ray."),
+    ] = Backends.grid,
 ) -> None:
     """Train, evaluate and report on this machine: every user a client, one aggregator and one server.
 
     --runtime loopback does all of it in one process. flower runs the real parties in one process over Flower's messages;
     processes starts each as a process of its own, with certificates, ledgers and all. The model is the same, byte for byte.
+    flower's nodes are played by a grid in this process, or with --backend ray by Flower's own simulation engine, on Ray's
+    actors: pip install 'fedrec[ray]'.
 
     Without a scenario it trains on planted data at epsilon 5. The run folder, named after the scenario, is made in
     run.directory and keeps the resolved settings, the guarantee by three accountants, the metrics, a checkpoint after
@@ -119,7 +132,7 @@ def simulate(
         from fedrec_simulations.simulate_news import run
     else:
         from fedrec_simulations.simulate import run
-    cast = Cast(runtime.value, clients)
+    cast = Cast(runtime.value, clients, backend.value)
     result = run(settings, name=name, resume=resume, quiet=as_json, cast=cast)
     if as_json:
         typer.echo(json.dumps(result))

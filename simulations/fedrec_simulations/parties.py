@@ -103,7 +103,7 @@ def certs(
     Example:
 
     \b
-      fedrec certs certificates --client hospital --client library --host aggregator.example.org
+      fedrec certs certificates --client hospital --client library
     """
     from fedrec.operations.certificates import write_development_certificates
 

@@ -6,7 +6,7 @@ takes part in no message: the model comes from the server's checkpoints. A party
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 from fedrec.checkpoint import read_json
@@ -31,7 +31,7 @@ def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
         files, company = PartyFiles(job, catalogue, clients), Company()
         try:
             start(files, company)
-            yield from follow(files, company, after=int(state["round"]))
+            yield from follow(files, company, after=int(state["round"]), has_finished=lambda: company.has_finished("server"))
         finally:
             company.stop()
 
@@ -41,10 +41,7 @@ def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
 def start(files: PartyFiles, company: Company) -> None:
     """Start all parties, each when it can be told where the others are; a party keeps the port it got, so that it is found again."""
     files.prepare()
-    files.write_aggregator(listen=ANY_PORT)
-    told = files.state("aggregator") / "address.json"
-    aggregator = _listening(files, company, "aggregator", ["aggregator", "--settings", str(files.settings("aggregator"))], told, "address")
-    files.write_aggregator(listen=aggregator)
+    aggregator = start_aggregator(files, company)
     files.write_server(listen=ANY_PORT, aggregator=aggregator)
     verb = ["server", "--settings", str(files.settings("server")), "--scenario", str(files.settings("scenario"))]
     gate = _listening(files, company, "server", verb, files.state("server") / "server.json", "gate")
@@ -54,11 +51,20 @@ def start(files: PartyFiles, company: Company) -> None:
         company.start(shard.name, ["client", "--settings", str(files.settings(shard.name))], log=files.log(shard.name))
 
 
-def follow(files: PartyFiles, company: Company, *, after: int) -> Iterator[Carried]:
+def start_aggregator(files: PartyFiles, company: Company) -> str:
+    """The address where it listens, and listens again when it is started again."""
+    files.write_aggregator(listen=ANY_PORT)
+    told = files.state("aggregator") / "address.json"
+    address = _listening(files, company, "aggregator", ["aggregator", "--settings", str(files.settings("aggregator"))], told, "address")
+    files.write_aggregator(listen=address)
+    return address
+
+
+def follow(files: PartyFiles, company: Company, *, after: int, has_finished: Callable[[], bool]) -> Iterator[Carried]:
     """Every round from number `after` on, when the server has kept it, until it has finished. Raises RunError as `Company.look` does."""
     server = files.state("server")
     while True:
-        finished = company.has_finished("server")  # first: what is kept by then is everything
+        finished = has_finished()  # first: what is kept by then is everything
         for carried in kept_rounds(server, after=after):
             after = carried.round + 1
             yield carried

@@ -141,7 +141,11 @@ def _toml(field: FieldInfo) -> str:
         return f'"{value}"'
     if isinstance(value, Mapping):
         return "{}"
-    return f"[{', '.join(f'{v:g}' for v in value)}]" if isinstance(value, tuple) else f"{value:g}"
+    return f"[{', '.join(_number(v) for v in value)}]" if isinstance(value, tuple) else _number(value)
+
+
+def _number(value: float | str) -> str:
+    return f'"{float(value)}"' if math.isinf(float(value)) else f"{float(value):g}"
 
 
 def _errors(code: int) -> str:

@@ -1,8 +1,8 @@
 """Who carries a training's messages: this process alone, Flower in this process, or real processes. All give the same bytes.
 
 A runtime takes a job and a state, and yields every round after it. `loopback` plays all parts in one loop;
-`in_process.flower` runs real parties (aggregator, server, clients with ledgers) over Flower's `Grid` in this process;
-`processes.processes` starts each as a process of its own.
+`in_process.flower` runs real parties (aggregator, server, clients with ledgers) over Flower's `Grid` in this process, or
+`ray_engine.ray` over Flower's simulation engine; `processes.processes` starts each as a process of its own.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from fedrec.settings import Scenario
 from fedrec.streams import Streams, SystemStreams
 
 Name = Literal["loopback", "flower", "processes"]
+Backend = Literal["grid", "ray"]
 
 
 @dataclass(frozen=True)
@@ -81,20 +82,38 @@ Runtime = Callable[[Job, State, Sequence[str]], Generator[Carried, None, None]]
 
 @dataclass(frozen=True)
 class Cast:
-    """What `fedrec simulate` was asked for: a runtime, and how many clients share the users. In loopback every user is one."""
+    """What `fedrec simulate` was asked for: a runtime, how many clients share the users, and what plays Flower's nodes.
+
+    In loopback every user is a client. Raises SettingsError where there is less than one client, and where Ray is asked for and
+    is not installed or has nothing to do.
+    """
 
     runtime: Name = "loopback"
     clients: int = 2
+    backend: Backend = "grid"
+
+    def __post_init__(self) -> None:
+        if self.clients < 1:
+            raise SettingsError(f"clients must be at least 1, found {self.clients}", "Give --clients a positive number.")
+        if self.backend == "ray" and self.runtime != "flower":
+            raise SettingsError(f"--backend ray says nothing to --runtime {self.runtime}", "Add --runtime flower, or leave --backend out.")
+        if self.backend == "ray":  # before anything is read, or an older run's folder replaced
+            from fedrec_simulations.ray_engine import require_ray
+
+            require_ray()
 
     @property
     def suffix(self) -> str:
         """What tells its run folder from that of another cast."""
-        return "" if self.runtime == "loopback" else f"-{self.runtime}-{self.clients}"
+        backend = "" if self.backend == "grid" else f"-{self.backend}"
+        return "" if self.runtime == "loopback" else f"-{self.runtime}{backend}-{self.clients}"
 
     def carrier(self, catalogue: Catalogue) -> Runtime:
-        """The runtime itself. Raises SettingsError where there is less than one client."""
-        if self.clients < 1:
-            raise SettingsError(f"clients must be at least 1, found {self.clients}", "Give --clients a positive number.")
+        """The runtime itself."""
+        if self.backend == "ray":
+            from fedrec_simulations.ray_engine import ray
+
+            return ray(catalogue, clients=self.clients)
         if self.runtime == "flower":
             from fedrec_simulations.in_process import flower
 

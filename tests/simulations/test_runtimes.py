@@ -119,7 +119,7 @@ def test_a_result_names_its_runtime_and_keeps_its_own_folder(tmp_path: Path) -> 
     alone = run(chosen, name="r", quiet=True)
     over_flower = run(chosen, name="r", cast=Cast("flower", 3), quiet=True)
     assert alone["runtime"]["runtime"] == "loopback"
-    assert over_flower["runtime"] == {"runtime": "flower", "clients": 3}
+    assert over_flower["runtime"] == {"runtime": "flower", "clients": 3, "backend": "grid"}
     assert alone["run_dir"] != over_flower["run_dir"]
     assert over_flower["metrics"] == alone["metrics"]
     released = [Path(result["run_dir"], "model", "model.safetensors").read_bytes() for result in (alone, over_flower)]

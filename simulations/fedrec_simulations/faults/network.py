@@ -22,8 +22,8 @@ WAIT_S = 5.0
 """How long a caller waits for an answer that does not come."""
 
 _TRAVEL_S = 0.01
-_RECENT = 4
-"""A replayed batch is one of so many that were sent last."""
+_OF_OTHERS = 0.7
+"""How many of the batches that are sent again are the last of another client."""
 
 _REASONS = ("busy", "failed", "budget", "wrong-plan")
 
@@ -169,7 +169,9 @@ class Network:
         return changed(answer, struck[Kind.GARBLE].amount) if Kind.GARBLE in struck else answer
 
     def _replay(self, sender: str, which: float) -> None:
-        old = self._batches[-1 - int(which * min(_RECENT, len(self._batches)))]
+        """Under the sender's name, the last batch of another, or one of its own or of others before."""
+        others = [one for one in self._batches if one.sender != sender]
+        old = others[-1] if others and which < _OF_OTHERS else self._batches[int(which * len(self._batches))]
         self._unheard(replace(old, sender=sender, altered=sender != old.sender), "replayed")
 
     def _unheard(self, message: Message, note: str) -> None:

@@ -130,10 +130,20 @@ def _setup(rng: np.random.Generator) -> Setup:
 _MESSAGE_KINDS = {
     ("server", "aggregator"): (Kind.LOSE, Kind.DEAF, Kind.REPEAT, Kind.DELAY, Kind.HANG, Kind.DAMAGE, Kind.TURN, Kind.TURN),
     ("server", "client"): (Kind.LOSE, Kind.DEAF, Kind.REPEAT, Kind.DELAY, Kind.HANG, Kind.DAMAGE, Kind.GARBLE, Kind.REFUSE),
-    ("client", "aggregator"): (Kind.LOSE, Kind.DEAF, Kind.REPEAT, Kind.DELAY, Kind.HANG, Kind.DAMAGE, Kind.REPLAY, Kind.REPLAY),
+    ("client", "aggregator"): (
+        Kind.LOSE,
+        Kind.DEAF,
+        Kind.REPEAT,
+        Kind.DELAY,
+        Kind.HANG,
+        Kind.DAMAGE,
+        Kind.DAMAGE,
+        Kind.REPLAY,
+        Kind.REPLAY,
+    ),
 }
 _PARTY_KINDS = (Kind.CRASH, Kind.CRASH, Kind.CRASH, Kind.FULL, Kind.DOUBT, Kind.JUMP)
-_MESSAGES = {("server", "aggregator"): 11, ("server", "client"): 4, ("client", "aggregator"): 6}
+_MESSAGES = {("server", "aggregator"): 11, ("server", "client"): 4, ("client", "aggregator"): 5}
 _STEPS = {"server": 70, "aggregator": 72, "client": 38}
 """About as many as there are in a run without faults."""
 
