@@ -119,7 +119,7 @@ class Decoder:
         """Estimated from noised reports only. Raises ValueError on fewer than two users."""
         if len(reports.values) < 2:
             raise ValueError(f"a population needs at least 2 users, found {len(reports.values)}")
-        population = additive.population(reports)
+        population = with_floor(additive.population(reports), reports)
         spread = float(np.trace(population.covariance)) / len(population.mean)
         return Decoder(population, math.sqrt(spread) or 1.0)
 
@@ -180,6 +180,14 @@ def fit(
             losses.append(loss.item())
         yield EpochDone(epoch + 1, float(np.mean(losses)))
     yield Trained(model, decoder, topics, history)
+
+
+def with_floor(population: Population, reports: Coefficients) -> Population:
+    """Variances of at least s^2 sqrt(B / n), about their own error: a direction is not nothing because noise hides how much it is."""
+    n, B = reports.values.shape
+    eigenvalues, Q = np.linalg.eigh(population.covariance)
+    floor = reports.noise_std**2 * math.sqrt(B / n)
+    return replace(population, covariance=(Q * np.maximum(eigenvalues, floor)) @ Q.T)
 
 
 def noisier(reports: Coefficients, decoder: Decoder, levels: NoiseLevels, *, rng: np.random.Generator) -> Float32s:

@@ -165,6 +165,31 @@ def account(
     typer.echo(json.dumps(plan) if as_json else table(plan))
 
 
+@app.command(short_help="Attack a scenario and compare what was found with what is claimed.")
+def audit(
+    scenario: Scenario = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer draws: weaker lower bounds, sooner.")] = False,
+) -> None:
+    """Attack a scenario's mechanisms and print, for each attack, a lower bound of epsilon beside the claimed one.
+
+    Ends with 5 where a bound is above its claim: then the claim is false, or one of a hundred honest audits has failed.
+
+    Examples:
+
+    \b
+      fedrec audit simulations/privaterec_planted.toml
+      fedrec audit --set data.preset=small --set privacy.epsilon=1 --json
+    """
+    from fedrec.settings import load
+    from fedrec_simulations.audit.command import run
+
+    found = run(load(scenario, overrides or ()), quick=quick)
+    typer.echo(json.dumps(found.rows()) if as_json else found.table())
+    raise typer.Exit(found.exit_code)
+
+
 @data_app.command("formats", short_help="List the formats that data.format may name.")
 def data_formats() -> None:
     """List the formats that data.format may name. With data.format=auto, the contents of the path decide."""
@@ -229,6 +254,7 @@ class Bench(StrEnum):
     clicks = "clicks"
     intake = "intake"
     processes = "processes"
+    grid = "grid"
 
 
 @app.command(short_help="Measure speed and quality; print one JSON object.")
@@ -238,7 +264,7 @@ def bench(
         typer.Argument(
             metavar="WHAT",
             show_choices=False,
-            help="Speed: kernels, als, encoder, readers, intake, processes. Quality: ablation, quality, clicks.",
+            help="Speed: kernels, als, encoder, readers, intake, processes, grid. Quality: ablation, quality, clicks.",
         ),
     ],
     data: Annotated[
@@ -251,7 +277,8 @@ def bench(
 
     kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`. quality, ablation and
     processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
-    aggregator's service with two client processes, processes a whole training by separate processes beside the loopback's.
+    aggregator's service with two client processes, processes a whole training by separate processes beside the loopback's,
+    grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
 
     Example:
 
@@ -265,6 +292,20 @@ def bench(
     if output:
         write_json(output, result)
     typer.echo(json.dumps(finite(result), indent=2))
+
+
+@app.command(hidden=True)
+def engine(
+    clients: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Settings files of the clients, one for each node.")],
+    scenario: Annotated[Path, typer.Option("--scenario", metavar="FILE", help="Scenario file (TOML).")],
+    settings: Annotated[Path, typer.Option("--settings", metavar="FILE", help="Settings file of the server (TOML).")],
+) -> None:
+    """Run the server and all clients' nodes in Flower's simulation engine: a part of simulate --backend ray."""
+    from fedrec.settings import load
+    from fedrec_server.settings import load as load_server
+    from fedrec_simulations.ray_engine import run
+
+    run(load(scenario, ()), load_server(settings), clients)
 
 
 @app.command(hidden=True)

@@ -28,6 +28,7 @@ _COLUMNS = {"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"
 
 def report_content(run: NewsRun) -> ReportContent:
     """Everything the report shows; what a run does not have is left out."""
+    goes = TO_THE_AGGREGATOR if run.scenario.news.variant == "central" else "All of it goes to the server, which is not trusted."
     return ReportContent(
         title=f"PrivateRec, variant {run.scenario.news.variant}, on {run.data.name}",
         data=run.data.sentence(),
@@ -35,8 +36,7 @@ def report_content(run: NewsRun) -> ReportContent:
         promises=tuple(_promises(run)),
         methods=(*_methods(run), *_published(run)),
         curve=_curve(run),
-        departures=tuple(Departure(s.name, s.shape, round(s.bytes), s.contains) for s in run.main.sent),
-        departing=TO_THE_AGGREGATOR if run.scenario.news.variant == "central" else "All of it goes to the server, which is not trusted.",
+        departures=tuple(Departure(s.name, s.shape, round(s.bytes), s.contains, goes) for s in run.main.sent),
         verdicts=run.verdicts,
         settings=json.dumps(run.scenario.model_dump(mode="json"), indent=2),
         versions=versions(),

@@ -6,7 +6,7 @@ takes part in no message: the model comes from the server's checkpoints. A party
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
 from fedrec.checkpoint import read_json
@@ -31,7 +31,7 @@ def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
         files, company = PartyFiles(job, catalogue, clients), Company()
         try:
             start(files, company)
-            yield from follow(files, company, after=int(state["round"]), has_finished=lambda: company.has_finished("server"))
+            yield from follow(files, company, after=int(state["round"]))
         finally:
             company.stop()
 
@@ -60,11 +60,11 @@ def start_aggregator(files: PartyFiles, company: Company) -> str:
     return address
 
 
-def follow(files: PartyFiles, company: Company, *, after: int, has_finished: Callable[[], bool]) -> Iterator[Carried]:
+def follow(files: PartyFiles, company: Company, *, after: int) -> Iterator[Carried]:
     """Every round from number `after` on, when the server has kept it, until it has finished. Raises RunError as `Company.look` does."""
     server = files.state("server")
     while True:
-        finished = has_finished()  # first: what is kept by then is everything
+        finished = company.has_finished("server")  # first: what is kept by then is everything
         for carried in kept_rounds(server, after=after):
             after = carried.round + 1
             yield carried

@@ -1,25 +1,27 @@
-"""The runtime `flower` on Flower's own simulation engine: each client's node is played by one of Ray's actors, which are processes.
+"""The runtime `flower` on Flower's own simulation engine: clients' nodes are played by Ray's actors, which are processes.
 
-    server's rounds (a thread here) --Flower's messages, through Ray--> actor: participant --gRPC, TLS--> aggregator (a child)
+    server's rounds (a child) --Flower's messages, through Ray--> actor: participant --gRPC, TLS--> aggregator (a child)
 
-The aggregator and the clients' files are those of `processes`; a SuperLink and SuperNodes there are none. Any actor may get any
+Settings, certificates and state folders are those of `processes`; there is no SuperLink and no SuperNode. Any actor may get any
 node's next message, so it keeps nothing in between: it opens the node's client in its state folder, answers, and closes it.
+Ray changes the process that it runs in, hence the child: its environment, its signals, and files that it leaves open.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+import signal
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 
-from flwr.app import Context, Message
+from flwr.app import ConfigRecordValues, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.common.constant import PARTITION_ID_KEY
 from flwr.serverapp import ServerApp
@@ -27,20 +29,19 @@ from flwr.supercore import telemetry
 
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError, SettingsError
-from fedrec.federation.link import Patience
 from fedrec.federation.protocol import Broadcast
 from fedrec.federation.rounds import State
 from fedrec.operations import logs
+from fedrec.settings import Scenario
 from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
 from fedrec_client import settings as client_settings
 from fedrec_client.flower import ASK, JOIN, client_app
 from fedrec_client.main import open_participant
-from fedrec_server import settings as server_settings
 from fedrec_server.flower import server_app
-from fedrec_server.gathering import Gathering
 from fedrec_server.main import access
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import check, run_rounds
+from fedrec_server.settings import ServerSettings
 from fedrec_simulations.in_process import SLOWEST_ROUND_S
 from fedrec_simulations.party_files import ANY_PORT, PartyFiles
 from fedrec_simulations.processes import follow, start_aggregator
@@ -50,15 +51,14 @@ from fedrec_simulations.supervision import Company
 NO_GATE = ""
 """Where a SuperNode would connect: there is none."""
 
-_ENVIRONMENT = {
+_QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # or it warns that its next release will behave so
 }
 
-_GATHERING_S = 60.0
-"""How long clients may refuse to join before the run ends; Ray's own start does not count."""
+Options = dict[str, ConfigRecordValues]
 
 
 def require_ray() -> None:
@@ -68,46 +68,24 @@ def require_ray() -> None:
 
 
 def ray(catalogue: Catalogue, *, clients: int) -> Runtime:
-    """Carries a job by `clients` nodes on Ray's actors, of which there are as many as this machine has cores."""
+    """Carries a job by `clients` nodes on Ray's actors, of which there are as many as this machine has cores, or fewer."""
 
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
-        public = PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features)
-        check(job.scenario, public)
+        check(job.scenario, PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features))
         files, company = PartyFiles(job, catalogue, clients), Company()
         try:
-            _start(files, company)
-            with _rounds(files, public) as running:
-                yield from follow(files, company, after=int(state["round"]), has_finished=running.done)
-                running.result()
+            start_aggregator_for(files, company)
+            verb = ["engine", "--scenario", str(files.settings("scenario")), "--settings", str(files.settings("server"))]
+            company.start("server", [*verb, *map(str, files_of_clients(files))], log=files.log("server"), ends=True)
+            yield from follow(files, company, after=int(state["round"]))
         finally:
             company.stop()
 
     return carry
 
 
-def play(server: ServerApp, nodes: ClientApp, *, num_nodes: int, actors: int) -> None:
-    """Run a ServerApp with `num_nodes` nodes on `actors` of Ray's actors, to its end.
-
-    Raises what the ServerApp raises, RunError where the engine gives up, SettingsError without Ray.
-    """
-    require_ray()
-    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder, _environment(folder):
-        from flwr.simulation import run_simulation
-
-        resources = {"num_cpus": 1, "num_gpus": 0.0}
-        init = {"num_cpus": actors, "include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR", "_temp_dir": folder}
-        try:
-            run_simulation(server, nodes, num_nodes, backend_config={"init_args": init, "client_resources": resources})
-        except RuntimeError as failure:
-            cause = failure.__cause__ and failure.__cause__.__cause__ or failure
-            raise RunError(f"Flower's simulation engine gave up: {cause}", "Run without --backend; --resume goes on from here.") from failure
-
-
-# --- the server's side ---
-
-
-def _start(files: PartyFiles, company: Company) -> None:
-    """Start the aggregator and tell everybody where it listens."""
+def start_aggregator_for(files: PartyFiles, company: Company) -> None:
+    """Write all settings, those of server and clients when it is known where the aggregator listens."""
     files.prepare()
     address = start_aggregator(files, company)
     files.write_server(listen=ANY_PORT, aggregator=address)
@@ -115,87 +93,100 @@ def _start(files: PartyFiles, company: Company) -> None:
         files.write_client(shard, gate=NO_GATE, aggregator=address)
 
 
-@contextmanager
-def _rounds(files: PartyFiles, public: PublicData) -> Iterator[Future[None]]:
-    """The server's rounds in a thread, which ends when they are done or the context ends."""
+def files_of_clients(files: PartyFiles) -> list[Path]:
+    """Their settings, in the order of their nodes."""
+    return [files.settings(shard.name) for shard in files.shards]
+
+
+# --- the server's process ---
+
+
+def run(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path]) -> None:
+    """Train to the end, as `fedrec server` would, with a node for each of these clients' settings files.
+
+    SIGTERM and SIGINT end it early, with SystemExit. Changes the process it runs in for good.
+    Raises FedRecError where the run cannot begin or go on.
+    """
     told = Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    with ThreadPoolExecutor(1) as thread:  # in the main thread, Ray would take the signals
+        try:
+            thread.submit(serve, scenario, settings, clients, told).result()
+        except CancelledError:
+            raise SystemExit(128 + signal.SIGTERM) from None
+
+
+def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], told: Event) -> None:
+    """The rounds, until they are done or `told` is set. Raises CancelledError then, and FedRecError as `run`."""
 
     def sleep(seconds: float) -> None:
         if told.wait(seconds):
             raise CancelledError
 
+    gathering, patience = replace(settings.whom_to_wait_for(), sleep=sleep), replace(settings.patience(), sleep=sleep)
+    public, folder, run = settings.public.read(), Path(settings.state), settings.run or None
+
+    def rounds(broadcast: Broadcast) -> None:
+        with RemoteReleaseDesk(access(settings.aggregator), retry=Retry(sleep=sleep)) as desk:
+            for _ in run_rounds(scenario, public, desk, broadcast, folder, gathering=gathering, patience=patience, run=run):
+                pass  # whoever follows reads them in the folder
+
     # Nothing is lost between threads of one process: who is silent works, and a second question would find the ledger in use.
-    server = server_app(_serving(files, public, sleep), timeout_s=SLOWEST_ROUND_S, again_s=2 * SLOWEST_ROUND_S, sleep=sleep)
-    nodes = answering([files.settings(shard.name) for shard in files.shards])
-
-    def run() -> None:
-        try:
-            play(server, nodes, num_nodes=files.clients, actors=min(files.clients, os.cpu_count() or 1))
-        finally:
-            told.set()  # where the engine gave up, the rounds still wait for it
-
-    with ThreadPoolExecutor(1) as thread:
-        try:
-            yield thread.submit(run)
-        finally:
-            told.set()
-
-
-def _serving(files: PartyFiles, public: PublicData, sleep: Callable[[float], None]) -> Callable[[Broadcast], None]:
-    job, aggregator = files.job, access(server_settings.load(files.settings("server")).aggregator)
-    gathering = Gathering(expected_users=job.data.num_users, min_clients=files.clients, timeout_s=_GATHERING_S, sleep=sleep)
-    patience = Patience(SLOWEST_ROUND_S, sleep=sleep)
-
-    def serve(clients: Broadcast) -> None:
-        with RemoteReleaseDesk(aggregator, retry=Retry(sleep=sleep)) as desk:
-            folder = files.state("server")
-            for _ in run_rounds(job.scenario, public, desk, clients, folder, gathering=gathering, patience=patience, run=job.run):
-                pass  # `follow` reads them in the folder
-
-    return serve
-
-
-@contextmanager
-def _environment(folder: str) -> Iterator[None]:
-    """What Ray and Flower must not do: call home, write into the user's folders, talk. PYTHONPATH, which the engine sets, is put back."""
-    before = {name: os.environ.get(name) for name in (*_ENVIRONMENT, "FLWR_HOME", "PYTHONPATH")}
-    flower = logging.getLogger("flwr")
-    telling, level = telemetry.FLWR_TELEMETRY_ENABLED, flower.level
-    os.environ |= _ENVIRONMENT | {"FLWR_HOME": folder}
-    telemetry.FLWR_TELEMETRY_ENABLED = "0"  # read from the environment when Flower was imported
-    flower.setLevel(logging.CRITICAL)  # what it has to say is raised too
+    app = server_app(rounds, timeout_s=SLOWEST_ROUND_S, again_s=2 * SLOWEST_ROUND_S, sleep=sleep)
     try:
-        yield
+        play(app, answering(clients), num_nodes=len(clients), actors=min(len(clients), os.cpu_count() or 1))
     finally:
-        flower.setLevel(level)
-        telemetry.FLWR_TELEMETRY_ENABLED = telling
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        told.set()  # where the engine gave up, the rounds still wait for it
+
+
+def play(server: ServerApp, nodes: ClientApp, *, num_nodes: int, actors: int) -> None:
+    """Run a ServerApp with `num_nodes` nodes on `actors` of Ray's actors, to its end. Changes the process it runs in for good.
+
+    Raises what the ServerApp raises, RunError where the engine gives up, SettingsError without Ray.
+    """
+    require_ray()
+    telemetry.FLWR_TELEMETRY_ENABLED = "0"  # was read from the environment when Flower was imported
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        os.environ |= _QUIET | {"FLWR_HOME": folder}
+        from flwr.simulation import run_simulation
+
+        quiet: Options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        one: Options = {"num_cpus": 1, "num_gpus": 0.0}
+        config = {"init_args": quiet | {"num_cpus": actors, "_temp_dir": folder}, "client_resources": one}
+        try:
+            run_simulation(server, nodes, num_nodes, backend_config=config)
+        except RuntimeError as failure:
+            remedy = "If memory is short, give it more, or fewer --clients. Without --backend, no Ray is needed."
+            raise RunError(f"Flower's simulation engine gave up: {_first(failure)}", remedy) from failure
+
+
+def _first(failure: BaseException) -> BaseException:
+    """What it all began with."""
+    return _first(failure.__cause__) if failure.__cause__ else failure
 
 
 # --- on an actor ---
 
 
-def answering(settings: Sequence[Path]) -> ClientApp:
+def answering(clients: Sequence[Path]) -> ClientApp:
     """The app of all nodes: node number n answers for the client whose settings file is the n-th."""
     installed = ClientApp()
 
     @installed.query(JOIN)
     def join(message: Message, context: Context) -> Message:
-        return _answered(settings, message, context)
+        return _answered(clients, message, context)
 
     @installed.query(ASK)
     def ask(message: Message, context: Context) -> Message:
-        return _answered(settings, message, context)
+        return _answered(clients, message, context)
 
     return installed
 
 
-def _answered(settings: Sequence[Path], message: Message, context: Context) -> Message:
-    chosen = client_settings.load(settings[int(context.node_config[PARTITION_ID_KEY])])
+def _answered(clients: Sequence[Path], message: Message, context: Context) -> Message:
+    chosen = client_settings.load(clients[int(context.node_config[PARTITION_ID_KEY])])
     folder = Path(chosen.state)
     with ExitStack() as stack:
         stack.callback(logs.close, logs.configure("client", file=folder / "process.log"))

@@ -1,13 +1,16 @@
 """A planted user in central training: in or out of every noised sum of a run.
 
-The canary is a real client of the training data, the one with the longest reports of those tried: its gradient is at the clip in
-every round. The attacker knows everybody else's reports and the canary's; `replays` has the score and the noise. The models that
-questions are made of are those of one run; any public model would do, since each release is bounded at every one.
+Two canaries. "length" is a real client, the one with the longest reports of those tried, made by the code of the devices. "ratio
+test" is planted: a client that breaks its word as far as the aggregator's check allows, and puts the whole radius of every report on one
+number, so that a run costs a few draws and the noise is seen many thousand times. `replays` has the score and the noise.
+
+The models that questions are made of are those of one run; any public model would do, since each release is bounded at every one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +51,7 @@ def canaries(
     worst = max(each, key=lambda found: exact_mu(found, plan)) if plan.guarantee.private else each[0]
     return (
         exact_finding("canary: length", "central", worst, plan),
-        drawn_finding("canary: ratio test", "central", worst, plan, draws=draws, streams=streams),
+        drawn_finding("canary: ratio test", "central", [planted(each) for each in worst], plan, draws=draws, streams=streams),
     )
 
 
@@ -66,6 +69,15 @@ def exposed(
     rest = data.users_subset(np.delete(np.arange(data.num_users), canary))
     both = [Users(additive.coefficients(part.last_clicks(history), topics), part) for part in (rest, data)]
     return [Exposure(question, *(_sums(question, reports_of(users, model, settings)) for users in both)) for question, model in rounds]
+
+
+def planted(exposure: Exposure) -> Exposure:
+    """The same sums with a canary of exactly the radius, all of it on the first number of each release."""
+    inside, first = [sums.copy() for sums in exposure.without], 0
+    for spec in exposure.question.releases:
+        inside[first][0, 0] += int(spec.radius / spec.blocks[0].step)
+        first += len(spec.blocks)
+    return replace(exposure, inside=tuple(inside))
 
 
 def reports_of(users: Users, model: CentralModel | None, settings: CentralSettings) -> Reports:

@@ -14,24 +14,32 @@ from fedrec.data.impressions import Impressions
 from fedrec.evaluation.impressions import with_swapped_histories
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privaterec.additive import TopicTable
+from fedrec.privaterec.local_update import Behind, key_of, released_gradient, released_weights
 from fedrec.privaterec.reports_training import Collected, collect
 from fedrec.privaterec.spending import plan_training
 from fedrec.streams import Streams
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.recovery import Target
-from fedrec_simulations.audit.uploads import Labels, Pupil, Upload
+from fedrec_simulations.audit.uploads import Clients, Float32s
 
 
-def gradient_finding(
-    variant: str, claim: Guarantee, pupil: Pupil, upload: Upload, told: Labels, aims: Sequence[Target], *, streams: Streams
-) -> Finding:
-    """Gradients of each target with its own history and with its stand-ins; noise, labels and released weights alike."""
+def gradient_finding(variant: str, clients: Clients, aims: Sequence[Target]) -> Finding:
+    """Each target's upload, and the same with its stand-ins for a history and the released values of the first."""
     different = 0
-    for number, aim in enumerate(aims):
-        fresh = Streams(int(streams.numpy("audit/coupling", round=number).integers(2**62)))
-        one, other = (upload(pupil, told(lesson, fresh), fresh) for lesson in (aim.lesson, aim.decoy))
-        different += any(one[name].tobytes() != other[name].tobytes() for name in one)
-    return _finding(variant, claim, different, len(aims))
+    for draw, aim in enumerate(aims, start=1):
+        first = clients.update(clients.model, np.array([aim.user]), draw)[0]
+        different += first.tobytes() != _recomputed(clients, aim, draw).tobytes()
+    return _finding(variant, clients.claim, different, len(aims))
+
+
+def _recomputed(clients: Clients, aim: Target, draw: int) -> Float32s:
+    """From the released values where there are some, from the same noise where there are none."""
+    other, user = clients.with_history(aim.user, aim.decoy), np.array([aim.user])
+    update = clients.update
+    if not isinstance(update, Behind):
+        return other.update(other.model, user, draw)[0]
+    released = released_weights(clients.model, update.devices.history[user], update.plan, key_of(update.noise, draw), relu=True)
+    return released_gradient(other.model, other.update.devices, user, released)[0]
 
 
 def report_finding(variant: str, claim: Guarantee, data: Impressions, topics: TopicTable, *, history: int, streams: Streams) -> Finding:

@@ -41,7 +41,9 @@ def class_table(selection: Selection) -> Floats:
     """(2, 4) probability of one answer of each class, for two clicks x and x': answers that hold x alone, x' alone, both, none."""
     K, w = selection.symbols, selection.size
     within, without = selection.keep / math.comb(K - 1, w - 1), selection.omit / max(math.comb(K - 1, w), 1)
-    counts = np.array([math.comb(K - 2, w - 1), math.comb(K - 2, w - 1), math.comb(K - 2, w - 2) if w > 1 else 0, math.comb(K - 2, w)], object)
+    counts = np.array(
+        [math.comb(K - 2, w - 1), math.comb(K - 2, w - 1), math.comb(K - 2, w - 2) if w > 1 else 0, math.comb(K - 2, w)], object
+    )
     rows = np.array([[within, without, within, without], [without, within, within, without]])
     return np.asarray(rows[:, [count > 0 for count in counts]])
 
@@ -71,7 +73,9 @@ def repeated_impression(click: int, candidates: int, times: int) -> Impressions:
     return Impressions(candidates, nothing, np.empty(0, np.int32), np.arange(times, dtype=np.int32), ptr, shown, shown == click)
 
 
-def printed_findings(variant: str, claim: Guarantee, *, candidates: int, negatives: int, draws: int, streams: Streams) -> tuple[Finding, ...]:
+def printed_findings(
+    variant: str, claim: Guarantee, *, candidates: int, negatives: int, draws: int, streams: Streams
+) -> tuple[Finding, ...]:
     """The permutation as printed: its table, and its code."""
     shown = min(candidates, _MOST_PRINTED)
     k = min(negatives, shown - 1)

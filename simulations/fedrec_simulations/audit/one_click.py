@@ -76,7 +76,9 @@ def attention_finding(attack: str, variant: str, plan: Plan, *, basis: int, draw
     centres = attention.clip(np.stack([worst[0], worst[1], hidden]), plan)
     inside, outside = (_log_ratio(values, centres, plan) for values in seen)
     bound = lower_bound(inside, outside, delta=plan.guarantee.delta, gaussian=isinstance(plan, GaussianAttention) and plan.padding == 0)
-    return Finding(attack, variant, plan.guarantee, bound.epsilon, bound.by, bound.confidence, bound.draws, note=f"padding {plan.padding:g}")
+    return Finding(
+        attack, variant, plan.guarantee, bound.epsilon, bound.by, bound.confidence, bound.draws, note=f"padding {plan.padding:g}"
+    )
 
 
 def _answers(plan: Plan, click: Floats, hidden: Floats, draws: int, streams: Streams, name: str) -> Floats:
@@ -97,5 +99,3 @@ def _log_density(errors: Floats, plan: Plan) -> Floats:
     if isinstance(plan, LaplaceAttention):
         return np.asarray(-np.abs(errors).sum(1) / plan.parameter)
     return np.asarray(-(errors**2).sum(1) / (2 * plan.noise_std**2))
-
-

@@ -28,92 +28,82 @@ from fedrec.encoders.tokens import PADDING
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privaterec import additive
 from fedrec.privaterec.additive import TopicTable
-from fedrec.privaterec.labels import drawn_clicks
 from fedrec.streams import Streams
 from fedrec_simulations.audit.bounds import CONFIDENCE, Counts, limits
 from fedrec_simulations.audit.finding import Finding, Recovery
-from fedrec_simulations.audit.uploads import Gradient, Labels, Lesson, Pupil, Upload
+from fedrec_simulations.audit.uploads import Clients, Gradient
 
 Floats = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 
-_IMPRESSIONS = 2
-_DEPENDENT = 1e-5  # of the largest singular value: below, a direction is float32 rounding
+_DEPENDENT = 1e-6  # of the largest singular value: below, a direction is float32 rounding
 _APART = 0.2  # how far a vector of length 1 must lie outside the span of others to tell the two apart in float32
+_SEARCHED = 20  # users looked through for a click with a mark of its own
 
 
 @dataclass(frozen=True)
 class Target:
-    """A user under attack: what it learns from, its clicks, and the same with every click exchanged for its neighbour in topics."""
+    """A user under attack. history: (H,) as its device holds it, -1 in front; decoy: every click exchanged for its neighbour in topics.
 
-    lesson: Lesson
+    clicks: the distinct news of the history. shown: the candidates of all its impressions, which the server knows.
+    """
+
+    user: int
+    history: Int64s
+    decoy: Int64s
     clicks: Int64s
-    decoy: Lesson
+    shown: Int64s
 
 
 def targets(data: Impressions, topics: TopicTable, *, history: int, users: int, streams: Streams) -> list[Target]:
     """At most so many users with clicks and impressions, drawn at random."""
-    places = drawn_clicks(data, key=streams.key("audit/labels"))
-    told = np.flatnonzero(places >= 0)
-    owners = np.unique(data.users[told])
+    owners = np.unique(data.users[np.add.reduceat(data.clicked, data.candidate_ptr[:-1]) > 0])
     chosen = streams.numpy("audit/targets").permutation(owners[np.diff(data.history_ptr)[owners] > 0])[:users]
-    shown = [told[data.users[told] == user][:_IMPRESSIONS] for user in chosen]
-    return [_target(data, topics, user, mine, places[mine], history) for user, mine in zip(chosen, shown, strict=True)]
+    table, owner = data.last_clicks(history).astype(np.int64), np.repeat(data.users, np.diff(data.candidate_ptr))
+    return [_target(int(user), table[user], np.unique(data.candidates[owner == user]), topics) for user in chosen]
 
 
-def _target(data: Impressions, topics: TopicTable, user: np.integer, impressions: Int64s, places: Int64s, history: int) -> Target:
-    clicks = data.history[data.history_ptr[user] : data.history_ptr[user + 1]][-history:].astype(np.int64)
-    sizes = np.diff(data.candidate_ptr)[impressions]
-    candidates = np.full((len(impressions), int(sizes.max())), -1, np.int64)
-    for row, impression in zip(candidates, impressions, strict=True):
-        shown = data.candidates[data.candidate_ptr[impression] : data.candidate_ptr[impression + 1]]
-        row[: len(shown)] = shown
-    lesson = Lesson(clicks, candidates, places)
-    taken = np.concatenate([clicks, candidates[candidates >= 0]])
-    return Target(lesson, np.unique(clicks), Lesson(neighbours(clicks, taken, topics), candidates, places))
+def _target(user: int, history: Int64s, shown: Int64s, topics: TopicTable) -> Target:
+    real, decoy = history >= 0, history.copy()
+    decoy[real] = neighbours(history[real], np.concatenate([history[real], shown]), topics)
+    return Target(user, history, decoy, np.unique(history[real]), shown)
 
 
 def neighbours(clicks: Int64s, taken: Int64s, topics: TopicTable) -> Int64s:
-    """(H,) the nearest news in topics to each click that is not among `taken`, each named once."""
+    """(H,) the nearest news in topics to each click that is not among `taken`, each named once while there are enough."""
     free = np.ones(len(topics.rows), bool)
     free[taken] = False
     rows, found = topics.weights, np.empty_like(clicks)
     for place, click in enumerate(clicks):
-        distances = ((rows - rows[click]) ** 2).sum(1)
-        distances[~free] = np.inf
+        distances = np.where(free, ((rows - rows[click]) ** 2).sum(1), np.inf)
         found[place] = int(distances.argmin())
-        free[found[place]] = len(clicks) > free.sum()
+        free[found[place]] = free.sum() == 1
     return found
 
 
-def gradient_finding(
-    variant: str, claim: Guarantee, pupil: Pupil, upload: Upload, told: Labels, aims: Sequence[Target], *, draws: int, streams: Streams
-) -> Finding:
-    """Name the clicks of all targets from one gradient each; then the support of one click, over `draws` uploads with and without it."""
-
-    def rate(lesson: Lesson, target: Target, number: int) -> float:
-        fresh = Streams(int(streams.numpy("audit/upload", round=number).integers(2**62)))
-        sent = told(lesson, fresh)
-        return named(_evidence(pupil, upload(pupil, sent, fresh)), target.clicks, lesson.candidates)
-
-    rates = [(rate(aim.lesson, aim, k), rate(aim.decoy, aim, k)) for k, aim in enumerate(aims)]
+def gradient_finding(variant: str, clients: Clients, aims: Sequence[Target], *, draws: int) -> Finding:
+    """Name the clicks of all targets from one gradient each; then the mark of one click, over `draws` uploads with and without it."""
+    rates = [(_rate(clients, aim, aim.history, k + 1), _rate(clients, aim, aim.decoy, k + 1)) for k, aim in enumerate(aims)]
     recovery = Recovery(*(float(np.mean(column)) for column in zip(*rates, strict=True)))
-    measured = support_bound(pupil, upload, told, aims, claim, draws=draws, streams=streams)
-    by, note = ("support", "a row that only one click touches") if measured else ("none", "no row of a click is touched")
-    return Finding("clicked news", variant, claim, measured, by, CONFIDENCE, 2 * draws, recovery, note=note)  # type: ignore[arg-type]
+    mark = next((found for aim in aims[:_SEARCHED] if (found := mark_of(clients, aim))), None)
+    if mark is None or not shown_by_support(clients, mark, draws=draws):
+        note = "no click leaves a mark of its own" if mark else "no click with a mark of its own found"
+        return Finding("clicked news", variant, clients.claim, 0.0, "none", CONFIDENCE, 2 * draws, recovery, note=note)
+    note = "a mark that only this click can leave"
+    return Finding("clicked news", variant, clients.claim, math.inf, "support", CONFIDENCE, 2 * draws, recovery, note=note)
 
 
-def report_finding(
-    variant: str, claim: Guarantee, topics: TopicTable, aims: Sequence[Target], *, mu: float, history: int, streams: Streams
-) -> Finding:
+def _rate(clients: Clients, aim: Target, history: Int64s, draw: int) -> float:
+    gradient = clients.with_history(aim.user, history).upload(aim.user, draw)
+    return named(evidence(clients, gradient), aim.clicks, aim.shown)
+
+
+def report_finding(variant: str, claim: Guarantee, topics: TopicTable, aims: Sequence[Target], *, mu: float, streams: Streams) -> Finding:
     """The same from topic coefficients: the news nearest in topics."""
     rates = []
-    for column, lessons in enumerate(([aim.lesson for aim in aims], [aim.decoy for aim in aims])):
-        table = np.full((len(aims), history), -1, np.int64)
-        for row, lesson in zip(table, lessons, strict=True):
-            row[: len(lesson.history)] = lesson.history
+    for column, table in enumerate((np.stack([aim.history for aim in aims]), np.stack([aim.decoy for aim in aims]))):
         values = additive.report(table, topics, mu=mu, name="audit", key=streams.key(f"audit/coefficients/{column}")).values
-        rates.append([named(topics.weights @ a, aim.clicks, aim.lesson.candidates) for a, aim in zip(values, aims, strict=True)])
+        rates.append([named(topics.weights @ a, aim.clicks, aim.shown) for a, aim in zip(values, aims, strict=True)])
     recovery = Recovery(float(np.mean(rates[0])), float(np.mean(rates[1])))
     return Finding("clicked news", variant, claim, 0.0, "none", CONFIDENCE, len(aims), recovery, note="from topics: no gradient is sent")
 
@@ -121,21 +111,20 @@ def report_finding(
 def named(evidence: Floats, clicks: Int64s, shown: Int64s) -> float:
     """Share of `clicks` among as many news of the largest evidence, those shown left out; ties are counted at their average."""
     scores = evidence.copy()
-    scores[shown[shown >= 0]] = -np.inf
+    scores[np.setdiff1d(shown, clicks)] = -np.inf
     least = np.partition(scores, -len(clicks))[-len(clicks)]
     above, ties = scores > least, scores == least
     share = (len(clicks) - above.sum()) / ties.sum()
     return float((above[clicks].sum() + share * ties[clicks].sum()) / len(clicks))
 
 
-def _evidence(pupil: Pupil, gradient: Gradient) -> Floats:
-    first = gradient[pupil.first_layer]
-    if pupil.texts is not None:
-        return word_evidence((first != 0).any(1), pupil.texts)
-    return row_space_evidence(first, pupil.vectors)  # type: ignore[arg-type]
+def evidence(clients: Clients, gradient: Gradient) -> Floats:
+    """(m,) how strongly a gradient speaks for each news."""
+    first, texts = gradient[clients.first_layer], clients.texts
+    return row_space_evidence(first, clients.vectors) if texts is None else word_evidence((first != 0).any(1), texts)
 
 
-def word_evidence(touched: npt.NDArray[np.bool_], texts: npt.NDArray[np.int32]) -> Floats:
+def word_evidence(touched: npt.NDArray[np.bool_], texts: npt.NDArray[np.integer]) -> Floats:
     """(m,) the share of a news' words that were touched; among news with all of theirs, the rarer their words are there, the more."""
     real = texts != PADDING
     shares = (touched[texts] & real).sum(1) / np.maximum(real.sum(1), 1)
@@ -156,57 +145,58 @@ def row_space_evidence(gradient: npt.NDArray[np.floating], vectors: npt.NDArray[
 
 @dataclass(frozen=True)
 class Mark:
-    """What only one click of a lesson leaves in a gradient: whether `shows` it there cannot be true without the click, whatever the noise."""
+    """What only one click leaves in a gradient: `shows` cannot be true of an upload without it, whatever the noise."""
 
     aim: Target
     place: int
     shows: Callable[[Gradient], bool]
 
 
-def support_bound(
-    pupil: Pupil, upload: Upload, told: Labels, aims: Sequence[Target], claim: Guarantee, *, draws: int, streams: Streams
-) -> float:
-    """Infinity where the mark of a click shows in uploads with it, by Clopper-Pearson more often than delta, and in none without it."""
-    mark = next((found for aim in aims if (found := (_own_word if pupil.texts is not None else _own_direction)(pupil, aim))), None)
-    if mark is None:
-        return 0.0
-    lesson = mark.aim.lesson
-    exchanged = np.where(np.arange(len(lesson.history)) == mark.place, mark.aim.decoy.history, lesson.history)
-    without = Lesson(exchanged, lesson.candidates, lesson.labels)
-    hits = [_shown(pupil, upload, told, one, mark, draws, streams) for one in (lesson, without)]
+def mark_of(clients: Clients, aim: Target) -> Mark | None:
+    """Of the first click of the target that has one."""
+    return (_own_direction if clients.texts is None else _own_word)(clients, aim)
+
+
+def shown_by_support(clients: Clients, mark: Mark, *, draws: int) -> bool:
+    """Whether the mark shows in uploads with the click, by Clopper-Pearson more often than delta, and in none without it."""
+    exchanged = mark.aim.history.copy()
+    exchanged[exchanged == exchanged[mark.place]] = mark.aim.decoy[mark.place]
+    user = mark.aim.user
+    both = clients, clients.with_history(user, exchanged)
+    hits = [sum(mark.shows(each.upload(user, draw + 1)) for draw in range(draws)) for each in both]
     least, _ = limits(Counts(hits[0], draws, hits[1], draws), CONFIDENCE)
-    return math.inf if hits[1] == 0 and least > claim.delta else 0.0
+    return hits[1] == 0 and least > clients.claim.delta
 
 
-def _own_word(pupil: Pupil, aim: Target) -> Mark | None:
-    """A word that no other news of the lesson has, nor the click's stand-in: no other gradient reaches its row."""
-    texts: npt.NDArray[np.int32] = pupil.texts  # type: ignore[assignment]
-    for place, click in enumerate(aim.lesson.history):
-        own = np.setdiff1d(texts[click], np.append(texts[_others(aim, place)].ravel(), PADDING))
+def _own_word(clients: Clients, aim: Target) -> Mark | None:
+    """A word that no other news of the user has, nor the click's stand-in: no other gradient reaches its row."""
+    texts, first = clients.texts, clients.first_layer
+    assert texts is not None
+    for place in np.flatnonzero(aim.history >= 0):
+        own = np.setdiff1d(texts[aim.history[place]], np.append(texts[_others(aim, place)].ravel(), PADDING))
         if len(own):
-            return Mark(aim, place, lambda gradient, word=int(own[0]): bool((gradient[pupil.first_layer][word] != 0).any()))  # type: ignore[misc]
+            return Mark(aim, int(place), _row_touched(first, int(own[0])))
     return None
 
 
-def _own_direction(pupil: Pupil, aim: Target) -> Mark | None:
-    """A public vector that lies outside the span of all others of the lesson, which holds the column space without the click."""
-    V: npt.NDArray[np.float32] = pupil.vectors  # type: ignore[assignment]
-    for place, click in enumerate(aim.lesson.history):
-        distance = -float(row_space_evidence(V[_others(aim, place)].T, V[[click]])[0])
+def _own_direction(clients: Clients, aim: Target) -> Mark | None:
+    """A public vector outside the span of all others of the user, which holds the column space of any gradient without the click."""
+    V, first = clients.vectors, clients.first_layer
+    for place in np.flatnonzero(aim.history >= 0):
+        mine = V[[aim.history[place]]]
+        distance = -float(row_space_evidence(V[_others(aim, place)].T, mine)[0])
         if distance > _APART:
-            half, mine = distance / 2, V[[click]]
-            return Mark(aim, place, lambda g, half=half, mine=mine: -float(row_space_evidence(g[pupil.first_layer], mine)[0]) < half)  # type: ignore[misc]
+            return Mark(aim, int(place), _nearer_than(distance / 2, first, mine))
     return None
+
+
+def _row_touched(parameter: str, row: int) -> Callable[[Gradient], bool]:
+    return lambda gradient: bool((gradient[parameter][row] != 0).any())
+
+
+def _nearer_than(distance: float, parameter: str, vector: npt.NDArray[np.floating]) -> Callable[[Gradient], bool]:
+    return lambda gradient: -float(row_space_evidence(gradient[parameter], vector)[0]) < distance
 
 
 def _others(aim: Target, place: int) -> Int64s:
-    history, shown = aim.lesson.history, aim.lesson.candidates[aim.lesson.candidates >= 0]
-    return np.concatenate([history[history != history[place]], shown, aim.decoy.history[[place]]])
-
-
-def _shown(pupil: Pupil, upload: Upload, told: Labels, lesson: Lesson, mark: Mark, draws: int, streams: Streams) -> int:
-    hits = 0
-    for draw in range(draws):
-        fresh = Streams(int(streams.numpy("audit/support", round=draw).integers(2**62)))
-        hits += mark.shows(upload(pupil, told(lesson, fresh), fresh))
-    return hits
+    return np.concatenate([aim.clicks[aim.clicks != aim.history[place]], aim.shown, aim.decoy[[place]]])

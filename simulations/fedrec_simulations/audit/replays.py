@@ -35,6 +35,7 @@ Floats = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 
 _PIECE = 1 << 21  # numbers noised at once
+_MOST_NUMBERS, _LEAST_DRAWS = 1 << 27, 500  # of all runs on one side: some seconds
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,11 @@ def exact_finding(attack: str, variant: str, exposures: Sequence[Exposure], plan
 
 
 def drawn_finding(attack: str, variant: str, exposures: Sequence[Exposure], plan: Plan, *, draws: int, streams: Streams) -> Finding:
-    """`draws` runs with the unit and as many without it, told apart by the likelihood ratio."""
+    """At most `draws` runs with the unit and as many without it, told apart by the likelihood ratio."""
     if not plan.guarantee.private:
         return Finding(attack, variant, plan.guarantee, math.inf, "exact", 1.0, note="no noise")
-    inside, outside = (scores(exposures, plan, member=member, draws=draws, streams=streams) for member in (True, False))
+    runs = min(draws, max(_LEAST_DRAWS, _MOST_NUMBERS // max(sum(p.direction.size for e in exposures for p in _parts(e, plan)), 1)))
+    inside, outside = (scores(exposures, plan, member=member, draws=runs, streams=streams) for member in (True, False))
     bound = lower_bound(inside, outside, delta=plan.guarantee.delta, gaussian=True)
     return Finding(attack, variant, plan.guarantee, bound.epsilon, bound.by, bound.confidence, bound.draws, note="likelihood ratio")
 
@@ -81,7 +83,7 @@ def scores(exposures: Sequence[Exposure], plan: Plan, *, member: bool, draws: in
 
 @dataclass(frozen=True)
 class _Part:
-    """The rows of one block in which the unit has a part: sums without it, what it adds in integers and in real units, noise std."""
+    """The numbers of one block in which the unit has a part: sums without it, what it adds in integers and in real units, noise std."""
 
     spec: BlockSpec
     without: Int64s
@@ -95,11 +97,17 @@ def _parts(exposure: Exposure, plan: Plan) -> list[_Part]:
     for spec in exposure.question.releases:
         for block in spec.blocks:
             without, inside = next(sums)
-            touched = np.flatnonzero((without != inside).any(1))
-            added = inside[touched] - without[touched]
-            std = _std(block, stds[spec.name], isometric=spec.isometric)
-            parts.append(_Part(block, without[touched], added, added * block.step, np.broadcast_to(std, added.shape)))
+            parts.append(_part(block, without, inside, _std(block, stds[spec.name], isometric=spec.isometric)))
     return parts
+
+
+def _part(block: BlockSpec, without: Int64s, inside: Int64s, std: Floats) -> _Part:
+    """Rows and, where noise is drawn number by number, columns that the unit touches."""
+    changed = without != inside
+    columns = np.flatnonzero(changed.any(0)) if block.kind == "linear" else np.arange(block.columns)
+    where = np.ix_(np.flatnonzero(changed.any(1)), columns)
+    added = inside[where] - without[where]
+    return _Part(block, without[where], added, added * block.step, np.broadcast_to(std[columns], added.shape))
 
 
 def _std(block: BlockSpec, std: float, *, isometric: bool) -> Floats:

@@ -5,6 +5,9 @@ user. All generated: only sizes matter here. Two ways of sending: batches of 256
 call, as phones would, there with four calls of a process at once. Batches are packed before the clock starts; from the
 first call to the last receipt counts; the aggregator's own processor time stands beside it, which a busy machine moves less.
 A report is counted only if the round says so.
+
+`large` is the other end: MovieLens 10M's 10,677 items, each a packed d x d matrix and a vector of d (23 million numbers at
+d = 64), one report of 10,000 ratings, and the release fetched whole, each d with an aggregator of its own.
 """
 
 from __future__ import annotations
@@ -25,9 +28,9 @@ import numpy as np
 
 from fedrec.factorization import default
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
-from fedrec.federation.protocol import Opening
+from fedrec.federation.protocol import Opening, Phase
 from fedrec.federation.reports import block
-from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header
+from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header, unpack_release
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
@@ -51,6 +54,15 @@ class Shape:
     users_alone: int = 4_096
     users_per_batch: int = 256
     calls_at_once: int = 4
+
+
+@dataclass(frozen=True)
+class LargeShape:
+    """Sizes of the largest release and the largest report."""
+
+    num_items: int = 10_677
+    ratings: int = 10_000
+    widths: tuple[int, ...] = (32, 64)
 
 
 @dataclass(frozen=True)
@@ -81,15 +93,57 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         "reports_per_second": {name: rate for name, (rate, _) in measured.items()},
         "aggregator_cpu_us_per_report": {name: cpu_us for name, (_, cpu_us) in measured.items()},
         "aggregator_peak_mb": peak_mb,
+        "large": large(LargeShape(500, 400, (4, 8)) if quick else LargeShape()),
     }
 
 
+def large(shape: LargeShape) -> dict[str, dict[str, float]]:
+    """By width d: numbers and bytes of the release, seconds to report, to release and to fetch, the report's bytes, the peak memory."""
+    return {f"d = {width}": _large(shape, width) for width in shape.widths}
+
+
+def _large(shape: LargeShape, width: int) -> dict[str, float]:
+    blocks = tuple(block(name, kind, rows=shape.num_items, width=width) for name, kind in (("A", "outer"), ("b", "linear")))
+    question = Question(0, "items", {}, (ReleaseSpec("items/0", blocks),))
+    header = question_header(question, run=RUN, plan=_plan().digest())
+    packed = pack_reports(_one_report(shape, question), question_digest(header))
+    with tempfile.TemporaryDirectory() as folder, _aggregator(Path(folder), min_cohort=1) as (access, pid):
+        with RemoteReportDesk(access[CLIENTS[0]]) as client, RemoteReleaseDesk(access["server"]) as server:
+            client.enroll([bytes(_names(np.arange(1))[0]), bytes(_names(np.arange(1, 2))[0])])  # the second never reports
+            server.open_run(RUN, _plan())
+            server.open_round(Opening(RUN, 0, header, question_digest(header), 3_600.0))
+            marks = [time.monotonic()]
+            receipt = client.report(RUN, 0, packed)
+            marks.append(time.monotonic())
+            server.close(RUN, 0)
+            status = server.status(RUN, 0, wait_s=600.0)
+            marks.append(time.monotonic())
+            content = server.release(RUN, 0)
+            marks.append(time.monotonic())
+        peak_mb = _peak_mb(pid)
+    if (receipt.accepted, status.clipped) != (1, 0) or status.phase is not Phase.RELEASED:
+        raise RuntimeError(f"the report was not counted ({receipt}) or the round not released ({status.phase})")
+    values = unpack_release(content, question.releases).values
+    seconds = dict(zip(("report_seconds", "release_seconds", "fetch_seconds"), np.diff(marks).tolist(), strict=True))
+    sizes = {"numbers": sum(array.size for array in values.values()), "release_bytes": len(content), "report_bytes": len(packed)}
+    return {**sizes, **seconds, "aggregator_peak_mb": peak_mb}
+
+
+def _one_report(shape: LargeShape, question: Question) -> Batch:
+    """Of one user, about 0.4 of the radius: 10,000 equal coefficients of the grid, vectors of norm about 0.6."""
+    rng, n = np.random.default_rng(0), shape.ratings
+    items = np.sort(rng.choice(shape.num_items, n, replace=False)).astype(np.int32)
+    vectors = (rng.integers(-128, 128, (1, spec.width), dtype=np.int32) for spec in question.blocks)
+    user, blocks = _names(np.arange(1)), tuple(BlockReports(np.full(n, 50, np.int32), vector) for vector in vectors)
+    return Batch(user, user, Reports(np.array([0, n], np.int64), items, blocks))
+
+
 @contextmanager
-def _aggregator(folder: Path) -> Iterator[tuple[dict[str, Access], int]]:
+def _aggregator(folder: Path, *, min_cohort: int = 100) -> Iterator[tuple[dict[str, Access], int]]:
     """A process that listens, and how each party reaches it."""
     write_development_certificates(folder, clients=CLIENTS)
     here, there = _SPAWN.Pipe()
-    process = _SPAWN.Process(target=_serve, args=(_settings(folder), there), daemon=True)
+    process = _SPAWN.Process(target=_serve, args=(_settings(folder, min_cohort), there), daemon=True)
     process.start()
     try:
         address = here.recv()
@@ -100,10 +154,11 @@ def _aggregator(folder: Path) -> Iterator[tuple[dict[str, Access], int]]:
         process.join()
 
 
-def _settings(folder: Path) -> AggregatorSettings:
+def _settings(folder: Path, min_cohort: int) -> AggregatorSettings:
     tls = {"certificate": "aggregator.pem", "key": "aggregator-key.pem", "client_ca": "ca.pem"}
     places = {"listen": "127.0.0.1:0", "state": "state", "log": "log.jsonl"}
-    return validated({**places, "any_client": True, "tls": tls, "privacy": {"max_epsilon": "inf"}}, folder=folder)
+    limits = {"min_cohort": min_cohort}
+    return validated({**places, "any_client": True, "tls": tls, "privacy": {"max_epsilon": "inf"}, "limits": limits}, folder=folder)
 
 
 def _serve(settings: AggregatorSettings, there: Connection) -> None:

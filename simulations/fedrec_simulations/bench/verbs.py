@@ -68,6 +68,12 @@ def _processes(data: str, quick: bool) -> dict[str, Any]:
     return processes.run(data, quick=quick)
 
 
+def _grid(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import grid
+
+    return grid.run(quick=quick)
+
+
 BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "kernels": _kernels,
     "als": _als,
@@ -78,4 +84,5 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "clicks": _clicks,
     "intake": _intake,
     "processes": _processes,
+    "grid": _grid,
 }

@@ -134,15 +134,13 @@ class ReleaseBook:
 def release_book(folder: Path) -> ReleaseBook:
     """Raises ValueError where the chain is broken."""
     entries, head, heads = list[dict[str, Any]](), "", {""}
-    with closing(sqlite3.connect(f"file:{folder / 'ledger.sqlite'}?mode=ro", uri=True)) as database:
-        for content, stated in database.execute("SELECT content, hash FROM entries ORDER BY seq"):
-            head = hashlib.sha256(f"{head}\n{content}".encode()).hexdigest()
-            if head != stated:
-                raise ValueError(f"the chain is broken at entry {len(entries)}")
-            heads.add(head)
-            entries.append(json.loads(content))
-        owners = dict(database.execute("SELECT token, sender FROM users"))
-    return ReleaseBook(tuple(entries), frozenset(heads), owners)
+    for content, stated in _rows(folder, "SELECT content, hash FROM entries ORDER BY seq"):
+        head = hashlib.sha256(f"{head}\n{content}".encode()).hexdigest()
+        if head != stated:
+            raise ValueError(f"the chain is broken at entry {len(entries)}")
+        heads.add(head)
+        entries.append(json.loads(content))
+    return ReleaseBook(tuple(entries), frozenset(heads), dict(_rows(folder, "SELECT token, sender FROM users")))
 
 
 @dataclass(frozen=True)
@@ -157,9 +155,19 @@ class SpentRound:
 
 def client_book(folder: Path) -> list[SpentRound]:
     """A client's ledger as it lies on disk."""
-    with closing(sqlite3.connect(f"file:{folder / 'ledger.sqlite'}?mode=ro", uri=True)) as database:
-        rows = database.execute("SELECT run, round, question, releases FROM entries ORDER BY number").fetchall()
     return [
         SpentRound(run, round, question, tuple((name, float.fromhex(mu)) for name, mu in json.loads(releases)))
-        for run, round, question, releases in rows
+        for run, round, question, releases in _rows(folder, "SELECT run, round, question, releases FROM entries ORDER BY number")
     ]
+
+
+def _rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
+    """None where the party never got so far as to have a ledger."""
+    path = folder / "ledger.sqlite"
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        try:
+            return database.execute(query).fetchall()
+        except sqlite3.OperationalError:  # no such table yet
+            return []

@@ -147,15 +147,19 @@ class _World:
         broken = [*defects, *self.auditor.broken, *verdict.judge(self.setup.client_names, runs), *self._endings_that_should_not_be(defects)]
         return Outcome(
             self.script,
-            {server.run: server.ending for server in self.servers.values()},
+            {server.run: self._told(server.ending) for server in self.servers.values()},
             frozenset(run for run in verdict.complete if self.servers[run.replace("run", "server")].ending == "model"),
             verdict.released,
             tuple(self.fate.struck),
             sum(host.starts - 1 for host in self.network.hosts.values()) + sum(server.starts - 1 for server in self.servers.values()),
             dict(self.fate.taken),
             tuple(broken),
-            tuple(self.network.trace),
+            tuple(self._told(line) for line in self.network.trace),
         )
+
+    def _told(self, words: str) -> str:
+        """Without the place of this run's folder, which is another every time."""
+        return words.replace(f"{self.folder}/", "")
 
     def _run(self) -> None:
         """Round by round in turns; whoever fails is started again after a repair, as often as something can have struck."""
@@ -167,7 +171,8 @@ class _World:
         self.network.deliver_late(everything=True)
 
     def _repair(self) -> None:
-        self.clock.wait(1.0)
+        ahead_s = max([0.0, *self.clock.offsets_s.values()])  # a ledger does not go back to before its last entry: its time must come
+        self.clock.wait(1.0 + ahead_s)
         for machine in self.machines.values():
             machine.repair()
         for party in self.setup.client_names:

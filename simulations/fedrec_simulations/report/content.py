@@ -129,14 +129,18 @@ class Convergence:
     baselines: tuple[tuple[str, float], ...] = ()
 
 
+TO_THE_AGGREGATOR = "All of it goes to the aggregator, which adds noise to the sum over all users; the server sees only that."
+
+
 @dataclass(frozen=True)
 class Departure:
-    """One thing that left a client's device: for which release, of what shape, how many bytes, and what is in it."""
+    """One thing that left a client's device: for which release, of what shape, how many bytes, what is in it, and who sees it."""
 
     release: str
     shape: str
     bytes: int
     contains: str
+    goes: str = TO_THE_AGGREGATOR
 
 
 @dataclass(frozen=True)
@@ -165,9 +169,6 @@ class NeighbourCard:
     lists: tuple[NeighbourList, ...]
 
 
-TO_THE_AGGREGATOR = "All of it goes to the aggregator, which adds noise to the sum over all users; the server sees only that."
-
-
 @dataclass(frozen=True)
 class ReportContent:
     """The page, top to bottom. `metrics` orders the table's columns; empty parts leave no trace on the page."""
@@ -182,7 +183,6 @@ class ReportContent:
     budget: tuple[BudgetLine, ...] = ()
     convergence: Convergence | None = None
     departures: tuple[Departure, ...] = ()
-    departing: str = TO_THE_AGGREGATOR
     example: ExampleReport | None = None
     neighbours: tuple[NeighbourCard, ...] = ()
     verdicts: tuple[Verdict, ...] = ()

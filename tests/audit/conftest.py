@@ -1,0 +1,25 @@
+"""Planted news of the smallest size, read once."""
+
+import pytest
+
+from fedrec.privaterec.topics import public_vectors
+from fedrec.privaterec.trained import Catalogue
+from fedrec.settings import Scenario, load
+from fedrec_simulations.news_data import NewsData, load_news
+
+NEWS = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "privacy.unit=click", "privacy.epsilon=5"]
+
+
+@pytest.fixture(scope="session")
+def scenario() -> Scenario:
+    return load(None, NEWS)
+
+
+@pytest.fixture(scope="session")
+def data(scenario: Scenario) -> NewsData:
+    return load_news(scenario)
+
+
+@pytest.fixture(scope="session")
+def catalogue(data: NewsData) -> Catalogue:
+    return Catalogue(data.news, public_vectors(data.news, data.features, seed=1))

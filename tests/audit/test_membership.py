@@ -1,0 +1,82 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedrec.data.interactions import Interactions
+from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.privacy.calibration import Plan
+from fedrec.recipes import Prepared, prepare
+from fedrec.settings import load
+from fedrec.streams import Streams
+from fedrec_simulations.audit.membership import asked, exposed, membership, most_exposed
+from fedrec_simulations.audit.replays import exact_mu, scores
+from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+
+DRAWS = 6_000
+
+
+def prepared_with(*overrides: str) -> tuple[Prepared, Interactions]:
+    scenario = load(None, ["data.preset=small", *overrides])
+    dataset = load_dataset(scenario)
+    split = load_split(scenario, dataset)
+    return prepare(scenario, public_facts(scenario, dataset, split)), split.train
+
+
+def with_half_the_noise(plan: Plan) -> Plan:
+    """The same promise, kept by half of the noise that it needs."""
+    return replace(plan, releases=tuple(replace(release, mu=2 * release.mu) for release in plan.releases))
+
+
+@pytest.mark.parametrize("recipe", ["default", "published"])
+def test_the_right_noise_passes_and_half_of_it_is_caught(recipe: str) -> None:
+    """False alarms: 0.1% for the ratio test, none for the length, which draws nothing."""
+    prepared, data = prepared_with(f"recipe={recipe}")
+    length, ratio = membership(prepared, data, variant=recipe, draws=DRAWS, streams=Streams(1))
+    assert (length.verdict, ratio.verdict) == ("holds", "holds")
+    assert ratio.measured <= length.measured <= 5.0
+    if recipe == "default":  # every report has norm exactly 1, so an attack comes close
+        assert length.tightness > 0.999
+        assert ratio.tightness > 0.85
+    broken = replace(prepared.recipe, plan=with_half_the_noise(prepared.plan))
+    caught = membership(replace(prepared, recipe=broken, plan=broken.plan), data, variant=recipe, draws=DRAWS, streams=Streams(1))
+    assert [finding.verdict for finding in caught] == ["EXCEEDED", "EXCEEDED"]
+
+
+def test_one_rating_of_the_published_recipe_exceeds_its_claim_as_its_note_says() -> None:
+    """AM-SSP Theorem 1 leaves out that the user vector is refit: the claim is not established, and here it is shown false."""
+    prepared, data = prepared_with("recipe=published", "privacy.unit=example")
+    length, ratio = membership(prepared, data, variant="published", draws=DRAWS, streams=Streams(1))
+    assert not length.claim.established
+    assert (length.verdict, ratio.verdict) == ("EXCEEDED", "EXCEEDED")
+    assert length.claim.unit == "example"
+
+
+def test_removing_a_user_end_to_end_moves_every_sum_by_its_own_reports_alone() -> None:
+    prepared, data = prepared_with()
+    questions, user = asked(prepared, data, Streams(1)), 7
+    exposures = exposed(prepared, data, questions, data.users == user)
+    mine = np.unique(data.items[data.users == user])
+    for exposure in exposures:
+        for block, without, inside in zip(exposure.question.blocks, exposure.without, exposure.inside, strict=True):
+            touched = np.flatnonzero((without != inside).any(1))
+            assert set(touched) <= (set(mine.tolist()) if block.rows > 1 else {0})
+    assert exact_mu(exposures, prepared.plan) <= mu_for(5.0, 1e-5)
+
+
+def test_scores_are_normal_with_the_mean_and_variance_of_the_exact_mu() -> None:
+    """Within 5 standard errors: a wrong direction, std or sum would show."""
+    prepared, data = prepared_with()
+    exposures = most_exposed(prepared, data, asked(prepared, data, Streams(1)))
+    mu = exact_mu(exposures, prepared.plan)
+    for member, mean in ((True, mu**2), (False, 0.0)):
+        got = scores(exposures, prepared.plan, member=member, draws=DRAWS, streams=Streams(3))
+        assert abs(got.mean() - mean) < 5 * mu / DRAWS**0.5
+        assert abs(got.var() / mu**2 - 1) < 5 * (2 / DRAWS) ** 0.5
+
+
+def test_without_privacy_there_is_no_claim_to_exceed() -> None:
+    prepared, data = prepared_with("privacy.epsilon=inf")
+    for finding in membership(prepared, data, variant="default", draws=10, streams=Streams(1)):
+        assert finding.verdict == "no claim"
+        assert finding.measured == np.inf == epsilon_of(np.inf, 1e-5)

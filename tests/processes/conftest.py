@@ -1,0 +1,178 @@
+"""Real parties as processes of their own, what may be done to them while they train, and the loopback whose bytes they must end in."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrec.checkpoint import read_json
+from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Interactions
+from fedrec.errors import RunError
+from fedrec.recipes import prepare
+from fedrec.settings import load
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.party_files import PartyFiles
+from fedrec_simulations.processes import follow, start
+from fedrec_simulations.runtimes import Job, loopback
+from fedrec_simulations.supervision import Company
+
+LONGEST_S = 240.0
+"""For anything that must happen: the machine may be busy with others."""
+
+State = dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class StageFiles(PartyFiles):
+    """Files of a rehearsal whose logs lie apart: a full disk leaves room for the words about it. `more`: further settings, by party."""
+
+    more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def log(self, party: str) -> Path:
+        return self.root / "logs" / f"{party}.log"
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        more = self.more.get(name, {})
+        super()._write(name, {**content, **{key: _with(content.get(key), value) for key, value in more.items()}})
+
+
+def _with(old: Any, new: Any) -> Any:
+    return {**old, **new} if isinstance(old, Mapping) and isinstance(new, Mapping) else new
+
+
+@dataclass
+class Rehearsal:
+    """One training by real processes, from outside: what they say, who they are, and what the server keeps."""
+
+    files: PartyFiles
+    company: Company
+
+    def start(self) -> None:
+        start(self.files, self.company)
+
+    def states(self) -> Iterator[State]:
+        """After every round, as the server keeps it."""
+        for carried in follow(self.files, self.company, after=0):
+            yield as_bytes(carried.state)
+
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
+        """What `condition` returns once it is something; who dies meanwhile is started again."""
+        return self.company.wait_for(lambda: condition() or None, what=what, timeout_s=LONGEST_S)
+
+    def said(self, party: str, event: str, **fields: Any) -> list[dict[str, Any]]:
+        """Lines of a party's log that begin with `event` and have these fields."""
+        path = self.files.log(party)
+        lines = [_line(text) for text in path.read_text(errors="replace").splitlines()] if path.exists() else []
+        return [line for line in lines if str(line.get("event", "")).startswith(event) and fields.items() <= line.items()]
+
+    def words(self, party: str) -> str:
+        """All of a party's log."""
+        return self.files.log(party).read_text(errors="replace")
+
+    def reporters(self, round: int) -> set[str]:
+        """Clients whose reports of a round the aggregator has counted."""
+        return {line["sender"] for line in self.said("aggregator", "report", round=round) if line["accepted"]}
+
+    def pid(self, name: str) -> int:
+        """Of a party, or of a Flower process by the party that started it ("server/superlink", "client-1/supernode"); 0 for none."""
+        party, _, child = name.partition("/")
+        if not child:
+            return self.company.pid(party)
+        try:
+            told = read_json(self.files.state(party) / ("server.json" if party == "server" else "client.json"))
+        except RunError:
+            return 0
+        return int(told[f"{child}_pid"]) if told["pid"] == self.company.pid(party) else 0
+
+    def kill(self, *names: str) -> None:
+        """With -9, all at once, each known by the id of its process."""
+        pids = [self.pid(name) for name in names]
+        assert all(pids)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+
+    def is_planned(self) -> bool:
+        """Whether the clients have joined and the first question is about to be asked."""
+        notes = self.files.state("server") / "run.json"
+        return notes.exists() and read_json(notes)["plan"] is not None
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """The lines the server keeps, one a round."""
+        return [json.loads(line) for line in (self.files.state("server") / "rounds.jsonl").read_text().splitlines()]
+
+    def charges(self) -> list[str]:
+        """Names of the releases that the aggregator's ledger was charged for, once it has ended."""
+        with closing(ReleaseLedger(self.files.state("aggregator"), limit=None)) as ledger:
+            return [charge.release for charge in ledger.spends().charges]
+
+
+def _line(text: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return {}
+    return line if isinstance(line, dict) else {}
+
+
+def as_bytes(state: Any) -> State:
+    return {name: array.tobytes() for name, array in state.items()}
+
+
+@dataclass(frozen=True)
+class Play:
+    """The smallest training of the papers' recipe: two rounds."""
+
+    job: Job
+    catalogue: Catalogue
+
+    @cached_property
+    def states(self) -> list[State]:
+        """Of the loopback, with all users."""
+        return self.states_of(self.job.data)
+
+    def states_of(self, users: Interactions) -> list[State]:
+        """Of the loopback if these users alone took part."""
+        job = replace(self.job, data=users)
+        return [as_bytes(carried.state) for carried in loopback(job, self.job.prepared.recipe.begin(), [])]
+
+
+@pytest.fixture(scope="session")
+def play(tmp_path_factory: pytest.TempPathFactory) -> Play:
+    scenario = load(None, ["data.preset=small", "recipe=published", "model.steps=1"])
+    dataset = load_dataset(scenario)
+    split = load_split(scenario, dataset)
+    facts = public_facts(scenario, dataset, split)
+    return Play(Job(scenario, facts, split.train, prepare(scenario, facts), tmp_path_factory.mktemp("nothing")), dataset.catalogue)
+
+
+@pytest.fixture
+def stage(play: Play, tmp_path: Path) -> Iterator[Callable[..., Rehearsal]]:
+    """Makes rehearsals of two clients, and stops their parties when the test ends. `files` and `company` are the classes to use."""
+    with ExitStack() as stack:
+        numbers = count()
+
+        def make(
+            *,
+            data: Interactions | None = None,
+            files: Callable[..., PartyFiles] = StageFiles,
+            company: Company | None = None,
+            **options: Any,
+        ) -> Rehearsal:
+            job = replace(play.job, folder=tmp_path / f"run-{next(numbers)}", data=play.job.data if data is None else data)
+            made = Rehearsal(files(job, play.catalogue, 2, **options), company or Company())
+            stack.callback(made.company.stop)
+            return made
+
+        yield make

@@ -1,0 +1,191 @@
+"""Full disks and a listed client that forges: nothing leaves that is not written down, nothing forged is counted, the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.errors import RefusedError, UnreachableError
+from fedrec.federation.messages import BlockReports, Question, Reports
+from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import write_development_certificates
+from fedrec_aggregator.api import aggregator_pb2 as pb
+from fedrec_aggregator.api import methods
+from fedrec_aggregator.channel import Access, open_channel
+from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry
+from fedrec_simulations.supervision import Company
+
+DISK_BYTES = 8 * 2**20
+
+
+def test_full_disks_and_a_forger_change_no_byte_and_nothing_leaves_that_is_not_written_down(play: Any, stage: Callable[..., Any]) -> None:
+    forger = {"clients": [{"name": name} for name in ("client-1", "client-2", "forger")]}
+    run = stage(more={"aggregator": forger}, company=Company(most_starts=20))
+    certificates = run.files.root / "certificates"
+    write_development_certificates(certificates, clients=["forger"])
+    with small_disk(run.files.state("aggregator")) as aggregator_disk, small_disk(run.files.state("client-1")) as client_disk:
+        run.start()
+        run.until(run.is_planned, "plan")
+        fill(client_disk)
+        run.until(lambda: run.said("client-1", "refused", round=0), "client that cannot write")
+        assert "cannot be written" in run.words("client-1")
+        run.until(lambda: run.said("aggregator", "short", round=0), "round without it")
+        assert run.reporters(0) == {"client-2"}
+        holding = run.pid("client-2")
+        os.kill(holding, signal.SIGSTOP)  # the next attempt stays open until it goes on
+        free(client_disk)
+        run.until(lambda: _attempt(run) > 1 and "client-1" in run.reporters(0), "report of the client that can write again")
+        turned_away = forge(run, certificates)
+        fill(aggregator_disk)
+        os.kill(holding, signal.SIGCONT)
+        run.until(lambda: "cannot be written" in run.words("server"), "server that hears of the full disk")
+        assert "Free disk space" in run.words("server")
+        assert not run.said("aggregator", "released")
+        assert not run.said("aggregator", "fetched")
+        assert not list(run.files.state("aggregator").rglob("round-*.safetensors"))
+        assert not list(run.files.state("server").rglob("round-*.safetensors"))
+        assert _charged(run) == 0
+        free(aggregator_disk)
+        assert list(run.states()) == play.states
+        lines = run.rounds()
+        assert [line["reported"] for line in lines] == [play.job.data.num_users] * 2
+        assert lines[0]["attempt"] > 1
+        assert turned_away.items() <= lines[0]["rejected"].items()
+        run.company.stop()
+        assert run.charges() == [name for line in lines for name in line["releases"]]
+
+
+def _attempt(run: Any) -> int:
+    return max((line["attempt"] for line in run.said("aggregator", "opened", round=0)), default=0)
+
+
+def _charged(run: Any) -> int:
+    """Entries of the aggregator's ledger that charge somebody, while it runs."""
+    path = run.files.state("aggregator") / "ledger.sqlite"
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as ledger:
+        return int(ledger.execute("SELECT COUNT(*) FROM entries").fetchone()[0]) - 1  # the first is the ledger's birth
+
+
+# --- disks ---
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A disk of its own at `folder`, in memory."""
+    folder.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=0700", "tmpfs", str(folder)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """To the last byte."""
+    with (disk / "ballast").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def free(disk: Path) -> None:
+    (disk / "ballast").unlink()
+
+
+# --- forging ---
+
+
+def forge(run: Any, certificates: Path) -> Counter[str]:
+    """All that a listed client may try against the open round 0; users turned away that the round itself counts, by code."""
+    access, job, turned_away = _access(run, certificates, "forger"), run.files.job, Counter[str]()
+    question = job.prepared.recipe.ask(job.prepared.recipe.begin())
+    digest = question_digest(question_header(question, run=job.run, plan=job.prepared.plan.digest()))
+    stolen = _users_of(run, "client-2")
+    batch = _batch(question, stolen, digest)
+    with RemoteReportDesk(access) as desk:
+        with pytest.raises(RefusedError, match="belongs to the client") as refusal:
+            desk.enroll(stolen)
+        assert refusal.value.code == "forbidden"
+        for code, forged in {
+            "forbidden": batch,
+            "not-enrolled": _batch(question, [os.urandom(16) for _ in stolen], digest),
+            "wrong-question": _batch(question, stolen, digest[::-1]),
+            "unknown-item": _batch(question, stolen, digest, item=job.data.num_items),
+            "out-of-range": batch[:-2] + b"\x00\x80",
+            "malformed": b"FRR1" + os.urandom(70_000),
+            "too-large": batch[:36] + (100_000).to_bytes(4, "little") + batch[40:],
+        }.items():
+            receipt = desk.report(job.run, 0, forged)
+            assert (code, receipt.accepted) == (code, 0)
+            turned_away += Counter(receipt.rejected)
+        assert set(turned_away) >= {"forbidden", "not-enrolled", "unknown-item", "out-of-range", "too-large"}
+        assert desk.report(job.run, 0, bytes(20 * 2**20)).rejected == {"too-large": 1}
+        assert set(desk.report(job.run, 7, batch).rejected) == {"round-unknown"}
+        assert set(desk.report("another", 0, batch).rejected) == {"run-unknown"}
+    _lie_about_lengths(access, job.run)
+    _come_as_somebody_else(run, access)
+    return turned_away
+
+
+def _batch(question: Question, users: list[bytes], digest: str, *, item: int = 0) -> bytes:
+    """A batch of the right form: each user names one item."""
+    ids, tokens = (np.frombuffer(b"".join(names), np.uint8).reshape(-1, 16) for names in ([os.urandom(16) for _ in users], users))
+    n = len(users)
+    blocks = tuple(BlockReports(np.ones(n, np.int32), np.ones((n, spec.width), np.int32)) for spec in question.blocks)
+    return pack_reports(Batch(ids, tokens, Reports(np.arange(n + 1, dtype=np.int64), np.full(n, item, np.int32), blocks)), digest)
+
+
+def _lie_about_lengths(access: Access, run: str) -> None:
+    """One announces a tebibyte, one less than it sends, one more."""
+    frames = {
+        "too-large": [pb.ReportFrame(run=run, total_bytes=2**40, data=b"FRR1")],
+        "more than announced": [pb.ReportFrame(run=run, total_bytes=10, data=bytes(11))],
+        "less than announced": [pb.ReportFrame(run=run, total_bytes=10, data=bytes(9))],
+    }
+    with open_channel(access) as channel:
+        call = channel.stream_unary(methods.REPORT.path, pb.ReportFrame.SerializeToString, pb.ReportReply.FromString)
+        for code, sent in frames.items():
+            reply = call(iter(sent), timeout=60)
+            assert (reply.accepted, dict(reply.rejected)) == (0, {code if code == "too-large" else "malformed": 1})
+
+
+def _come_as_somebody_else(run: Any, access: Access) -> None:
+    """As a server, with a certificate of another authority, and without TLS."""
+    with RemoteReleaseDesk(access) as desk, pytest.raises(RefusedError) as refusal:
+        desk.close(run.files.job.run, 0)
+    assert refusal.value.code == "forbidden"
+    elsewhere = run.files.root / "another-authority"
+    write_development_certificates(elsewhere, clients=["client-2"])
+    own = _access(run, elsewhere, "client-2", ca=access.ca)
+    with RemoteReportDesk(own, retry=Retry(patience_s=1.0)) as desk, pytest.raises((RefusedError, UnreachableError)):
+        desk.enroll([os.urandom(16)])
+    where = Address.of(access.address)
+    with socket.create_connection((where.host, where.port)) as plain, suppress(OSError):
+        plain.sendall(os.urandom(100_000))
+
+
+def _access(run: Any, certificates: Path, name: str, *, ca: str = "") -> Access:
+    address = json.loads((run.files.state("aggregator") / "address.json").read_text())["address"]
+    pair = {"certificate": str(certificates / f"client-{name}.pem"), "key": str(certificates / f"client-{name}-key.pem")}
+    return Access(address, ca=ca or str(certificates / "ca.pem"), **pair)
+
+
+def _users_of(run: Any, client: str) -> list[bytes]:
+    """Their pseudonyms, as if they had leaked."""
+    with closing(sqlite3.connect(f"file:{run.files.state('aggregator')}/ledger.sqlite?mode=ro", uri=True)) as ledger:
+        return [token for (token,) in ledger.execute("SELECT token FROM users WHERE sender = ?", [client])]

@@ -1,0 +1,29 @@
+"""A client that hangs for a whole round: the round goes on at its deadline without it and says so; back again, it takes part again."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def test_a_round_goes_on_at_its_deadline_without_a_silent_client_says_who_it_was_and_takes_it_back(
+    play: Any, stage: Callable[..., Any]
+) -> None:
+    others = play.job.data.num_users // 2  # of client-1
+    patience = {"rounds": {"timeout_s": 30.0, "absent_s": 0.0}}
+    run = stage(more={"server": patience, "aggregator": {"limits": {"min_cohort": others}}})
+    run.start()
+    run.until(run.is_planned, "plan")
+    silent = run.pid("client-2")
+    os.kill(silent, signal.SIGSTOP)
+    states = run.states()
+    first = next(states)
+    os.kill(silent, signal.SIGCONT)
+    assert len(list(states)) == 1
+    lines = run.rounds()
+    assert first == play.states_of(play.job.data.users_subset(np.arange(others)))[0]
+    assert [line["reported"] for line in lines] == [others, play.job.data.num_users]
+    refusals = {answer["client"]: (answer["refusal"], answer["cause"]) for answer in lines[0]["answers"]}
+    assert refusals == {"client-1": ("", ""), "client-2": ("unreachable", "no answer in time")}

@@ -1,0 +1,205 @@
+"""Flower's own simulation engine carries the same rounds on Ray's actors, where Ray is installed, and says so where it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event
+
+import pytest
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import PARTITION_ID_KEY
+from flwr.serverapp import Grid, ServerApp
+
+from fedrec.data.dataset import Catalogue
+from fedrec.errors import SettingsError
+from fedrec.federation.rounds import State
+from fedrec.settings import Scenario, load
+from fedrec_server import settings as server_settings
+from fedrec_simulations import command, ray_engine
+from fedrec_simulations.bench import grid as bench
+from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.grid import RUN_ID, InProcessGrid
+from fedrec_simulations.in_process import FIRST_NODE
+from fedrec_simulations.party_files import PartyFiles
+from fedrec_simulations.runtimes import ALONE, Carried, Cast, Job, Runtime, kept_rounds
+from fedrec_simulations.supervision import Company
+from fedrec_simulations.training import RoundRecord, Training
+
+CLIENTS = 3
+on_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'fedrec[ray]'")
+
+
+def scenario(*more: str) -> Scenario:
+    return load(None, ["data.preset=small", *more])
+
+
+def training(chosen: Scenario, folder: Path, runtime: Runtime | None = None) -> Training:
+    dataset = load_dataset(chosen)
+    split = load_split(chosen, dataset)
+    facts, carrier = public_facts(chosen, dataset, split), runtime or ray_engine.ray(dataset.catalogue, clients=CLIENTS)
+    return Training(chosen, facts, split.train, split.validation, folder, runtime=carrier)
+
+
+def told(rounds: list[RoundRecord]) -> list[tuple[object, ...]]:
+    return [(done.round, done.step, done.releases, done.bytes_down, done.validation) for done in rounds]
+
+
+def model(done: Training) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in done.result.model.arrays().items()}
+
+
+def loopback(chosen: Scenario, folder: Path) -> tuple[dict[str, bytes], list[RoundRecord]]:
+    one = training(chosen, folder, ALONE.carrier(load_dataset(chosen).catalogue))
+    rounds = list(one.run())
+    return model(one), rounds
+
+
+# --- everywhere ---
+
+
+def test_without_ray_the_extra_is_named_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(ray_engine, "find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match="Ray is not installed") as caught:
+        Cast("flower", 2, "ray")
+    assert "fedrec[ray]" in caught.value.remedy
+    words = ["simulate", "--runtime", "flower", "--backend", "ray", "--set", f"run.directory={tmp_path}"]
+    assert command._guarded(words) == 2
+    assert "fedrec[ray]" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("runtime", ["loopback", "processes"])
+def test_ray_plays_the_nodes_of_flower_and_nothing_else(runtime: str) -> None:
+    with pytest.raises(SettingsError, match=f"--runtime {runtime}"):
+        Cast(runtime, 2, "ray")  # type: ignore[arg-type]
+
+
+def test_clients_that_are_opened_for_every_message_give_the_loopback_s_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of this runtime but Ray: an aggregator's process, TLS, and clients that keep nothing but their state folder."""
+    monkeypatch.setattr(ray_engine, "play", played_here)
+    chosen = scenario("recipe=published", "model.steps=1")
+    over_flower = training(chosen, tmp_path / "flower", served_here(load_dataset(chosen).catalogue))
+    rounds = list(over_flower.run())
+    alone, same_rounds = loopback(chosen, tmp_path / "loopback")
+    assert model(over_flower) == alone
+    assert told(rounds) == told(same_rounds)
+    assert all(done.bytes_up > 0 for done in rounds)
+
+
+def test_rounds_end_when_they_are_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody_comes(server: ServerApp, nodes: ClientApp, *, num_nodes: int, actors: int) -> None:
+        end.set()
+        server(InProcessGrid({}), Context(RUN_ID, 1, {}, RecordDict(), {}))
+
+    monkeypatch.setattr(ray_engine, "play", nobody_comes)
+    chosen, end = scenario("recipe=published", "model.steps=1"), Event()
+    with pytest.raises(CancelledError):
+        next(training(chosen, tmp_path, served_here(load_dataset(chosen).catalogue, end)).run())
+
+
+def served_here(catalogue: Catalogue, end: Event | None = None) -> Runtime:
+    """As `ray_engine.ray`, with the server in this process."""
+
+    def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
+        files, company = PartyFiles(job, catalogue, CLIENTS), Company()
+        try:
+            ray_engine.start_aggregator_for(files, company)
+            settings = server_settings.load(files.settings("server"))
+            ray_engine.serve(job.scenario, settings, ray_engine.files_of_clients(files), end or Event())
+            yield from kept_rounds(files.state("server"), after=int(state["round"]))
+        finally:
+            company.stop()
+
+    return carry
+
+
+def played_here(server: ServerApp, nodes: ClientApp, *, num_nodes: int, actors: int) -> None:
+    """As `ray_engine.play`, one after the other and in this process."""
+
+    def node(number: int) -> Callable[[Message, Context], Message]:
+        return lambda message, context: nodes(message, replace(context, node_config={PARTITION_ID_KEY: number}))
+
+    grid: Grid = InProcessGrid({FIRST_NODE + number: node(number) for number in range(num_nodes)})
+    server(grid, Context(RUN_ID, 1, {}, RecordDict(), {}))
+
+
+# --- where Ray is installed ---
+
+
+@on_ray
+def test_rounds_on_ray_s_actors_give_the_loopback_s_bytes_and_leave_no_process(tmp_path: Path) -> None:
+    chosen = scenario()
+    on_actors = training(chosen, tmp_path / "ray")
+    rounds = list(on_actors.run())
+    alone, same_rounds = loopback(chosen, tmp_path / "loopback")
+    assert model(on_actors) == alone
+    assert told(rounds) == told(same_rounds)
+    assert running(tmp_path) == {}
+
+
+@on_ray
+@pytest.mark.parametrize("party", ["aggregator", "server"])
+def test_on_ray_a_killed_party_is_started_again_and_the_bytes_are_the_same(party: str, tmp_path: Path) -> None:
+    chosen = scenario("recipe=published", "model.steps=2")
+    one = training(chosen, tmp_path / "ray")
+    rounds = one.run()
+    next(rounds)
+    verb = {"aggregator": " aggregator ", "server": " engine "}[party]
+    (pid,) = (pid for pid, line in running(tmp_path).items() if verb in line)
+    os.kill(pid, signal.SIGKILL)
+    assert [done.round for done in rounds] == [1, 2]
+    assert model(one) == loopback(chosen, tmp_path / "loopback")[0]
+    assert running(tmp_path) == {}
+
+
+@on_ray
+def test_on_ray_a_stopped_training_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    chosen = scenario("recipe=published", "model.steps=2")
+    begun = training(chosen, tmp_path / "ray").run()
+    next(begun)
+    begun.close()
+    assert running(tmp_path) == {}
+    resumed = training(chosen, tmp_path / "ray")
+    assert [done.round for done in resumed.run()] == [1, 2]
+    assert model(resumed) == loopback(chosen, tmp_path / "loopback")[0]
+
+
+@on_ray
+def test_the_benchmark_measures_both_engines_with_the_same_messages() -> None:
+    """In a process of its own: Ray leaves files open."""
+    command = [sys.executable, "-m", "fedrec_simulations", "bench", "grid", "--quick"]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    rates = found["messages_per_second"]
+    assert list(rates["in_process_grid"]) == list(rates["ray"]) == ["0 bytes", "1000 bytes"]
+    assert all(rate > 0 for engine in rates.values() for rate in engine.values())
+
+
+def test_the_benchmark_measures_the_grid_where_ray_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "find_spec", lambda name: None)
+    found = bench.run(quick=True)
+    assert all(rate > 0 for rate in found["messages_per_second"]["in_process_grid"].values())
+    assert found["messages_per_second"]["ray"] is None
+
+
+def running(folder: Path) -> dict[int, str]:
+    """Processes whose command line names the folder, and those lines."""
+    found = dict[int, str]()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if str(folder) in line and int(entry.name) != os.getpid():
+                found[int(entry.name)] = line
+    return found
