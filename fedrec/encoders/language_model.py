@@ -25,8 +25,10 @@ _BATCH = 64  # texts at a time
 class TextEncoder(Protocol):
     """What turns texts into vectors."""
 
-    fingerprint: str
-    """Equal for equal encoders: part of the name of what is cached."""
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal encoders: part of the name of what is cached."""
+        ...
 
     def encode(self, texts: Sequence[str]) -> Float32s:
         """(len(texts), width) vectors."""

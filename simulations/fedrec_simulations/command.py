@@ -252,6 +252,7 @@ class Bench(StrEnum):
     ablation = "ablation"
     quality = "quality"
     clicks = "clicks"
+    news = "news"
     intake = "intake"
     processes = "processes"
     grid = "grid"
@@ -264,7 +265,7 @@ def bench(
         typer.Argument(
             metavar="WHAT",
             show_choices=False,
-            help="Speed: kernels, als, encoder, readers, intake, processes, grid. Quality: ablation, quality, clicks.",
+            help="Speed: kernels, als, encoder, readers, intake, processes, grid. Quality: ablation, quality, clicks, news.",
         ),
     ],
     data: Annotated[
@@ -299,13 +300,14 @@ def engine(
     clients: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Settings files of the clients, one for each node.")],
     scenario: Annotated[Path, typer.Option("--scenario", metavar="FILE", help="Scenario file (TOML).")],
     settings: Annotated[Path, typer.Option("--settings", metavar="FILE", help="Settings file of the server (TOML).")],
+    ray: Annotated[Path, typer.Option("--ray", metavar="FOLDER", help="Folder for Ray's sockets and logs; its path must be short.")],
 ) -> None:
     """Run the server and all clients' nodes in Flower's simulation engine: a part of simulate --backend ray."""
     from fedrec.settings import load
     from fedrec_server.settings import load as load_server
     from fedrec_simulations.ray_engine import run
 
-    run(load(scenario, ()), load_server(settings), clients)
+    run(load(scenario, ()), load_server(settings), clients, ray)
 
 
 @app.command(hidden=True)

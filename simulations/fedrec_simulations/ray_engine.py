@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -73,15 +73,25 @@ def ray(catalogue: Catalogue, *, clients: int) -> Runtime:
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
         check(job.scenario, PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features))
         files, company = PartyFiles(job, catalogue, clients), Company()
-        try:
-            start_aggregator_for(files, company)
-            verb = ["engine", "--scenario", str(files.settings("scenario")), "--settings", str(files.settings("server"))]
-            company.start("server", [*verb, *map(str, files_of_clients(files))], log=files.log("server"), ends=True)
-            yield from follow(files, company, after=int(state["round"]))
-        finally:
-            company.stop()
+        with rays_folder() as folder:  # cleaned here: whoever is killed leaves it
+            try:
+                start_aggregator_for(files, company)
+                company.start("server", _verb(files, folder), log=files.log("server"), ends=True)
+                yield from follow(files, company, after=int(state["round"]))
+            finally:
+                company.stop()
 
     return carry
+
+
+def rays_folder() -> TemporaryDirectory[str]:
+    """Where Ray keeps sockets and logs. Not in a run's folder: a socket's path has at most 107 bytes."""
+    return TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
+
+
+def _verb(files: PartyFiles, folder: str) -> list[str]:
+    chosen = {"--scenario": files.settings("scenario"), "--settings": files.settings("server"), "--ray": folder}
+    return ["engine", *(str(word) for pair in chosen.items() for word in pair), *map(str, files_of_clients(files))]
 
 
 def start_aggregator_for(files: PartyFiles, company: Company) -> None:
@@ -101,8 +111,8 @@ def files_of_clients(files: PartyFiles) -> list[Path]:
 # --- the server's process ---
 
 
-def run(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path]) -> None:
-    """Train to the end, as `fedrec server` would, with a node for each of these clients' settings files.
+def run(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path) -> None:
+    """Train to the end, as `fedrec server` would, with a node for each of these clients' settings files. Ray uses `folder`.
 
     SIGTERM and SIGINT end it early, with SystemExit. Changes the process it runs in for good.
     Raises FedRecError where the run cannot begin or go on.
@@ -112,12 +122,12 @@ def run(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path]) -
         signal.signal(number, lambda *_: told.set())
     with ThreadPoolExecutor(1) as thread:  # in the main thread, Ray would take the signals
         try:
-            thread.submit(serve, scenario, settings, clients, told).result()
+            thread.submit(serve, scenario, settings, clients, folder, told).result()
         except CancelledError:
             raise SystemExit(128 + signal.SIGTERM) from None
 
 
-def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], told: Event) -> None:
+def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path, told: Event) -> None:
     """The rounds, until they are done or `told` is set. Raises CancelledError then, and FedRecError as `run`."""
 
     def sleep(seconds: float) -> None:
@@ -125,41 +135,40 @@ def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path],
             raise CancelledError
 
     gathering, patience = replace(settings.whom_to_wait_for(), sleep=sleep), replace(settings.patience(), sleep=sleep)
-    public, folder, run = settings.public.read(), Path(settings.state), settings.run or None
+    public, state, run = settings.public.read(), Path(settings.state), settings.run or None
 
     def rounds(broadcast: Broadcast) -> None:
         with RemoteReleaseDesk(access(settings.aggregator), retry=Retry(sleep=sleep)) as desk:
-            for _ in run_rounds(scenario, public, desk, broadcast, folder, gathering=gathering, patience=patience, run=run):
+            for _ in run_rounds(scenario, public, desk, broadcast, state, gathering=gathering, patience=patience, run=run):
                 pass  # whoever follows reads them in the folder
 
     # Nothing is lost between threads of one process: who is silent works, and a second question would find the ledger in use.
     app = server_app(rounds, timeout_s=SLOWEST_ROUND_S, again_s=2 * SLOWEST_ROUND_S, sleep=sleep)
     try:
-        play(app, answering(clients), num_nodes=len(clients), actors=min(len(clients), os.cpu_count() or 1))
+        play(app, answering(clients), folder, num_nodes=len(clients), actors=min(len(clients), os.cpu_count() or 1))
     finally:
         told.set()  # where the engine gave up, the rounds still wait for it
 
 
-def play(server: ServerApp, nodes: ClientApp, *, num_nodes: int, actors: int) -> None:
-    """Run a ServerApp with `num_nodes` nodes on `actors` of Ray's actors, to its end. Changes the process it runs in for good.
+def play(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, actors: int) -> None:
+    """Run a ServerApp with `num_nodes` nodes on `actors` of Ray's actors, to its end; `folder` is Flower's and Ray's, and short.
 
-    Raises what the ServerApp raises, RunError where the engine gives up, SettingsError without Ray.
+    Changes the process it runs in for good. Raises what the ServerApp raises, RunError where the engine gives up, SettingsError without Ray.
     """
     require_ray()
     telemetry.FLWR_TELEMETRY_ENABLED = "0"  # was read from the environment when Flower was imported
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        os.environ |= _QUIET | {"FLWR_HOME": folder}
-        from flwr.simulation import run_simulation
+    os.environ |= _QUIET | {"FLWR_HOME": str(folder)}
+    from flwr.simulation import run_simulation
 
-        quiet: Options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
-        one: Options = {"num_cpus": 1, "num_gpus": 0.0}
-        config = {"init_args": quiet | {"num_cpus": actors, "_temp_dir": folder}, "client_resources": one}
-        try:
-            run_simulation(server, nodes, num_nodes, backend_config=config)
-        except RuntimeError as failure:
-            remedy = "If memory is short, give it more, or fewer --clients. Without --backend, no Ray is needed."
-            raise RunError(f"Flower's simulation engine gave up: {_first(failure)}", remedy) from failure
+    quiet: Options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    one: Options = {"num_cpus": 1, "num_gpus": 0.0}
+    config = {"init_args": quiet | {"num_cpus": actors, "_temp_dir": str(folder)}, "client_resources": one}
+    try:
+        run_simulation(server, nodes, num_nodes, backend_config=config)
+    except RuntimeError as failure:
+        remedy = "If memory is short, give it more, or fewer --clients. Without --backend, no Ray is needed."
+        raise RunError(f"Flower's simulation engine gave up: {_first(failure)}", remedy) from failure
 
 
 def _first(failure: BaseException) -> BaseException:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -23,7 +22,7 @@ def struck_by(*operations: Operation, setup: Setup = TWO) -> Outcome:
     return simulate(Script(setup, operations))
 
 
-def steps_of(party: str) -> Iterable[int]:
+def steps_of(party: str) -> range:
     return range(struck_by().steps[party])
 
 
@@ -55,14 +54,14 @@ def test_a_crash_at_any_step_of_any_party_ends_in_the_loopbacks_model(party: str
 @pytest.mark.parametrize("kind", [Kind.FULL, Kind.DOUBT])
 @pytest.mark.parametrize("party", [AGGREGATOR, "server-0"])
 def test_a_disk_that_fails_once_at_the_aggregator_or_the_server_ends_in_the_loopbacks_model(party: str, kind: Kind) -> None:
-    for at in steps_of(party):
+    for at in steps_of(party)[::2]:  # a write has a step before it and one after it: every write is met
         outcome = struck_by(Operation(party, at, kind, 1))
         assert (at, outcome.broken, outcome.complete) == (at, (), {"run-0"})
 
 
 @pytest.mark.parametrize("kind", [Kind.FULL, Kind.DOUBT])
 def test_a_client_whose_disk_failed_once_takes_part_in_the_last_round_all_the_same(kind: Kind) -> None:
-    for at in range(0, 14):
+    for at in range(14):
         outcome = struck_by(Operation("client-0", at, kind, 1))
         told = [line for line in outcome.trace if "server-0 > client-0: ask" in line]
         assert (at, outcome.broken) == (at, ())

@@ -100,7 +100,7 @@ def test_clients_that_are_opened_for_every_message_give_the_loopback_s_bytes(tmp
 
 
 def test_rounds_end_when_they_are_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody_comes(server: ServerApp, nodes: ClientApp, *, num_nodes: int, actors: int) -> None:
+    def nobody_comes(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, actors: int) -> None:
         end.set()
         server(InProcessGrid({}), Context(RUN_ID, 1, {}, RecordDict(), {}))
 
@@ -118,7 +118,7 @@ def served_here(catalogue: Catalogue, end: Event | None = None) -> Runtime:
         try:
             ray_engine.start_aggregator_for(files, company)
             settings = server_settings.load(files.settings("server"))
-            ray_engine.serve(job.scenario, settings, ray_engine.files_of_clients(files), end or Event())
+            ray_engine.serve(job.scenario, settings, ray_engine.files_of_clients(files), job.folder, end or Event())
             yield from kept_rounds(files.state("server"), after=int(state["round"]))
         finally:
             company.stop()
@@ -126,7 +126,7 @@ def served_here(catalogue: Catalogue, end: Event | None = None) -> Runtime:
     return carry
 
 
-def played_here(server: ServerApp, nodes: ClientApp, *, num_nodes: int, actors: int) -> None:
+def played_here(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, actors: int) -> None:
     """As `ray_engine.play`, one after the other and in this process."""
 
     def node(number: int) -> Callable[[Message, Context], Message]:

@@ -7,8 +7,8 @@ Clopper-Pearson limits TPR from below and FPR from above, each at half of what m
 - "region". (epsilon, delta)-DP implies TPR <= e^epsilon FPR + delta and 1 - FPR <= e^epsilon (1 - TPR) + delta (Kairouz, Oh, Viswanath
   2017, Thm 2.1), so epsilon >= log((TPR - delta) / FPR), and the same from the other side. Nothing is assumed; n runs
   cannot show more than about log(n / 15).
-- "gaussian". mu-GDP implies Phi^-1(TPR) - Phi^-1(FPR) <= mu (Dong, Roth, Su 2022, Def. 2.6): a lower bound of mu, read as epsilon at delta by
-  the exact curve of mu-GDP. What it refutes is the claim of mu-GDP, which is what a Gaussian mechanism's epsilon is computed from
+- "gaussian". mu-GDP implies Phi^-1(TPR) - Phi^-1(FPR) <= mu (Dong, Roth, Su 2022, Def. 2.6): a lower bound of mu, read as epsilon at
+  delta by the exact curve of mu-GDP. What it refutes is the claim of mu-GDP, which is what a Gaussian mechanism's epsilon is computed from
   (Nasr et al. 2023). As an epsilon it assumes that errors trade off as Gaussians do.
 
 The better of the two is reported, each at half of what may go wrong, so the confidence is that of the whole statement.
@@ -16,17 +16,18 @@ The better of the two is reported, each at half of what may go wrong, so the con
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special, stats
+from scipy import special
 
 from fedrec.privacy.accounting import epsilon_of
 
 Floats = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
 
 CONFIDENCE = 0.999
 """Of one bound. Ten rows are then right together with 99%."""
@@ -44,57 +45,58 @@ class Bound:
 
 @dataclass(frozen=True)
 class Counts:
-    """Accused runs among those with the unit, and among those without it."""
+    """Accused runs among `runs` with the unit, and among `false_runs` without it: one number, or one for each threshold tried."""
 
-    hits: int
+    hits: Int64s | int
     runs: int
-    false_hits: int
+    false_hits: Int64s | int
     false_runs: int
 
 
 def lower_bound(inside: Floats, outside: Floats, *, delta: float, gaussian: bool, confidence: float = CONFIDENCE) -> Bound:
     """The better bound from scores (n,) with and (n,) without the unit, independent and in any order; `gaussian` as claimed."""
-    ways = (region, through_gdp) if gaussian else (region,)
-    each = 1 - (1 - confidence) / len(ways)
-    found = []
+    ways: tuple[Way, ...] = (region, through_gdp) if gaussian else (region,)
+    each, found = 1 - (1 - confidence) / len(ways), list[Bound]()
+    tried = np.unique(np.quantile(np.concatenate([inside[::2], outside[::2]]), _LEVELS))
     for way in ways:
-        threshold = _best_threshold(inside[::2], outside[::2], way, delta, each)
-        epsilon = way(_accused(inside[1::2], outside[1::2], threshold), delta=delta, confidence=each)
+        strengths = way(*limits(_accused(inside[::2], outside[::2], tried), each), delta)
+        threshold = tried[[int(np.argmax(strengths))]]
+        strength = float(way(*limits(_accused(inside[1::2], outside[1::2], threshold), each), delta)[0])
+        epsilon = strength if way is region else _epsilon_of_mu(strength, delta)
         found.append(Bound(epsilon, "region" if way is region else "gaussian", confidence, len(inside) + len(outside)))
     return max(found, key=lambda bound: bound.epsilon)
 
 
-def region(counts: Counts, *, delta: float, confidence: float) -> float:
-    """Epsilon from the (epsilon, delta) region; 0 where nothing is shown."""
-    tpr, fpr = limits(counts, confidence)
-    forward = math.log((tpr - delta) / fpr) if tpr > delta else 0.0
-    backward = math.log((1 - fpr - delta) / (1 - tpr)) if 1 - fpr > delta else 0.0
-    return max(0.0, forward, backward)
+def region(tpr: Floats, fpr: Floats, delta: float) -> Floats:
+    """Epsilon from the (epsilon, delta) region, of each pair; 0 where nothing is shown."""
+    forward = np.log(np.maximum(tpr - delta, 1e-300) / fpr)
+    backward = np.log(np.maximum(1 - fpr - delta, 1e-300) / (1 - tpr))
+    return np.asarray(np.maximum(0.0, np.maximum(forward, backward)))
 
 
-def through_gdp(counts: Counts, *, delta: float, confidence: float) -> float:
-    """Epsilon at delta of the least mu that allows these errors."""
-    tpr, fpr = limits(counts, confidence)
-    mu = float(special.ndtri(tpr) - special.ndtri(fpr))
-    return epsilon_of(mu, delta) if mu > 0 else 0.0
+def through_gdp(tpr: Floats, fpr: Floats, delta: float) -> Floats:
+    """The least mu that allows these errors, of each pair; not above 0 where nothing is shown."""
+    return np.asarray(special.ndtri(tpr) - special.ndtri(fpr), np.float64)
 
 
-def limits(counts: Counts, confidence: float) -> tuple[float, float]:
-    """TPR at least, FPR at most: Clopper & Pearson 1934, one-sided, wrong together with at most 1 - confidence."""
-    wrong = (1 - confidence) / 2
-    low = float(stats.beta.ppf(wrong, counts.hits, counts.runs - counts.hits + 1)) if counts.hits else 0.0
-    free = counts.false_runs - counts.false_hits
-    high = float(stats.beta.ppf(1 - wrong, counts.false_hits + 1, free)) if free else 1.0
-    return low, high
+def limits(counts: Counts, confidence: float) -> tuple[Floats, Floats]:
+    """TPR at least, FPR at most, for each threshold: Clopper & Pearson 1934, one-sided, wrong together with at most 1 - confidence."""
+    wrong, hits, false = (1 - confidence) / 2, np.atleast_1d(counts.hits), np.atleast_1d(counts.false_hits)
+    free = counts.false_runs - false
+    low = special.betaincinv(np.maximum(hits, 1), counts.runs - hits + 1, wrong)
+    high = special.betaincinv(false + 1, np.maximum(free, 1), 1 - wrong)
+    return np.where(hits > 0, low, 0.0), np.where(free > 0, high, 1.0)
 
 
-def _best_threshold(inside: Floats, outside: Floats, way: object, delta: float, confidence: float) -> float:
-    tried = np.unique(np.quantile(np.concatenate([inside, outside]), _LEVELS))
-    return max(tried.tolist(), key=lambda t: way(_accused(inside, outside, t), delta=delta, confidence=confidence))  # type: ignore[operator]
-
+Way = Callable[[Floats, Floats, float], Floats]
 
 _LEVELS = np.concatenate([np.geomspace(1e-5, 0.02, 24), np.linspace(0.02, 0.98, 49), 1 - np.geomspace(0.02, 1e-5, 24)])
 
 
-def _accused(inside: Floats, outside: Floats, threshold: float) -> Counts:
-    return Counts(int((inside >= threshold).sum()), len(inside), int((outside >= threshold).sum()), len(outside))
+def _epsilon_of_mu(mu: float, delta: float) -> float:
+    return epsilon_of(mu, delta) if mu > 0 else 0.0
+
+
+def _accused(inside: Floats, outside: Floats, thresholds: Floats) -> Counts:
+    hits, false = (len(part) - np.searchsorted(np.sort(part), thresholds) for part in (inside, outside))
+    return Counts(hits, len(inside), false, len(outside))

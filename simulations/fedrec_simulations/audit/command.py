@@ -21,7 +21,7 @@ from fedrec.recipes import prepare
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
 from fedrec_simulations.audit import canaries, coupling, label_table, membership, one_click, recovery
-from fedrec_simulations.audit.finding import Finding
+from fedrec_simulations.audit.finding import Finding, Recovery
 from fedrec_simulations.audit.uploads import clients_of, gradient_distance
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.news_data import load_news
@@ -55,17 +55,11 @@ class Audit:
         return [dict(finding.row()) for finding in self.findings]
 
     def table(self) -> str:
-        """The same at 80 columns, and what the columns mean."""
-        unit = {f"{f.claim.unit}, {f.claim.neighbours}" for f in self.findings}
-        lines = [f"{'attack':26} {'claimed':>8} {'at least':>9} {'by':>8} {'recovered':>11}  verdict", *map(_line, self.findings)]
-        deltas = ", ".join(f"{delta:g}" for delta in sorted({f.claim.delta for f in self.findings}))
-        words = f"epsilon at delta {deltas} per {' and per '.join(sorted(unit))}; each bound holds with"
-        lines += ["", words, f"{min(f.confidence for f in self.findings):.1%} confidence. {_KEY}"]
-        failed = [f for f in self.findings if f.failed]
-        return "\n".join([*lines, "", *(_reason(f) for f in failed)] if failed else lines)
-
-
-_KEY = "region: nothing assumed; gaussian: of mu-GDP;\nexact, support: nothing estimated. recovered: share of facts named (by chance)."
+        """The same at 80 columns, what the columns mean, and why the exit code is not 0 where it is not."""
+        head = f"{'attack':23} {'per':5} {'claimed':>8} {'at least':>8} {'by':>8} {'recovered':>11}  verdict"
+        lines = [head, *(_line(finding) for finding in self.findings), "", *_key(self.findings)]
+        reasons = [f"{f.verdict}: {f.attack}: {f.note}" for f in self.findings if f.failed]
+        return "\n".join([*lines, "", *reasons] if reasons else lines)
 
 
 def run(scenario: Scenario, *, quick: bool = False) -> Audit:
@@ -99,8 +93,8 @@ def _additive(scenario: Scenario, catalogue: Catalogue, train: Impressions, effo
     yield coupling.report_finding("additive", claim, train, topics, history=H, streams=streams)
     yield label_table.table_finding("additive", subset_selection, claim, candidates=_usual(train))
     if claim.private:
-        drawn = {"candidates": _usual(train), "draws": effort.draws, "streams": streams}
-        yield label_table.drawn_finding("additive", subset_selection, claim, **drawn)
+        shown = _usual(train)
+        yield label_table.drawn_finding("additive", subset_selection, claim, candidates=shown, draws=effort.draws, streams=streams)
     yield one_click.report_finding("one click: training", "additive", topics, claim, history=H, draws=effort.draws, streams=streams)
     yield from _served_reports(scenario, catalogue, effort)
 
@@ -116,7 +110,7 @@ def _central(scenario: Scenario, catalogue: Catalogue, train: Impressions, effor
 
 
 def _centralized(scenario: Scenario, catalogue: Catalogue, train: Impressions, effort: Effort) -> Iterator[Finding]:
-    everything = recovery.Recovery(1.0, 0.0)
+    everything = Recovery(1.0, 0.0)
     yield Finding("clicked news", "centralized", promised(scenario), math.inf, "exact", 1.0, recovery=everything, note="all data is sent")
 
 
@@ -182,8 +176,17 @@ def _usual(train: Impressions) -> int:
 def _line(finding: Finding) -> str:
     recovered = "" if finding.recovery is None else str(finding.recovery)
     measured = "-" if finding.by == "none" else f"{finding.measured:.4g}"
-    return f"{finding.attack:26} {finding.claim.epsilon:8.4g} {measured:>9} {finding.by:>8} {recovered:>11}  {finding.verdict}"
+    claim = finding.claim
+    return f"{finding.attack:23} {claim.unit:5} {claim.epsilon:8.4g} {measured:>8} {finding.by:>8} {recovered:>11}  {finding.verdict}"
 
 
-def _reason(finding: Finding) -> str:
-    return f"{finding.verdict}: {finding.attack} ({finding.variant}): {finding.note}"
+def _key(findings: tuple[Finding, ...]) -> list[str]:
+    neighbours = " and ".join(sorted({f"per {f.claim.unit}, {f.claim.neighbours}" for f in findings}))
+    deltas = ", ".join(f"{delta:g}" for delta in sorted({f.claim.delta for f in findings}))
+    confidence = min(finding.confidence for finding in findings)
+    return [
+        f"epsilon at delta {deltas} {neighbours};",
+        f'claimed, and "at least" as shown by the attack, each with {confidence:.1%} confidence.',
+        "by region: nothing assumed; gaussian: of mu-GDP; exact, support: no estimate.",
+        "recovered: share of private facts named (and by who cannot know).",
+    ]

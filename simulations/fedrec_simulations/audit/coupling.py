@@ -1,6 +1,7 @@
 """The coupling test: what was released stays the same and the history is another; whatever else leaves must be the same, bit for bit.
 
-It checks the one step of a proof that no noise can mend, "the rest is post-processing". It proves no epsilon; a difference refutes the step.
+It checks the one step of a proof that no noise can mend, "the rest is post-processing". It proves no epsilon; a difference refutes
+the step.
 """
 
 from __future__ import annotations

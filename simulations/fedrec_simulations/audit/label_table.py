@@ -86,7 +86,8 @@ def printed_findings(
     inside, outside = ((table == 0).any(1).astype(np.float64) - (table == 1).any(1) for table in sent)
     bound = lower_bound(inside, outside, delta=claim.delta, gaussian=False)
     recovery = Recovery(float((sent[0][:, 0] == 0).mean()), 1 / candidates)
-    return exact, Finding("label: ratio test", variant, claim, bound.epsilon, bound.by, CONFIDENCE, 2 * draws, recovery)
+    note = "who is sent at all"
+    return exact, Finding("label: ratio test", variant, claim, bound.epsilon, bound.by, CONFIDENCE, 2 * draws, recovery, note=note)
 
 
 def _sent_as_printed(click: int, claim: Guarantee, candidates: int, negatives: int, draws: int, streams: Streams) -> npt.NDArray[np.int64]:

@@ -131,7 +131,7 @@ def word_evidence(touched: npt.NDArray[np.bool_], texts: npt.NDArray[np.integer]
     possible = shares == 1
     carriers = np.bincount(texts[possible][real[possible]], minlength=len(touched))
     rarity = (real / np.maximum(carriers[texts], 1)).sum(1)
-    return np.where(possible, 1 + rarity, shares)
+    return np.asarray(np.where(possible, 1 + rarity, shares), np.float64)
 
 
 def row_space_evidence(gradient: npt.NDArray[np.floating], vectors: npt.NDArray[np.floating]) -> Floats:
@@ -165,28 +165,28 @@ def shown_by_support(clients: Clients, mark: Mark, *, draws: int) -> bool:
     both = clients, clients.with_history(user, exchanged)
     hits = [sum(mark.shows(each.upload(user, draw + 1)) for draw in range(draws)) for each in both]
     least, _ = limits(Counts(hits[0], draws, hits[1], draws), CONFIDENCE)
-    return hits[1] == 0 and least > clients.claim.delta
+    return hits[1] == 0 and float(least[0]) > clients.claim.delta
 
 
 def _own_word(clients: Clients, aim: Target) -> Mark | None:
     """A word that no other news of the user has, nor the click's stand-in: no other gradient reaches its row."""
     texts, first = clients.texts, clients.first_layer
     assert texts is not None
-    for place in np.flatnonzero(aim.history >= 0):
+    for place in np.flatnonzero(aim.history >= 0).tolist():
         own = np.setdiff1d(texts[aim.history[place]], np.append(texts[_others(aim, place)].ravel(), PADDING))
         if len(own):
-            return Mark(aim, int(place), _row_touched(first, int(own[0])))
+            return Mark(aim, place, _row_touched(first, int(own[0])))
     return None
 
 
 def _own_direction(clients: Clients, aim: Target) -> Mark | None:
     """A public vector outside the span of all others of the user, which holds the column space of any gradient without the click."""
     V, first = clients.vectors, clients.first_layer
-    for place in np.flatnonzero(aim.history >= 0):
+    for place in np.flatnonzero(aim.history >= 0).tolist():
         mine = V[[aim.history[place]]]
         distance = -float(row_space_evidence(V[_others(aim, place)].T, mine)[0])
         if distance > _APART:
-            return Mark(aim, int(place), _nearer_than(distance / 2, first, mine))
+            return Mark(aim, place, _nearer_than(distance / 2, first, mine))
     return None
 
 

@@ -107,7 +107,7 @@ def _part(block: BlockSpec, without: Int64s, inside: Int64s, std: Floats) -> _Pa
     columns = np.flatnonzero(changed.any(0)) if block.kind == "linear" else np.arange(block.columns)
     where = np.ix_(np.flatnonzero(changed.any(1)), columns)
     added = inside[where] - without[where]
-    return _Part(block, without[where], added, added * block.step, np.broadcast_to(std[columns], added.shape))
+    return _Part(block, without[where], added, np.asarray(added * block.step, np.float64), np.broadcast_to(std[columns], added.shape))
 
 
 def _std(block: BlockSpec, std: float, *, isometric: bool) -> Floats:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedrec_simulations.grid import InProcessGrid
 from fedrec_simulations.in_process import FIRST_NODE
-from fedrec_simulations.ray_engine import play
+from fedrec_simulations.ray_engine import play, rays_folder
 
 _PAUSE_S = 0.005
 _ARRAYS = "arrays"
@@ -72,7 +73,8 @@ def _on_ray(shape: Shape) -> tuple[dict[str, float], float, int]:
         start_s = time.perf_counter() - started
         found.append((_rates(grid, shape), start_s))
 
-    play(server, echo, num_nodes=shape.nodes, actors=actors)
+    with rays_folder() as folder:
+        play(server, echo, Path(folder), num_nodes=shape.nodes, actors=actors)
     ((rates, start_s),) = found
     return rates, start_s, actors
 

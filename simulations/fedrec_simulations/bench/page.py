@@ -50,6 +50,35 @@ def _clicks(result: Result) -> str:
     return table(head, lines) + f"\n\nOur exact ALS over `implicit`'s with the same dimension and settings: {words}."
 
 
+def _news(result: Result) -> str:
+    from fedrec_simulations.bench.news import markdown
+
+    return markdown(result)
+
+
+def _processes(result: Result) -> str:
+    words = {
+        "loopback_seconds": "loopback, all rounds, s",
+        "processes_seconds": "separate processes, s",
+        "allowed_seconds": "allowed: loopback, 10 s a round and 30 s to start",
+        "start_seconds": "until the first round ends, above its own seconds",
+        "seconds_a_round": "a round of processes, s",
+        "bytes_up_per_user_and_round": "bytes a user sends in a round, mean",
+        "most_bytes_up_of_143_ratings_in_a_round": "most that a user of 143 ratings sends in a round",
+    }
+    lines = [[word, f"{result[key]:,.1f}"] for key, word in words.items()]
+    same = "The model is the same, byte for byte." if result["same_bytes"] else "THE MODELS DIFFER."
+    shape = f"{result['clients']} clients, {result['users']:,} users, {result['items']:,} items, {result['rounds']} rounds"
+    return f"{table((shape, ''), lines)}\n\n{same}"
+
+
+def _intake(result: Result) -> str:
+    rates, costs = result["reports_per_second"], result["aggregator_cpu_us_per_report"]
+    lines = [[name, f"{rates[name]:,.0f}", f"{costs[name]:,.0f}"] for name in rates]
+    words = f"Peak memory {result['aggregator_peak_mb']:,.0f} MB; {result['bytes_per_report']:,.0f} bytes a report."
+    return f"{table(('two client processes send', 'reports a second', 'aggregator µs a report'), lines)}\n\n{words}"
+
+
 def _kernels(result: Result) -> str:
     lines = []
     for d, row in result["item_statistics"].items():
@@ -116,6 +145,21 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         "fedrec bench clicks --data PATH/yelp2018",
         _clicks,
     ),
+    (
+        "news-ml1m",
+        "News: a click log of MovieLens 1M",
+        "Popularity-matched candidates; the protocol is `fedrec.data.clicklog`'s. Choices were made on validation users.",
+        "fedrec bench news --data PATH/ml-1m",
+        _news,
+    ),
+    (
+        "processes-ml1m",
+        "Separate processes",
+        "The same training by loopback, and by an aggregator, a server and two clients as processes of their own on one machine.",
+        "fedrec bench processes --data PATH/ml-1m",
+        _processes,
+    ),
+    ("intake", "The aggregator's intake", "Real gRPC with mutual TLS; 143 ratings a user, 3,706 items.", "fedrec bench intake", _intake),
     (
         "kernels",
         "Kernels",

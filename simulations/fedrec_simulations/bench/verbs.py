@@ -74,6 +74,12 @@ def _grid(data: str, quick: bool) -> dict[str, Any]:
     return grid.run(quick=quick)
 
 
+def _news(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import news
+
+    return news.run(data, quick=quick)
+
+
 BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "kernels": _kernels,
     "als": _als,
@@ -82,6 +88,7 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "ablation": _ablation,
     "quality": _quality,
     "clicks": _clicks,
+    "news": _news,
     "intake": _intake,
     "processes": _processes,
     "grid": _grid,

@@ -39,8 +39,6 @@ DEFECTS = "a party fails with words, never with a defect"
 ENDS = "a run ends in a model once what failed was repaired"
 
 _ROUND_S, _GATHERING_S = 100.0, 30.0
-_HARMLESS = frozenset(Kind) - {Kind.DAMAGE, Kind.REPLAY}
-"""After these, a run that may be afforded must end in a model."""
 
 
 @dataclass(frozen=True)
@@ -193,9 +191,10 @@ class _World:
 
     def _endings_that_should_not_be(self, defects: Sequence[Broken]) -> Iterator[Broken]:
         affordable = self.setup.runs == 1 or self.setup.max_epsilon > 5
-        harmless = {operation.kind for operation in self.fate.struck} <= _HARMLESS
+        misled = any(operation.kind is Kind.DAMAGE and "> client" in operation.where for operation in self.fate.struck)
         for server in self.servers.values():
-            if server.ending != "model" and affordable and harmless and not defects:
+            # a client that was misled about a run's terms or question stays with what it was told first, as it must
+            if server.ending != "model" and affordable and not misled and not defects:
                 yield Broken(ENDS, f"{server.run}: {server.ending}")
 
     # --- who is there ---

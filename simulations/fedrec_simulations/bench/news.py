@@ -1,0 +1,127 @@
+"""What are PrivateRec's variants worth on a click log? AUC, MRR and nDCG per impression, mean over seeds, beside controls.
+
+Protocol: `fedrec.data.clicklog`, the seed dividing users, drawing negatives, noise and initialisation; choices were made on validation
+users. Every row is a run of `fedrec simulate` in a process of its own, kept in a folder: the benchmark goes on from there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedrec.checkpoint import finite
+from fedrec.errors import SettingsError
+from fedrec.settings import validated
+from fedrec_simulations.bench.rows import Row, folder_of, in_own_process, mean_and_error, merged, row, table
+
+SEEDS = (1, 2, 3)
+_METRICS = ("auc", "mrr", "ndcg@10")
+_SERVED = (math.inf, 10.0, 5.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One line before its seeds: a variant at an epsilon of training, and what else its scenario says under [news]."""
+
+    variant: str
+    epsilon: float
+    news: Mapping[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] = SEEDS
+
+    @property
+    def name(self) -> str:
+        """Of its row."""
+        more = "".join(f", {value}" for value in self.news.values())
+        return f"{self.variant}{more}, epsilon {self.epsilon:g}"
+
+
+METHODS = (
+    *(Method("additive", epsilon) for epsilon in (math.inf, 10.0, 5.0, 1.0)),
+    Method("additive", 5.0, {"topics": "categories"}),
+    *(Method("central", epsilon) for epsilon in (10.0, 5.0, 1.0)),
+    *(Method(variant, epsilon, seeds=(1,)) for epsilon in (10.0, 5.0, 1.0) for variant in ("local", "dp-fedrec")),
+    Method("printed", 10.0, seeds=(1,)),
+    Method("fedrec", math.inf, seeds=(1,)),
+    Method("centralized", math.inf, seeds=(1,)),
+)
+
+
+def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-news")) -> dict[str, Any]:
+    """Every method as a JSON-able dict. Data "planted" is the small planted set. Raises SettingsError without data."""
+    if not data:
+        raise SettingsError("the news benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m.")
+    methods = [Method("additive", 5.0, seeds=(1,))] if quick else METHODS
+    kept = folder_of(folder, data)
+    rows = {m.name: [_row(kept, data, m, seed) for seed in m.seeds] for m in methods}
+    return {"protocol": (__doc__ or "").split("\n\n")[1], "methods": {name: _summary(some) for name, some in rows.items()}}
+
+
+def _row(folder: Path, data: str, method: Method, seed: int) -> Row:
+    return row(folder, f"{method.name}-seed-{seed}".replace(" ", "-"), in_own_process, _made, data, method, seed)
+
+
+def _made(data: str, method: Method, seed: int) -> Row:
+    """The whole run of one scenario."""
+    from fedrec_simulations.simulate_news import run as simulate
+
+    unit = "user" if method.variant == "central" else "click"
+    source = {"format": "planted-news", "preset": "small"} if data == "planted" else {"format": "click-log", "path": data}
+    asked = {
+        "recipe": "privaterec",
+        "seed": seed,
+        "split": {"seed": seed},
+        "data": source,
+        "privacy": {"epsilon": method.epsilon, "unit": unit},
+        "news": {"variant": method.variant, "serving_epsilons": list(_SERVED)},
+        "run": {"directory": f"runs/bench-news/{unit}"},
+    }
+    scenario = validated(merged(asked, {"news": dict(method.news)}), source="the news benchmark")
+    return dict(simulate(scenario, name=method.variant, quiet=True))
+
+
+def _summary(seeds: list[Row]) -> Row:
+    first = seeds[0]
+    epsilons = [f"{answer['epsilon']}" for answer in first["serving"]["answers"]]
+    answers = [[answer["metrics"] for answer in s["serving"]["answers"]] for s in seeds]
+    served = {epsilon: _means(list(some)) for epsilon, some in zip(epsilons, zip(*answers, strict=True), strict=True)}
+    baselines = {name: _means([s["baselines"][name] for s in seeds]) for name in first["baselines"]}
+    return {
+        "guarantee": first["guarantee"],
+        "seeds": len(seeds),
+        "served": served,
+        "history_swap_auc": mean_and_error([s["controls"]["history_swap_auc"] for s in seeds])[0],
+        "baselines": baselines,
+        "seconds": max(s["training_seconds"] for s in seeds),
+        "peak_rss_mb": max(s["peak_rss_mb"] for s in seeds),
+        "bytes_up_per_client": first["bytes_up_per_client"],
+    }
+
+
+def _means(rows: list[Row]) -> Row:
+    means = {name: mean_and_error([r[name] for r in rows]) for name in _METRICS}
+    return dict(finite({name: {"mean": mean, "stderr": error} for name, (mean, error) in means.items()}))
+
+
+def markdown(result: Row) -> str:
+    """A line per method: the promise of training, AUC / MRR / nDCG@10 at each epsilon of serving, and the history swap."""
+    lines = []
+    for name, found in result["methods"].items():
+        promise = found["guarantee"]
+        unit = f"{promise['unit']}, {promise['neighbours']}" + ("" if promise["established"] else ", NOT ESTABLISHED")
+        per = unit if promise["epsilon"] != "inf" else "none"
+        lines.append([name, per, *map(_triple, found["served"].values()), _percent(found["history_swap_auc"])])
+    some = next(iter(result["methods"].values()))
+    controls = "; ".join(f"{name} {_triple(metrics)}" for name, metrics in some["baselines"].items())
+    head = ("variant, ε of training", "per", *(f"served at ε = {e}" for e in some["served"]), "swap")
+    return f"{table(head, lines)}\n\nWithout training: {controls}. Served answers: ε per click (replace). AUC / MRR / nDCG@10 in percent."
+
+
+def _triple(metrics: Row) -> str:
+    return " / ".join(_percent(metrics[name]["mean"]) for name in _METRICS)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"
