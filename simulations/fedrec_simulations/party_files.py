@@ -99,6 +99,7 @@ class PartyFiles:
             "name": shard.name,
             "state": str(self.state(shard.name)),
             "first_user": shard.first_user,
+            "keep_sent": True,  # a rehearsal is there to be looked at
             "data": {"path": str(self._shard(shard)), "format": "shard"},
             "privacy": {"max_epsilon": limit.epsilon, "delta": limit.delta, "allow_not_established": True},
             "aggregator": {"address": aggregator, "ca": str(self._authority), "pin": pin, **pair},

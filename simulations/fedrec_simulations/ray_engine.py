@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -112,26 +111,20 @@ def files_of_clients(files: PartyFiles) -> list[Path]:
 
 
 def run(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path) -> None:
-    """Train to the end, as `fedrec server` would, with a node for each of these clients' settings files. Ray uses `folder`.
+    """As `serve`, and SIGTERM ends it at once: Ray's own processes see it gone, and the rounds go on after the last checkpoint."""
+    with ThreadPoolExecutor(1) as thread:  # in the main thread, Ray would answer SIGTERM by waiting for its other threads
+        thread.submit(serve, scenario, settings, clients, folder).result()
 
-    SIGTERM and SIGINT end it early, with SystemExit. Changes the process it runs in for good.
-    Raises FedRecError where the run cannot begin or go on.
+
+def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path) -> None:
+    """Train to the end, as `fedrec server` would, with a node for each of these clients' settings files; `folder` is Ray's.
+
+    Changes the process it runs in for good. Raises FedRecError where the run cannot begin or go on.
     """
-    told = Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: told.set())
-    with ThreadPoolExecutor(1) as thread:  # in the main thread, Ray would take the signals
-        try:
-            thread.submit(serve, scenario, settings, clients, folder, told).result()
-        except CancelledError:
-            raise SystemExit(128 + signal.SIGTERM) from None
-
-
-def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path, told: Event) -> None:
-    """The rounds, until they are done or `told` is set. Raises CancelledError then, and FedRecError as `run`."""
+    over = Event()
 
     def sleep(seconds: float) -> None:
-        if told.wait(seconds):
+        if over.wait(seconds):
             raise CancelledError
 
     gathering, patience = replace(settings.whom_to_wait_for(), sleep=sleep), replace(settings.patience(), sleep=sleep)
@@ -147,13 +140,14 @@ def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path],
     try:
         play(app, answering(clients), folder, num_nodes=len(clients), actors=min(len(clients), os.cpu_count() or 1))
     finally:
-        told.set()  # where the engine gave up, the rounds still wait for it
+        over.set()  # where the engine gave up, the rounds still wait for it
 
 
 def play(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, actors: int) -> None:
     """Run a ServerApp with `num_nodes` nodes on `actors` of Ray's actors, to its end; `folder` is Flower's and Ray's, and short.
 
-    Changes the process it runs in for good. Raises what the ServerApp raises, RunError where the engine gives up, SettingsError without Ray.
+    Changes the process it runs in for good. Raises what the ServerApp raises, RunError where the engine gives up,
+    SettingsError without Ray.
     """
     require_ray()
     telemetry.FLWR_TELEMETRY_ENABLED = "0"  # was read from the environment when Flower was imported

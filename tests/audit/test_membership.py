@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
-from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
@@ -79,4 +79,4 @@ def test_without_privacy_there_is_no_claim_to_exceed() -> None:
     prepared, data = prepared_with("privacy.epsilon=inf")
     for finding in membership(prepared, data, variant="default", draws=10, streams=Streams(1)):
         assert finding.verdict == "no claim"
-        assert finding.measured == np.inf == epsilon_of(np.inf, 1e-5)
+        assert finding.measured == np.inf

@@ -8,12 +8,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Event
+from threading import Thread
 
 import pytest
 from flwr.app import Context, Message, RecordDict
@@ -22,7 +21,7 @@ from flwr.common.constant import PARTITION_ID_KEY
 from flwr.serverapp import Grid, ServerApp
 
 from fedrec.data.dataset import Catalogue
-from fedrec.errors import SettingsError
+from fedrec.errors import RunError, SettingsError
 from fedrec.federation.rounds import State
 from fedrec.settings import Scenario, load
 from fedrec_server import settings as server_settings
@@ -99,18 +98,31 @@ def test_clients_that_are_opened_for_every_message_give_the_loopback_s_bytes(tmp
     assert all(done.bytes_up > 0 for done in rounds)
 
 
-def test_rounds_end_when_they_are_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody_comes(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, actors: int) -> None:
-        end.set()
+def test_where_the_engine_gives_up_its_cause_is_told_and_the_rounds_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = list[Thread]()
+
+    def gives_up(server: ServerApp, *_others: object, **_sizes: int) -> None:
+        waiting.append(Thread(target=lambda: ended.append(_raised_by(server))))
+        waiting[0].start()
+        raise RunError("no room for an actor", "Free memory.")
+
+    monkeypatch.setattr(ray_engine, "play", gives_up)
+    chosen, ended = scenario("recipe=published", "model.steps=1"), list[str]()
+    with pytest.raises(RunError, match="no room for an actor"):
+        next(training(chosen, tmp_path, served_here(load_dataset(chosen).catalogue)).run())
+    waiting[0].join()
+    assert ended == ["CancelledError"]
+
+
+def _raised_by(server: ServerApp) -> str:
+    try:
         server(InProcessGrid({}), Context(RUN_ID, 1, {}, RecordDict(), {}))
-
-    monkeypatch.setattr(ray_engine, "play", nobody_comes)
-    chosen, end = scenario("recipe=published", "model.steps=1"), Event()
-    with pytest.raises(CancelledError):
-        next(training(chosen, tmp_path, served_here(load_dataset(chosen).catalogue, end)).run())
+    except Exception as failure:
+        return type(failure).__name__
+    return ""
 
 
-def served_here(catalogue: Catalogue, end: Event | None = None) -> Runtime:
+def served_here(catalogue: Catalogue) -> Runtime:
     """As `ray_engine.ray`, with the server in this process."""
 
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
@@ -118,7 +130,7 @@ def served_here(catalogue: Catalogue, end: Event | None = None) -> Runtime:
         try:
             ray_engine.start_aggregator_for(files, company)
             settings = server_settings.load(files.settings("server"))
-            ray_engine.serve(job.scenario, settings, ray_engine.files_of_clients(files), job.folder, end or Event())
+            ray_engine.serve(job.scenario, settings, ray_engine.files_of_clients(files), job.folder)
             yield from kept_rounds(files.state("server"), after=int(state["round"]))
         finally:
             company.stop()

@@ -141,18 +141,6 @@ def test_real_processes_give_the_loopback_s_bytes(tmp_path: Path) -> None:
     assert running(tmp_path) == []
 
 
-def test_parties_of_the_published_recipe_that_are_killed_are_started_again_and_the_model_is_the_same(tmp_path: Path) -> None:
-    chosen = scenario("recipe=published", "model.steps=2")
-    one = training(chosen, tmp_path / "killed", "processes", clients=2)
-    records = one.run()
-    next(records)
-    for party in ("aggregator", "client-2", "server"):
-        (pid,) = (pid for pid, words in running(tmp_path) if f"/settings/{party}.toml" in words)
-        os.kill(pid, signal.SIGKILL)
-    assert [done.round for done in records] == [1, 2]
-    assert model(one) == trained(chosen, tmp_path / "loopback", "loopback")[0]
-
-
 def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_bytes(tmp_path: Path) -> None:
     keys = ["data.preset=small", *SHORT, f"run.directory={tmp_path}"]
     script = (

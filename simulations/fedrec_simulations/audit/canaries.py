@@ -9,6 +9,7 @@ The models that questions are made of are those of one run; any public model wou
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -43,12 +44,27 @@ def canaries(
     draws: int,
     streams: Streams,
 ) -> tuple[Finding, ...]:
-    """The canary's reports against the declared noise, and `draws` runs with and without it."""
+    """Train once, and attack what was asked. See `attacked`."""
+    if not plan.guarantee.private:
+        return (Finding("canary", "central", plan.guarantee, math.inf, "exact", 1.0, note="no noise"),)
     done = central.train(data, topics, vectors, plan, settings, history=history, noise=streams)
-    models = [step.model for step in done]
+    return attacked([step.model for step in done], data, topics, plan, settings, draws=draws, streams=streams)
+
+
+def attacked(
+    models: Sequence[CentralModel],
+    data: Impressions,
+    topics: TopicTable,
+    plan: Plan,
+    settings: CentralSettings,
+    *,
+    draws: int,
+    streams: Streams,
+) -> tuple[Finding, ...]:
+    """A real client's reports against the declared noise, and `draws` runs with and without a planted one."""
     rounds = asked(models)
-    each = [exposed(data, topics, rounds, settings, canary, history) for canary in _candidates(data, topics, models[0], settings)]
-    worst = max(each, key=lambda found: exact_mu(found, plan)) if plan.guarantee.private else each[0]
+    each = [exposed(data, topics, rounds, settings, canary, models[0].history) for canary in _candidates(data, topics, models[0])]
+    worst = max(each, key=lambda found: exact_mu(found, plan))
     return (
         exact_finding("canary: length", "central", worst, plan),
         drawn_finding("canary: ratio test", "central", [planted(each) for each in worst], plan, draws=draws, streams=streams),
@@ -93,7 +109,7 @@ def _sums(question: Question, reports: Reports) -> tuple[npt.NDArray[np.int64], 
     return sums.blocks
 
 
-def _candidates(data: Impressions, topics: TopicTable, model: CentralModel, settings: CentralSettings) -> list[int]:
+def _candidates(data: Impressions, topics: TopicTable, model: CentralModel) -> list[int]:
     """The users with the largest gradients at one model: they stay at the clip longest."""
     U = model.whitening(additive.coefficients(data.last_clicks(model.history), topics)) @ model.W
     lengths = np.linalg.norm(central.user_gradients(U, data, model.items), axis=1)

@@ -32,6 +32,8 @@ _TRIED_USERS, _TRIED_EVENTS = 256, 12
 
 def membership(prepared: Prepared, data: Interactions, *, variant: str, draws: int, streams: Streams) -> tuple[Finding, ...]:
     """The unit's reports against the declared noise, and `draws` runs with and without it."""
+    if not prepared.plan.guarantee.private:
+        return (Finding("membership", variant, prepared.plan.guarantee, math.inf, "exact", 1.0, note="no noise"),)
     questions = asked(prepared, data, streams)
     exposures = most_exposed(prepared, data, questions)
     name = "membership" if prepared.plan.guarantee.unit == "user" else "one rating"
@@ -87,7 +89,7 @@ def _squared_mu(prepared: Prepared, data: Interactions, questions: Sequence[Ques
     for question in questions:
         norms = squared_norms(prepared.steps[question.step](question, mine, int(user)), question.releases)[:, 0]
         stds = noise_stds(question, prepared.plan)
-        total += math.fsum(norm / max(stds[r.name], 1e-300) ** 2 for norm, r in zip(norms, question.releases, strict=True))
+        total += math.fsum(norm / stds[r.name] ** 2 for norm, r in zip(norms, question.releases, strict=True))
     return total
 
 

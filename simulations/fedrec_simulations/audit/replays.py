@@ -54,14 +54,12 @@ def exact_mu(exposures: Sequence[Exposure], plan: Plan) -> float:
 
 def exact_finding(attack: str, variant: str, exposures: Sequence[Exposure], plan: Plan) -> Finding:
     """The length of the unit's reports against the noise that the plan declares: nothing is drawn."""
-    measured = math.inf if not plan.guarantee.private else epsilon_of(exact_mu(exposures, plan), plan.guarantee.delta)
+    measured = epsilon_of(exact_mu(exposures, plan), plan.guarantee.delta)
     return Finding(attack, variant, plan.guarantee, measured, "exact", 1.0, note=f"{len(exposures)} rounds, the reports of one unit")
 
 
 def drawn_finding(attack: str, variant: str, exposures: Sequence[Exposure], plan: Plan, *, draws: int, streams: Streams) -> Finding:
     """At most `draws` runs with the unit and as many without it, told apart by the likelihood ratio."""
-    if not plan.guarantee.private:
-        return Finding(attack, variant, plan.guarantee, math.inf, "exact", 1.0, note="no noise")
     runs = min(draws, max(_LEAST_DRAWS, _MOST_NUMBERS // max(sum(p.direction.size for e in exposures for p in _parts(e, plan)), 1)))
     inside, outside = (scores(exposures, plan, member=member, draws=runs, streams=streams) for member in (True, False))
     bound = lower_bound(inside, outside, delta=plan.guarantee.delta, gaussian=True)

@@ -103,7 +103,8 @@ def large(shape: LargeShape) -> dict[str, dict[str, float]]:
 
 
 def _large(shape: LargeShape, width: int) -> dict[str, float]:
-    blocks = tuple(block(name, kind, rows=shape.num_items, width=width) for name, kind in (("A", "outer"), ("b", "linear")))
+    rows = shape.num_items
+    blocks = (block("A", "outer", rows=rows, width=width), block("b", "linear", rows=rows, width=width))
     question = Question(0, "items", {}, (ReleaseSpec("items/0", blocks),))
     header = question_header(question, run=RUN, plan=_plan().digest())
     packed = pack_reports(_one_report(shape, question), question_digest(header))

@@ -113,6 +113,8 @@ def _public() -> PublicData:
 
 
 class _World:
+    """The parties of one script, each on its machine and in its folder."""
+
     def __init__(self, script: Script, folder: Path) -> None:
         self.script, self.setup, self.folder = script, script.setup, folder
         self.fate, self.clock, self.noise = Fate(script), Clock(), RecordedNoise(0)
@@ -149,7 +151,7 @@ class _World:
             frozenset(run for run in verdict.complete if self.servers[run.replace("run", "server")].ending == "model"),
             verdict.released,
             tuple(self.fate.struck),
-            sum(host.starts - 1 for host in self.network.hosts.values()) + sum(server.starts - 1 for server in self.servers.values()),
+            sum(max(0, one.starts - 1) for one in (*self.network.hosts.values(), *self.servers.values())),
             dict(self.fate.taken),
             tuple(broken),
             tuple(self._told(line) for line in self.network.trace),
@@ -253,7 +255,9 @@ class _Server:
             machine.step()
             if next(self._rounds, None) is None:
                 self.ending = "model"
-        except Crash:
+        except Crash as crash:
+            if crash.party != self.name:
+                raise
             self.crashes += 1
             self.stop()
         except (FedRecError, OSError) as failure:
