@@ -103,7 +103,7 @@ def published_settings(scenario: Scenario) -> ssp.PublishedSettings:
         example_share=chosen.example_share,
         max_items=chosen.max_items_per_user,
         sampling=chosen.sampling,
-        unit=scenario.privacy.unit,
+        unit="example" if scenario.privacy.unit == "example" else "user",
     )
 
 

@@ -32,8 +32,8 @@ class Gathering:
 
 
 def gather(terms: Terms, desk: ReleaseDesk, clients: Broadcast, gathering: Gathering) -> int:
-    """How many users have joined once enough are there; a shared aggregator may have enrolled others long ago. Clients that joined
-    already join again, which changes nothing.
+    """How many users have joined once enough are there: no more than clients say, since a shared aggregator may have enrolled others
+    long ago, and no more than are enrolled. Clients that joined already join again, which changes nothing.
 
     An aggregator that does not answer is waited for too. Raises UnreachableError at the deadline, saying who is missing.
     """
@@ -44,7 +44,7 @@ def gather(terms: Terms, desk: ReleaseDesk, clients: Broadcast, gathering: Gathe
             answers = list(clients.join(terms))
             enrolled = desk.enrolled()
             if gathering.is_enough(answers, enrolled):
-                return sum(answer.users for answer in answers if not answer.refusal)
+                return min(enrolled, sum(answer.users for answer in answers if not answer.refusal))
             missing = _missing(answers, enrolled, gathering)
         except UnreachableError as failure:
             missing = failure

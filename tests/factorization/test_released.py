@@ -11,10 +11,10 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.released import load, save
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.recipes import prepare
 from fedrec.settings import load as scenario
 from fedrec.streams import Streams
 from fedrec_simulations.datasets import load_dataset, load_split
-from fedrec.recipes import prepare
 
 
 @pytest.mark.parametrize(

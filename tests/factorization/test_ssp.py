@@ -82,8 +82,8 @@ def test_a_planted_answer_is_found() -> None:
 
 
 def test_example_level_alternating_minimisation_is_not_called_established() -> None:
-    from fedrec.settings import load
     from fedrec.recipes import guarantee_of
+    from fedrec.settings import load
 
     promised = guarantee_of(load(None, ["recipe=published", "privacy.unit=example"]))
     assert not promised.established

@@ -151,11 +151,14 @@ class _World:
             frozenset(run for run in verdict.complete if self.servers[run.replace("run", "server")].ending == "model"),
             verdict.released,
             tuple(self.fate.struck),
-            sum(max(0, one.starts - 1) for one in (*self.network.hosts.values(), *self.servers.values())),
+            sum(max(0, starts - 1) for starts in self._starts()),
             dict(self.fate.taken),
             tuple(broken),
             tuple(self._told(line) for line in self.network.trace),
         )
+
+    def _starts(self) -> list[int]:
+        return [host.starts for host in self.network.hosts.values()] + [server.starts for server in self.servers.values()]
 
     def _told(self, words: str) -> str:
         """Without the place of this run's folder, which is another every time."""
