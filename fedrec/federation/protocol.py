@@ -84,7 +84,8 @@ class Opening:
 class RoundStatus:
     """What the server may know of a round: counts of users, never a report, nor how many bytes came: that tells how much users rated.
 
-    `rejected` is by `Refusal`; `clipped` reports were shrunk. `release_sha256` and `ledger_head` are set when the round is released; `remaining_s` while it is open.
+    `rejected` is by `Refusal`; `clipped` reports were shrunk. `release_sha256` and `ledger_head` are set when the round is released;
+    `remaining_s` while it is open.
     """
 
     run: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from fedrec.checkpoint import read_json, write_json
+from fedrec.checkpoint import finite, read_json, write_json
 from fedrec.errors import RunError
 from fedrec.settings import Scenario
 from fedrec_simulations.runtimes import Cast
@@ -20,7 +20,7 @@ def open_folder(scenario: Scenario, name: str, cast: Cast, *, resume: bool) -> P
     Raises RunError where there is nothing to resume, where the folder belongs to another scenario, or cannot be written.
     """
     folder = Path(scenario.run.directory) / f"{name}-{scenario.digest()[:10]}{cast.suffix}"
-    settings = scenario.model_dump(mode="json")
+    settings = finite(scenario.model_dump(mode="json"))  # as it will be read
     if resume:
         if not (folder / SETTINGS).exists():
             raise RunError(f"there is no run to resume in {folder}", "Run the command without --resume; the scenario must be the same.")

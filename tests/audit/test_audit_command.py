@@ -6,8 +6,8 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import load
 from fedrec_simulations.audit.command import Audit, run
 from fedrec_simulations.audit.finding import Finding
-from tests.audit.conftest import NEWS
 
+NEWS = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "privacy.unit=click", "privacy.epsilon=5"]
 KEYS = {"attack", "variant", "claimed_epsilon", "measured_epsilon", "confidence", "unit", "neighbours", "delta", "verdict", "by"}
 
 

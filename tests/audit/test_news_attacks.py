@@ -17,8 +17,8 @@ from fedrec_simulations.audit import canaries, coupling, label_table, one_click,
 from fedrec_simulations.audit.recovery import Target
 from fedrec_simulations.audit.uploads import Clients, clients_of
 from fedrec_simulations.news_data import NewsData
-from tests.audit.conftest import NEWS
 
+NEWS = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "privacy.unit=click", "privacy.epsilon=5"]
 STREAMS, DRAWS = Streams(1), 8_000
 
 

@@ -28,7 +28,7 @@ from fedrec_aggregator.channel import Access
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.main import run as serve
-from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk
+from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry
 from fedrec_aggregator.settings import validated
 from fedrec_client.flower import client_app
 from fedrec_client.ledger import ClientLedger
@@ -180,7 +180,7 @@ def _over_grpc(folder: Path) -> Iterator[Desks]:
             return Access(str(at[0]), name, insecure=True)
 
         yield (
-            stack.enter_context(RemoteReleaseDesk(access("server"))),
+            stack.enter_context(RemoteReleaseDesk(access("server"), retry=Retry(patience_s=2.0))),
             lambda name: stack.enter_context(RemoteReportDesk(access(name))),
         )
     stop.set()
