@@ -62,11 +62,15 @@ def _fedrec(
         typer.echo(f"fedrec {__version__}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
-    elif context.invoked_subcommand != "bench":  # which compares against BLAS on all cores
-        # Before NumPy is loaded. OpenBLAS threads spin while they wait, which on a busy machine made a decomposition 20 times
-        # slower, and its sums depend on their number: with one, the same scenario gives the same bytes on 2 cores and on 64.
-        # Kernels and everything large use the cores through `fedrec.threads`.
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    elif context.invoked_subcommand != "bench":  # which decides for itself
+        _one_blas_thread()
+
+
+def _one_blas_thread() -> None:
+    # Before NumPy is loaded. OpenBLAS threads spin while they wait, which on a busy machine made a decomposition 20 times
+    # slower, and its sums depend on their number: with one, the same scenario gives the same bytes on 2 cores and on 64.
+    # Kernels and everything large use the cores through `fedrec.threads`.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @data_app.callback(invoke_without_command=True)
@@ -286,6 +290,8 @@ def bench(
     \b
       fedrec bench kernels --quick
     """
+    if what not in {Bench.kernels, Bench.als, Bench.encoder}:  # these compare against BLAS on all cores
+        _one_blas_thread()
     from fedrec.checkpoint import finite, write_json
     from fedrec_simulations.bench.verbs import run
 
