@@ -69,14 +69,31 @@ def _processes(result: Result) -> str:
     lines = [[word, f"{result[key]:,.1f}"] for key, word in words.items()]
     same = "The model is the same, byte for byte." if result["same_bytes"] else "THE MODELS DIFFER."
     shape = f"{result['clients']} clients, {result['users']:,} users, {result['items']:,} items, {result['rounds']} rounds"
-    return f"{table((shape, ''), lines)}\n\n{same}"
+    return f"{table((shape, 'measured'), lines)}\n\n{same}"
 
 
 def _intake(result: Result) -> str:
     rates, costs = result["reports_per_second"], result["aggregator_cpu_us_per_report"]
     lines = [[name, f"{rates[name]:,.0f}", f"{costs[name]:,.0f}"] for name in rates]
     words = f"Peak memory {result['aggregator_peak_mb']:,.0f} MB; {result['bytes_per_report']:,.0f} bytes a report."
-    return f"{table(('two client processes send', 'reports a second', 'aggregator µs a report'), lines)}\n\n{words}"
+    small = table(("two client processes send", "reports a second", "aggregator µs a report"), lines)
+    large = [
+        [
+            name,
+            f"{row['numbers']:,}",
+            *(f"{row[key]:.2f}" for key in ("report_seconds", "release_seconds", "fetch_seconds")),
+            f"{row['aggregator_peak_mb']:,.0f}",
+        ]
+        for name, row in result["large"].items()
+    ]
+    head = ("10,677 items", "numbers released", "a report of 10,000 ratings, s", "release, s", "fetch, s", "peak MB")
+    return f"{small}\n\n{words}\n\n{table(head, large)}"
+
+
+def _grid(result: Result) -> str:
+    ours, ray = result["messages_per_second"]["in_process_grid"], result["messages_per_second"]["ray"] or {}
+    lines = [[size, f"{rate:,.0f}", figure(ray.get(size), 0)] for size, rate in ours.items()]
+    return table((f"{result['shape']['nodes']} nodes, payload each way", "messages a second", "Ray's"), lines)
 
 
 def _kernels(result: Result) -> str:
@@ -160,6 +177,13 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         _processes,
     ),
     ("intake", "The aggregator's intake", "Real gRPC with mutual TLS; 143 ratings a user, 3,706 items.", "fedrec bench intake", _intake),
+    (
+        "grid",
+        "Flower's messages in one process",
+        "The in-process grid of `--runtime flower`; best of five waves.",
+        "fedrec bench grid",
+        _grid,
+    ),
     (
         "kernels",
         "Kernels",
