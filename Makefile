@@ -17,8 +17,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: install
 	$(BIN)/fedrec simulate simulations/planted.toml
 
+# not reordered: the slowest files, which start processes, hold few tests and would come last
 test: install
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 lint: install
 	$(BIN)/ruff check .
