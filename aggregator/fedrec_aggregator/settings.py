@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from fedrec.errors import SettingsError
 from fedrec.operations.addresses import Address
+from fedrec.operations.party_settings import Table, checked, read
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.streams import Streams, SystemStreams
 from fedrec_aggregator.limits import Limits
@@ -74,11 +70,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TlsSettings(_Table):
+class TlsSettings(Table):
     """The aggregator's own certificate, and whose certificates it takes."""
 
     certificate: FilePath = Field(description="PEM, the aggregator's certificate first")
@@ -86,14 +78,14 @@ class TlsSettings(_Table):
     client_ca: FilePath | None = Field(None, description="PEM; when set, every caller must show a certificate of this authority")
 
 
-class ClientEntry(_Table):
+class ClientEntry(Table):
     """One client that may enrol users."""
 
     name: Name = Field(description="as in its certificate or beside its token")
     max_users: int | None = Field(None, ge=1, description="users it may enrol; without it limits.max_users_per_sender")
 
 
-class TokenEntry(_Table):
+class TokenEntry(Table):
     """A bearer token, known by its hash alone."""
 
     role: Literal["client", "server"] = Field(description="what its bearer may do")
@@ -101,7 +93,7 @@ class TokenEntry(_Table):
     sha256: Sha256 = Field(description="SHA-256 of the token, 64 hexadecimal digits")
 
 
-class PrivacySettings(_Table):
+class PrivacySettings(Table):
     """What this aggregator may release at all, over every run in its ledger."""
 
     max_epsilon: Annotated[float, BeforeValidator(_epsilon), Field(gt=0)] = Field(
@@ -114,7 +106,7 @@ class PrivacySettings(_Table):
     seed: int = Field(0, ge=0, description="of seeded noise")
 
 
-class TrafficSettings(_Table):
+class TrafficSettings(Table):
     """What peers may use of this process at once, together and each."""
 
     max_uploads: int = Field(64, ge=1, description="batches being received or waiting, of all clients")
@@ -127,7 +119,7 @@ class TrafficSettings(_Table):
     stop_grace_s: float = Field(20.0, ge=0, description="for calls that run when the process is told to stop")
 
 
-class LimitSettings(_Table):
+class LimitSettings(Table):
     """As `fedrec_aggregator.limits.Limits`, which says what each bound is for."""
 
     min_cohort: int = Field(100, ge=1)
@@ -144,7 +136,7 @@ class LimitSettings(_Table):
         return Limits(**self.model_dump())
 
 
-class AggregatorSettings(_Table):
+class AggregatorSettings(Table):
     """One aggregator. `EXAMPLE` is a complete file."""
 
     listen: str = Field(description="host:port; port 0 takes a free one")
@@ -212,22 +204,9 @@ class AggregatorSettings(_Table):
 
 def load(path: Path) -> AggregatorSettings:
     """Read a settings file. Raises SettingsError naming the first wrong key, what it must be and what was found."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as failure:
-        raise SettingsError(f"{path}: {failure.strerror or failure}", "Give a settings file, as in docs/deploy.md.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise SettingsError(f"{path} is not TOML: {failure}", "Correct the line; strings need quotes.") from None
-    return validated(content, folder=path.parent, source=str(path))
+    return read(path, AggregatorSettings)
 
 
 def validated(content: dict[str, Any], *, folder: Path = Path(), source: str = "settings") -> AggregatorSettings:
     """Settings from a table; relative paths start at `folder`. Raises SettingsError."""
-    try:
-        return AggregatorSettings.model_validate(content, context={"folder": folder})
-    except ValidationError as failure:
-        first = failure.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        found = "" if isinstance(first["input"], dict) else f", found {first['input']!r}"
-        raise SettingsError(f"{source}: {key + ': ' if key else ''}{message}{found}", "docs/deploy.md has a complete file.") from None
+    return checked(content, AggregatorSettings, folder=folder, source=source)

@@ -5,13 +5,12 @@ Relative paths start at the file's folder. `EXAMPLE` is a complete file with mut
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+from pydantic import Field
 
-from fedrec.errors import SettingsError
+from fedrec.operations.party_settings import AggregatorAccess, FilePath, Table, checked, read
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import Epsilon
 
@@ -44,20 +43,7 @@ root_certificates = "/etc/fedrec/ca.pem"
 """
 
 
-def _from_folder(value: str, info: ValidationInfo) -> str:
-    """Relative paths start at the settings file's folder; an empty one stays empty."""
-    folder = (info.context or {}).get("folder", Path())
-    return str(Path(folder) / Path(value).expanduser()) if value else value
-
-
-FilePath = Annotated[str, AfterValidator(_from_folder)]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
-
-
-class ClientData(_Table):
+class ClientData(Table):
     """Where the events of this site's users are; they are never written anywhere else."""
 
     path: FilePath = Field(min_length=1, description="file or folder of the data")
@@ -78,7 +64,7 @@ class ClientData(_Table):
         return options if self.rating_range is None else {**options, "rating_range": self.rating_range}
 
 
-class ClientPrivacy(_Table):
+class ClientPrivacy(Table):
     """What may be spent in all runs together by each user of this site. The default is one run of the default scenario."""
 
     max_epsilon: Epsilon = Field(5.0, description='the most, over all runs; "inf" takes part in runs without privacy')
@@ -93,25 +79,7 @@ class ClientPrivacy(_Table):
         return Guarantee(self.max_epsilon, self.delta)
 
 
-class AggregatorAccess(_Table):
-    """The aggregator, and how it knows this client."""
-
-    address: str = Field(description="host:port")
-    ca: FilePath = Field("", description="file of the authority that vouches for the aggregator; empty: the system's authorities")
-    pin: str = Field("", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of the aggregator's certificate: any other is refused")
-    certificate: FilePath = Field("", description="this client's certificate, for mutual TLS")
-    key: FilePath = Field("", description="its private key")
-    token: FilePath = Field("", description="file with this client's token, where there is no certificate")
-    insecure: bool = Field(False, description="no TLS; on loopback only")
-
-    @model_validator(mode="after")
-    def _pairs(self) -> AggregatorAccess:
-        if bool(self.certificate) != bool(self.key):
-            raise ValueError("a certificate and its key come together")
-        return self
-
-
-class SuperLinkAccess(_Table):
+class SuperLinkAccess(Table):
     """Flower's SuperLink, which the server runs: public models come from there, and receipts go there."""
 
     address: str = Field(description="host:port")
@@ -120,7 +88,7 @@ class SuperLinkAccess(_Table):
     insecure: bool = Field(False, description="no TLS; on loopback only")
 
 
-class ClientSettings(_Table):
+class ClientSettings(Table):
     """One client."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="how server and aggregator know this client")
@@ -138,24 +106,9 @@ class ClientSettings(_Table):
 
 def load(path: Path) -> ClientSettings:
     """Read a settings file. Raises SettingsError naming the first wrong key, what it must be and what was found."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as failure:
-        raise SettingsError(f"{path}: {failure.strerror or failure}", "Give the client's settings file; docs/deploy.md has one.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise SettingsError(f"{path} is not TOML: {failure}", "Correct the line; strings need quotes.") from None
-    return validated(content, folder=path.parent, source=str(path))
+    return read(path, ClientSettings)
 
 
 def validated(content: dict[str, Any], *, folder: Path = Path(), source: str = "settings") -> ClientSettings:
     """Settings from a table; relative paths start at `folder`. Raises SettingsError."""
-    try:
-        return ClientSettings.model_validate(content, context={"folder": folder})
-    except ValidationError as failure:
-        first = failure.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "the file"
-        secret = isinstance(first["input"], dict) or key.endswith("token")
-        found = "" if secret else f", found {first['input']!r}"
-        raise SettingsError(
-            f"{source}: {key}: {first['msg'].removeprefix('Value error, ')}{found}", "docs/deploy.md has an example."
-        ) from None
+    return checked(content, ClientSettings, folder=folder, source=source)

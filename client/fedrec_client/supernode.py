@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from fedrec.errors import SettingsError
 from fedrec.operations import logs, tether
-from fedrec.operations.addresses import Address
+from fedrec.operations.addresses import Address, free_port
 from fedrec_client.settings import SuperLinkAccess
 
 FLOWER_ENVIRONMENT = {
@@ -112,7 +111,7 @@ class SuperNode:
 
     def _lived(self) -> int:
         """Start a child and stay until it has ended; its exit status."""
-        port = _free_port()
+        port = free_port(_HOST)
         with self._log_file().open("ab") as output:
             program = tether.command(supernode_command(self.access, self.folder, port), max_bytes=self.max_bytes)
             environment = flower_environment(self.folder)
@@ -125,7 +124,7 @@ class SuperNode:
         try:
             while self._child.poll() is None and not self._stopping.wait(0.2):
                 pass
-            return _ended(self._child, self.grace_s)
+            return tether.ended(self._child, self.grace_s)
         finally:
             self._address = ""
 
@@ -171,20 +170,3 @@ def require_usable(access: SuperLinkAccess) -> None:
 
 def _flower_bin() -> Path:
     return Path(sys.executable).parent
-
-
-def _free_port() -> int:
-    """flower-supernode wants a number above 0. Where another process takes it first, the child ends and the next one gets another."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def _ended(child: subprocess.Popen[bytes], grace_s: float) -> int:
-    if child.poll() is None:
-        child.terminate()
-        try:
-            return child.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            child.kill()
-    return child.wait()

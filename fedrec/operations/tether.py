@@ -13,6 +13,7 @@ import ctypes
 import os
 import resource
 import signal
+import subprocess
 import sys
 
 _PR_SET_PDEATHSIG = 1
@@ -21,6 +22,17 @@ _PR_SET_PDEATHSIG = 1
 def command(program: list[str], *, max_bytes: int) -> list[str]:
     """The command line that runs `program` as a child of this process, in at most `max_bytes` of memory of its own."""
     return [sys.executable, "-m", "fedrec.operations.tether", str(os.getpid()), str(max_bytes), *program]
+
+
+def ended(child: subprocess.Popen[bytes], grace_s: float) -> int:
+    """The exit status of a child that is asked to end, and made to after `grace_s`."""
+    if child.poll() is None:
+        child.terminate()
+        try:
+            return child.wait(grace_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+    return child.wait()
 
 
 def main(arguments: list[str]) -> None:

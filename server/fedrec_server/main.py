@@ -26,6 +26,7 @@ from fedrec.federation.protocol import Broadcast
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics
+from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.settings import Scenario
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
@@ -34,7 +35,7 @@ from fedrec_server.flower import bundle, server_app
 from fedrec_server.gate import Certificate, Gate, GateLimits
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, check, run_rounds
-from fedrec_server.settings import AggregatorAccess, ServerSettings, SuperLinkTable
+from fedrec_server.settings import ServerSettings, SuperLinkTable
 from fedrec_server.superlink import SuperLink
 
 _LOST_RUNS = 5

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from fedrec.errors import SettingsError
 from fedrec.federation.link import Patience
+from fedrec.operations.party_settings import AggregatorAccess, FilePath, Table, checked, read
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData, read_film_file, read_item_file, read_public
 
@@ -42,14 +41,10 @@ key = "/etc/fedrec/server.key"
 """
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PublicTable(_Table):
+class PublicTable(Table):
     """What everybody may know of the items."""
 
-    path: str = Field(min_length=1, description="folder of public data, a table of items, or a folder with MovieLens's films file")
+    path: FilePath = Field(min_length=1, description="folder of public data, a table of items, or a folder with MovieLens's films file")
     format: Literal["public", "table", "ml-100k", "ml-1m", "ml-10m", "ml-20m"] = Field(
         "public", description="public: a folder that fedrec wrote; table: CSV, TSV, Parquet or .item; ml-...: a films file"
     )
@@ -79,7 +74,7 @@ class PublicTable(_Table):
         return read_film_file(path, self.format, kind=self.kind, metadata=self.metadata or None, min_items=self.min_items or None)
 
 
-class GatheringTable(_Table):
+class GatheringTable(Table):
     """Whom a run waits for before its first round. Fewer users than the aggregator's minimum cohort end in no release."""
 
     expected_users: int = Field(0, ge=0, description="users of all clients together; 0 takes whoever the clients bring")
@@ -87,7 +82,7 @@ class GatheringTable(_Table):
     timeout_s: float = Field(600.0, gt=0, le=30 * 86_400, description="how long they are waited for")
 
 
-class RoundsTable(_Table):
+class RoundsTable(Table):
     """How long a round may take, and how often it may begin again."""
 
     timeout_s: float = Field(600.0, gt=0, le=7 * 86_400, description="how long reports are taken in a round")
@@ -96,37 +91,21 @@ class RoundsTable(_Table):
     pause_s: float = Field(1.0, ge=0, le=600, description="before the second attempt; twice as long before each further one")
 
 
-class AggregatorAccess(_Table):
-    """The aggregator, and how it knows this server."""
-
-    address: str = Field(min_length=1, description="host:port")
-    ca: str = Field("", description="file of the authority that vouches for the aggregator; empty: the system's authorities")
-    pin: str = Field("", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of the aggregator's certificate: any other is refused")
-    certificate: str = Field("", description="this server's certificate, for mutual TLS")
-    key: str = Field("", description="its private key")
-    token: str = Field("", description="file with this server's token, where there is no certificate")
-    insecure: bool = Field(False, description="no TLS; on loopback only")
-
-    @model_validator(mode="after")
-    def _pairs(self) -> AggregatorAccess:
-        if bool(self.certificate) != bool(self.key):
-            raise ValueError("a certificate and its key come together")
-        return self
-
-
-class SuperLinkTable(_Table):
+class SuperLinkTable(Table):
     """Flower's SuperLink: started and supervised here behind a gate that clients reach, or one that runs already."""
 
     start: bool = Field(True, description="start a SuperLink and its gate; false joins one that runs already")
     listen: str = Field("127.0.0.1:0", description="host:port of the gate, where clients connect; port 0 picks one")
-    certificate: str = Field("", description="certificate of the gate")
-    key: str = Field("", description="its private key")
+    certificate: FilePath = Field("", description="certificate of the gate")
+    key: FilePath = Field("", description="its private key")
     insecure: bool = Field(False, description="a gate without TLS; on loopback only")
     max_message_bytes: int = Field(64 * 2**20, ge=2**20, le=2**31 - 1, description="largest body the gate lets through, either way")
-    database: str = Field("", description="file of the SuperLink's own state; empty: in the state folder")
+    database: FilePath = Field("", description="file of the SuperLink's own state; empty: in the state folder")
     address: str = Field("", description="host:port of a SuperLink that runs already, where start = false")
-    root_certificates: str = Field("", description="file of the authority that vouches for that SuperLink; empty: plain, loopback only")
-    secret: str = Field("", description="file with the secret that it was started with (--superexec-auth-secret-file)")
+    root_certificates: FilePath = Field(
+        "", description="file of the authority that vouches for that SuperLink; empty: plain, loopback only"
+    )
+    secret: FilePath = Field("", description="file with the secret that it was started with (--superexec-auth-secret-file)")
 
     @model_validator(mode="after")
     def _one_of_two(self) -> SuperLinkTable:
@@ -143,10 +122,10 @@ class SuperLinkTable(_Table):
         return self
 
 
-class ServerSettings(_Table):
+class ServerSettings(Table):
     """One server."""
 
-    state: str = Field(min_length=1, description="folder of the run: checkpoints, releases, the model")
+    state: FilePath = Field(min_length=1, description="folder of the run: checkpoints, releases, the model")
     public: PublicTable
     gathering: GatheringTable = GatheringTable()
     rounds: RoundsTable = RoundsTable()
@@ -154,7 +133,7 @@ class ServerSettings(_Table):
     superlink: SuperLinkTable
     run: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$", description="id of the run; empty makes one, once")
     metrics: str = Field("", description="host:port of Prometheus metrics; port 0 picks one; empty for none")
-    log: str = Field("", description="file of JSON lines; empty for standard error")
+    log: FilePath = Field("", description="file of JSON lines; empty for standard error")
 
     def whom_to_wait_for(self) -> Gathering:
         """The gathering table as what `run_rounds` takes."""
@@ -168,24 +147,9 @@ class ServerSettings(_Table):
 
 def load(path: Path) -> ServerSettings:
     """Read a settings file. Raises SettingsError naming the first wrong key, what it must be and what was found."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as failure:
-        raise SettingsError(f"{path}: {failure.strerror or failure}", "Give the server's settings file; docs/deploy.md has one.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
-        raise SettingsError(f"{path} is not TOML: {failure}", "Correct the line; strings need quotes.") from None
-    return validated(content, source=str(path))
+    return read(path, ServerSettings)
 
 
-def validated(content: dict[str, Any], *, source: str) -> ServerSettings:
-    """Raises SettingsError."""
-    try:
-        return ServerSettings.model_validate(content)
-    except ValidationError as failure:
-        first = failure.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "the file"
-        secret = isinstance(first["input"], dict) or key.endswith("token")
-        found = "" if secret else f", found {first['input']!r}"
-        raise SettingsError(
-            f"{source}: {key}: {first['msg'].removeprefix('Value error, ')}{found}", "docs/deploy.md has an example."
-        ) from None
+def validated(content: dict[str, Any], *, folder: Path = Path(), source: str) -> ServerSettings:
+    """Settings from a table; relative paths start at `folder`. Raises SettingsError."""
+    return checked(content, ServerSettings, folder=folder, source=source)

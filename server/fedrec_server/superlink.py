@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ import httpx
 
 from fedrec.errors import RunError, SettingsError
 from fedrec.operations import logs, tether
+from fedrec.operations.addresses import free_port
 
 FLOWER_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -127,7 +127,7 @@ class SuperLink:
 
     def _lived(self) -> int:
         """Start a child and stay until it has ended; its exit status. A port that never answered is exchanged for another."""
-        address = self.address if self._was_up else f"{_HOST}:{_free_port()}"
+        address = self.address if self._was_up else f"{_HOST}:{free_port(_HOST)}"
         program = tether.command(self._command(address), max_bytes=self.max_bytes)
         with self._log_file().open("ab") as output:
             environment = flower_environment(self.folder)
@@ -138,7 +138,7 @@ class SuperLink:
             self.changed()
         while self._child.poll() is None and not self._stopping.wait(0.2):
             pass
-        return _ended(self._child, self.grace_s)
+        return tether.ended(self._child, self.grace_s)
 
     def _command(self, address: str) -> list[str]:
         host, _, port = address.rpartition(":")
@@ -160,20 +160,3 @@ def flower_environment(folder: Path) -> dict[str, str]:
 
 def _program() -> Path:
     return Path(sys.executable).parent / "flower-superlink"
-
-
-def _free_port() -> int:
-    """flower-superlink wants a number above 0. Where another process takes it first, the child ends and the next one gets another."""
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def _ended(child: subprocess.Popen[bytes], grace_s: float) -> int:
-    if child.poll() is None:
-        child.terminate()
-        try:
-            return child.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            child.kill()
-    return child.wait()

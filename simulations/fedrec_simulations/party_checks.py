@@ -14,6 +14,7 @@ from pathlib import Path
 from fedrec.errors import FedRecError, PrivacyError, RunError, SettingsError, UnreachableError
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
+from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
@@ -25,12 +26,10 @@ from fedrec_aggregator.remote import healthy
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.ledger import Entry, read_entries
-from fedrec_client.settings import AggregatorAccess as ClientAccess
 from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client
 from fedrec_client.store import read_users
 from fedrec_server.rounds import check
-from fedrec_server.settings import AggregatorAccess as ServerAccess
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings import load as load_server
 from fedrec_simulations import checks
@@ -103,7 +102,7 @@ def server_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
 # --- what they have in common ---
 
 
-def _own_files(party: str, access: ClientAccess | ServerAccess, role: Role, state: Path, clock: Clock) -> Iterator[Check]:
+def _own_files(party: str, access: AggregatorAccess, role: Role, state: Path, clock: Clock) -> Iterator[Check]:
     own, ca = access.certificate, Path(access.ca) if access.ca else None
     if own:
         yield judged(party, "certificate", lambda: certificate(Path(own), Path(access.key), now_s=clock(), role=role))

@@ -1,0 +1,71 @@
+"""What the settings files of all parties have in common: TOML, closed tables, paths from the file's own folder, one line per mistake."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
+
+from fedrec.errors import SettingsError
+
+
+def _from_folder(value: str, info: ValidationInfo) -> str:
+    folder = (info.context or {}).get("folder", Path())
+    return str(Path(folder) / Path(value).expanduser()) if value else value
+
+
+FilePath = Annotated[str, AfterValidator(_from_folder)]
+"""A path that starts at the settings file's folder where it is relative; an empty one stays empty."""
+
+
+class Table(BaseModel):
+    """A table of a settings file: unknown keys are refused, nothing changes once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
+
+
+class AggregatorAccess(Table):
+    """The aggregator, and how it knows this party."""
+
+    address: str = Field(min_length=1, description="host:port")
+    ca: FilePath = Field("", description="file of the authority that vouches for the aggregator; empty: the system's authorities")
+    pin: str = Field("", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of the aggregator's certificate: any other is refused")
+    certificate: FilePath = Field("", description="this party's certificate, for mutual TLS")
+    key: FilePath = Field("", description="its private key")
+    token: FilePath = Field("", description="file with this party's token, where there is no certificate")
+    insecure: bool = Field(False, description="no TLS; on loopback only")
+
+    @model_validator(mode="after")
+    def _pairs(self) -> AggregatorAccess:
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("a certificate and its key come together")
+        return self
+
+
+_Settings = TypeVar("_Settings", bound=BaseModel)
+
+
+def read(path: Path, settings: type[_Settings]) -> _Settings:
+    """Read a settings file. Raises SettingsError naming the first wrong key, what it must be and what was found."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as failure:
+        raise SettingsError(f"{path}: {failure.strerror or failure}", "Give a settings file, as in docs/deploy.md.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
+        raise SettingsError(f"{path} is not TOML: {failure}", "Correct the line; strings need quotes.") from None
+    return checked(content, settings, folder=path.parent, source=str(path))
+
+
+def checked(content: dict[str, Any], settings: type[_Settings], *, folder: Path, source: str) -> _Settings:
+    """Settings from a table; relative paths start at `folder`. Raises SettingsError, which repeats no secret."""
+    try:
+        return settings.model_validate(content, context={"folder": folder})
+    except ValidationError as failure:
+        first = failure.errors()[0]
+        key = ".".join(str(part) for part in first["loc"]) or "the file"
+        hidden = isinstance(first["input"], dict | BaseModel) or "token" in key
+        found = "" if hidden else f", found {first['input']!r}"
+        message = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"{source}: {key}: {message}{found}", "docs/deploy.md has a complete file.") from None
