@@ -257,6 +257,7 @@ class Bench(StrEnum):
     quality = "quality"
     clicks = "clicks"
     news = "news"
+    news_paper = "news-paper"
     intake = "intake"
     processes = "processes"
     grid = "grid"
@@ -269,7 +270,7 @@ def bench(
         typer.Argument(
             metavar="WHAT",
             show_choices=False,
-            help="Speed: kernels, als, encoder, readers, intake, processes, grid. Quality: ablation, quality, clicks, news.",
+            help="Speed: kernels, als, encoder, readers, intake, processes, grid. Quality: ablation, quality, clicks, news, news-paper.",
         ),
     ],
     data: Annotated[
@@ -280,8 +281,8 @@ def bench(
 ) -> None:
     """Measure speed as ratios to a reference in the same run, quality as means over seeds; print one JSON object.
 
-    kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`. quality, ablation and
-    processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
+    kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`. quality, ablation, news,
+    news-paper and processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
     aggregator's service with two client processes, processes a whole training by separate processes beside the loopback's,
     grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
 

@@ -170,6 +170,13 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         _news,
     ),
     (
+        "news-paper-ml1m",
+        "News: the paper's own ways",
+        "The same log, one seed: what trains in rounds (PrivateRec Alg. 3), as printed and in forms that hold.",
+        "fedrec bench news-paper --data PATH/ml-1m",
+        _news,
+    ),
+    (
         "processes-ml1m",
         "Separate processes",
         "The same training by loopback, and by an aggregator, a server and two clients as processes of their own on one machine.",

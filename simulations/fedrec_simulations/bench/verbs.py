@@ -56,6 +56,12 @@ def _clicks(data: str, quick: bool) -> dict[str, Any]:
     return dict(clicks.run(data, quick=quick))
 
 
+def _news_paper(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import news
+
+    return news.run(data, methods=news.PAPER, quick=quick)
+
+
 def _intake(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import intake
 
@@ -89,6 +95,7 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "quality": _quality,
     "clicks": _clicks,
     "news": _news,
+    "news-paper": _news_paper,
     "intake": _intake,
     "processes": _processes,
     "grid": _grid,
