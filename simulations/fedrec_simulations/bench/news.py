@@ -110,15 +110,16 @@ def _means(rows: list[Row]) -> Row:
 
 def markdown(result: Row) -> str:
     """A line per method: the promise of training, AUC / MRR / nDCG@10 at each epsilon of serving, and the history swap."""
-    lines = []
-    for name, found in result["methods"].items():
+    methods = result["methods"]
+    first = next((m for name, m in methods.items() if "categories" not in name), next(iter(methods.values())))
+    served, lines = sorted(first["served"], key=float, reverse=True), []
+    for name, found in methods.items():
         promise = found["guarantee"]
         unit = f"{promise['unit']}, {promise['neighbours']}" + ("" if promise["established"] else ", NOT ESTABLISHED")
         per = unit if promise["epsilon"] != "inf" else "none"
-        lines.append([name, per, *map(_triple, found["served"].values()), _percent(found["history_swap_auc"])])
-    some = next(iter(result["methods"].values()))
-    controls = "; ".join(f"{name} {_triple(metrics)}" for name, metrics in some["baselines"].items())
-    head = ("variant, ε of training", "per", *(f"served at ε = {e}" for e in some["served"]), "swap")
+        lines.append([name, per, *(_triple(found["served"][e]) for e in served), _percent(found["history_swap_auc"])])
+    controls = "; ".join(f"{name} {_triple(metrics)}" for name, metrics in first["baselines"].items())
+    head = ("variant, ε of training", "per", *(f"served at ε = {float(e):g}" for e in served), "swap")
     return f"{table(head, lines)}\n\nWithout training: {controls}. Served answers: ε per click (replace). AUC / MRR / nDCG@10 in percent."
 
 
