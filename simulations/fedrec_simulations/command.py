@@ -371,7 +371,7 @@ def _interrupted() -> int:
 
 def _defect_or_missing_package(failure: Exception) -> int:
     if isinstance(failure, ModuleNotFoundError) and not (failure.name or "").startswith("fedrec"):
-        return _say(f"{failure.name} is not installed", "Install the optional packages: pip install 'fedrec[bench]'.", 2)
+        return _say(f"{failure.name} is not installed", "Install the optional packages: pip install 'fedrec[bench,news]'.", 2)
     if os.environ.get("FEDREC_TRACEBACK"):
         traceback.print_exc()
     return _say(f"{type(failure).__name__}: {failure}", "This is a defect of fedrec: report it with FEDREC_TRACEBACK=1 set.", 70)
