@@ -1,7 +1,8 @@
 """What are PrivateRec's variants worth on a click log? AUC, MRR and nDCG per impression, mean over seeds, beside controls.
 
-Protocol: `fedrec.data.clicklog`, the seed dividing users, drawing negatives, noise and initialisation; choices were made on validation
-users. Every row is a run of `fedrec simulate` in a process of its own, kept in a folder: the benchmark goes on from there.
+Protocol: `fedrec.data.clicklog`, the seed dividing users, drawing negatives, noise and initialisation. Schedules were chosen
+on validation users, the temperature of topics was not (`privaterec.topics`). Every row is a run of `fedrec simulate` in a
+process of its own, kept in a folder: the benchmark goes on from there.
 """
 
 from __future__ import annotations

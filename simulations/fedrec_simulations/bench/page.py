@@ -23,7 +23,8 @@ def write(target: Path, results: Path) -> None:
 
 INTRODUCTION = """Made by `fedrec docs docs/reference.md --results docs/results` from the files in docs/results, which these commands write.
 Speeds were measured on two cores of a shared machine (AMD EPYC, AVX-512): read the ratios, which come from one run each, not the times.
-Every ε is per user (add/remove) at δ = 10⁻⁵, with the privacy loss distribution (PLD) and Renyi (RDP) as second opinions."""
+Every ε is at δ = 10⁻⁵. Of ratings and clicks it is per user (add/remove), with the privacy loss distribution (PLD) and Renyi (RDP)
+as second opinions; the tables of news state the unit and neighbours of each line: their epsilons do not compare."""
 
 
 def _quality(result: Result) -> str:
@@ -165,7 +166,9 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
     (
         "news-ml1m",
         "News: a click log of MovieLens 1M",
-        "Popularity-matched candidates; the protocol is `fedrec.data.clicklog`'s. Choices were made on validation users.",
+        "Popularity-matched candidates; the protocol is `fedrec.data.clicklog`'s. Schedules were chosen on validation users, but the "
+        "temperature of topics by a prototype on users some of whom are test users here: these figures are not free of that "
+        "choice. All seeds share test users.",
         "fedrec bench news --data PATH/ml-1m",
         _news,
     ),
