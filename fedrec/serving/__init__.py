@@ -1,0 +1,1 @@
+"""Private serving: a public bundle, a few noised coefficients, an exact ranking. Knows no process."""

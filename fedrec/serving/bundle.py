@@ -1,0 +1,181 @@
+"""The public bundle: one file that a server ranks with and that a client asks with, without being known by what it asks.
+
+A safetensors file. Its version is the first 8 bytes of its SHA-256: server and client that name the same version hold the same bytes.
+
+| arrays          | shape                | for whom                                                                      |
+|-----------------|----------------------|-------------------------------------------------------------------------------|
+| `rows`          | (m, B) int32         | client: what one click adds to the coefficients, in steps of 2^-20            |
+| `mean`, `covariance` | (B,), (B, B) f64 | client: the population, for posterior means (`privaterec.additive.decode`)    |
+| `users.*`       | `user_map.UserMap`   | server, and client with `--local`                                             |
+| `items`, `bias` | (m, D), (m,) f32     | server, and client with `--local`: score = items_j . U + bias_j               |
+| `categories`    | (m,) uint64          | both: bit k says that the item has category k of `About.categories`           |
+| `ids.*`, `titles.*` | `texts.Texts`    | client                                                                        |
+| `model.*`       | the released model   | client with `--local`, where the family has an exact local solve              |
+
+A client makes coefficients a from its history, noises them, decodes them, and sends (decoded - mean) / scale: `query`. That is a
+function of a noised release and of public numbers, so it costs what the release costs. No other thing leaves it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from fedrec.checkpoint import write_bytes
+from fedrec.errors import RunError
+from fedrec.serving.texts import Texts
+from fedrec.serving.user_map import UserMap
+
+FORMAT = "fedrec-serving/1"
+MOST_CATEGORIES = 64
+FILE = "serving.safetensors"
+"""Its name in a run folder."""
+
+_REMEDY = "Make it again with the same version of fedrec: fedrec simulate writes it at the end of a run."
+
+
+class About(BaseModel):
+    """What is said of a bundle in words; kept in the file's header."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    format: Literal["fedrec-serving/1"] = "fedrec-serving/1"
+    name: str = Field(description="of the run that made it")
+    family: Literal["news", "ratings", "clicks"]
+    form: Literal["additive", "attention"] = Field(description="how a history becomes coefficients")
+    history: int = Field(ge=1, description="H: how many of the latest clicks count")
+    sensitivity: float = Field(gt=0, description="the farthest that one replaced click moves the coefficients, in L2")
+    unit: Literal["click", "history"] = Field("click", description="what neighbours differ in; both are replaced, not removed")
+    delta: float = Field(gt=0, lt=1)
+    scale: float = Field(1.0, gt=0, description="what decoded and centred coefficients are divided by")
+    liked: float = Field(0.0, description="the least rating that counts as a click; 0 where clicks have no value")
+    categories: tuple[str, ...] = Field((), max_length=MOST_CATEGORIES)
+    training: dict[str, Any] = Field(description="the guarantee of training, with unit and neighbours; infinite numbers as strings")
+    noise: Literal["seeded", "system"] = Field(description="where the noise of training came from")
+    fedrec: str
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A loaded bundle. version: 16 hexadecimal digits. `more` are the form's own arrays and the released model's, by full name."""
+
+    version: str
+    sha256: str
+    about: About
+    users: UserMap
+    items: npt.NDArray[np.float32]
+    bias: npt.NDArray[np.float32]
+    categories: npt.NDArray[np.uint64]
+    ids: Texts
+    titles: Texts
+    rows: npt.NDArray[np.int32]
+    mean: npt.NDArray[np.float64]
+    covariance: npt.NDArray[np.float64]
+    more: Mapping[str, npt.NDArray[np.generic]]
+
+    @property
+    def coefficients(self) -> int:
+        """B: the numbers of a query."""
+        return int(self.users.linear.shape[0])
+
+    @property
+    def size(self) -> int:
+        """m: items of the catalogue."""
+        return len(self.items)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """The part of a bundle that a server ranks with: users, items (m, D), bias (m,), categories (m,)."""
+
+    version: str
+    about: About
+    users: UserMap
+    items: npt.NDArray[np.float32]
+    bias: npt.NDArray[np.float32]
+    categories: npt.NDArray[np.uint64]
+
+
+def write(path: Path, about: About, arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
+    """Write a bundle atomically; returns its version."""
+    ordered = {name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())}
+    content = save(ordered, metadata={"about": json.dumps(about.model_dump(mode="json"), sort_keys=True)})
+    write_bytes(path, content)
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def sha256_of(path: Path) -> str:
+    """Of the file. Raises RunError where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as failure:
+        raise RunError(f"{path} cannot be read: {failure.strerror or failure}", _REMEDY) from None
+
+
+def read(path: Path) -> Bundle:
+    """All of a bundle. Raises RunError where it is missing, damaged, or its parts do not fit."""
+    sha256 = sha256_of(path)
+    about, arrays = _opened(path, wanted=None)
+    try:
+        bundle = _bundle(sha256, about, arrays)
+    except (KeyError, ValueError) as failure:
+        raise RunError(f"{path} lacks what a bundle needs: {failure}", _REMEDY) from None
+    return bundle
+
+
+def read_ranked(path: Path) -> Ranked:
+    """What a server needs, and nothing else in memory. Raises RunError like `read`."""
+    sha256 = sha256_of(path)
+    about, arrays = _opened(path, wanted=("users.", "items", "bias", "categories"))
+    try:
+        parts = Ranked(sha256[:16], about, UserMap.of_arrays(arrays), *(arrays[n] for n in ("items", "bias", "categories")))  # type: ignore[arg-type]
+        _check(parts.users, parts.items, parts.bias, parts.categories)
+    except (KeyError, ValueError) as failure:
+        raise RunError(f"{path} lacks what a bundle needs: {failure}", _REMEDY) from None
+    return parts
+
+
+def _opened(path: Path, wanted: tuple[str, ...] | None) -> tuple[About, dict[str, npt.NDArray[np.generic]]]:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = About.model_validate_json((file.metadata() or {}).get("about", "null"))
+            names = [name for name in file.keys() if wanted is None or name.startswith(wanted)]  # noqa: SIM118: not a dict
+            return about, {name: file.get_tensor(name) for name in names}
+    except (OSError, SafetensorError, ValidationError) as failure:
+        raise RunError(f"{path} is not a serving bundle: {str(failure).splitlines()[0]}", _REMEDY) from None
+
+
+def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]]) -> Bundle:
+    take: dict[str, Any] = arrays
+    users = UserMap.of_arrays(arrays)
+    ids, titles = (Texts(take.pop(f"{name}.content"), take.pop(f"{name}.ptr")) for name in ("ids", "titles"))
+    named = {n: take.pop(n) for n in ("items", "bias", "categories", "rows", "mean", "covariance")}
+    more = {name: array for name, array in arrays.items() if not name.startswith("users.")}
+    bundle = Bundle(sha256[:16], sha256, about, users, ids=ids, titles=titles, more=more, **named)
+    _check(users, bundle.items, bundle.bias, bundle.categories)
+    m, B = bundle.size, bundle.coefficients
+    if (len(ids), len(titles), bundle.mean.shape, bundle.covariance.shape) != (m, m, (B,), (B, B)):
+        raise ValueError("its arrays do not have one entry an item, or one a coefficient")
+    if about.form == "additive" and bundle.rows.shape != (m, B):
+        raise ValueError(f"rows have shape {bundle.rows.shape}, expected {(m, B)}")
+    return bundle
+
+
+def _check(users: UserMap, *of_items: npt.NDArray[np.generic]) -> None:
+    items, bias, categories = of_items
+    m, D = items.shape
+    if (users.linear.shape[1], bias.shape, categories.shape) != (D, (m,), (m,)):
+        raise ValueError(f"items {items.shape}, bias {bias.shape}, categories {categories.shape} and users do not fit together")
+    if not (np.isfinite(items).all() and np.isfinite(bias).all()):
+        raise ValueError("a vector that is not finite")
