@@ -29,9 +29,10 @@ lint: install
 docs: install
 	$(BIN)/fedrec docs docs/reference.md --results docs/results
 
-# the aggregator's service and its types, from their one description
+# the services and their types, each from its one description
 proto: install
 	$(BIN)/python -m grpc_tools.protoc -I aggregator --python_out=aggregator --pyi_out=aggregator aggregator/fedrec_aggregator/api/aggregator.proto
+	$(BIN)/python -m grpc_tools.protoc -I server --python_out=server --pyi_out=server server/fedrec_server/serving/api/serving.proto
 
 clean:
 	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from fedrec.data.interactions import Kind
 from fedrec.errors import SettingsError
@@ -45,7 +45,7 @@ def client_recipe(scenario: Scenario) -> str:
     return json.dumps(scenario.model_dump(mode="json", include={"recipe", "model", "privacy"}), sort_keys=True)
 
 
-def client_steps(recipe: str, kind: Kind) -> Mapping[str, ClientStep]:
+def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
     """What runs on a device, by the name a question gives. Raises SettingsError where `recipe` is not from `client_recipe`."""
     try:
         content = json.loads(recipe)
@@ -54,6 +54,10 @@ def client_steps(recipe: str, kind: Kind) -> Mapping[str, ClientStep]:
     if not isinstance(content, dict):
         raise SettingsError("the run's recipe is not a table", "Use the same version of fedrec everywhere.")
     scenario = validated(content, source="the run's recipe")
+    if scenario.recipe == "privaterec":
+        from fedrec.privaterec import central_client
+
+        return central_client.client_steps(scenario.news.history)
     if scenario.recipe == "published":
         return ssp.client_steps(published_settings(scenario))
     return clicks.CLIENT_STEPS if kind == "clicks" else default.CLIENT_STEPS

@@ -43,13 +43,19 @@ class DataSettings(_Table):
     rating_range: tuple[float, float] | None = Field(None, description="lowest and highest rating, where the format has no public scale")
     duplicates: Literal["refuse", "last", "mean"] = Field("refuse", description="what to do with a second row of one user and item")
     out_of_range: Literal["refuse", "clip", "drop"] = Field("refuse", description="what to do with ratings off the scale")
+    unknown_news: Literal["refuse", "add", "drop"] = Field(
+        "refuse", description="mind: news without a line in news.tsv; add keeps them without text, drop takes them out of what was shown"
+    )
     preset: str = Field("demo", description="size of the planted data set: small, demo, ml10m, ml10m_x10")
 
 
 class SplitSettings(_Table):
     """How the data is divided into training, validation and test."""
 
-    kind: Literal["random", "held-out-users", "temporal", "leave-last-out", "given"] = Field("random", description="how rows are divided")
+    kind: Literal["random", "held-out-users", "temporal", "leave-last-out", "given"] = Field(
+        "random",
+        description="how rows are divided; a click log of news: by whole users, drawn (random, held-out-users) or the latest (temporal)",
+    )
     seed: int = Field(1, ge=0, description="seed of the division")
 
 
@@ -101,8 +107,17 @@ class NewsSettings(_Table):
         description="additive: one noised report a user, then training on reports; the others train in rounds (PrivateRec Alg. 3)",
     )
     model: Literal["nrms", "naml", "plm-nr"] = Field("nrms", description="news and user encoder of all variants but additive")
-    topics: Literal["text", "categories"] = Field("text", description="public topics of additive: clusters of texts, or the categories")
-    basis: int = Field(0, ge=0, le=512, description="B: topics of additive from text, basis vectors of the others; 0 = 32, or 5")
+    topics: Literal["directions", "text", "categories"] = Field(
+        "directions",
+        description="public rows of additive and central: leading directions of item vectors, clusters of texts, or the categories",
+    )
+    open_categories: tuple[str, ...] = Field(
+        (), description="additive: categories that need no protection; clicks on items of these alone are told as they are"
+    )
+    no_click: Literal["leave-out", "report"] = Field(
+        "leave-out", description="additive: impressions without a click send nothing, or an answer as all others do, which costs one symbol"
+    )
+    basis: int = Field(0, ge=0, le=512, description="B: directions or topics from text, basis vectors of the others; 0 = 32, or 5")
     history: int = Field(50, ge=1, le=1000, description="H: how many of the latest clicks make a history")
     serving_epsilons: tuple[Epsilon, ...] = Field(
         ("inf", 10, 5, 1), min_length=1, validate_default=True, description="epsilon of one served answer; the first makes the headline"
@@ -117,7 +132,8 @@ class NewsSettings(_Table):
         0, ge=0, le=1000, description="passes over the reports (additive) or the clicks (centralized); 0 = chosen by the variant"
     )
     learning_rate: float = Field(0.0, ge=0, description="0 = chosen by the variant")
-    word_vectors: str = Field("", description="GloVe text file to start word embeddings from; empty starts from random ones")
+    word_vectors: str = Field("", description="GloVe text file to start word embeddings from; empty starts from the public texts")
+    entity_vectors: str = Field("", description="MIND's entity_embedding.vec; its vectors join those of the items, on average")
     language_model: str = Field("", description="folder of a Hugging Face encoder, for plm-nr; empty takes vectors of the public features")
 
     def chosen(self) -> set[str]:
@@ -148,8 +164,18 @@ class RunSettings(_Table):
     examples: int = Field(8, ge=0, le=50, description="items whose nearest neighbours the report shows")
 
 
-NEWS_FORMATS = ("mind", "click-log", "planted-news")
-"""Values of data.format for recipe = "privaterec"."""
+NEWS_FORMATS = {
+    "mind": "MIND: folders of train and dev, each with news.tsv and behaviors.tsv",
+    "click-log": "impressions made of what people liked, in order, in any data set with times and texts",
+    "planted-news": "made up: no file",
+}
+"""Values of data.format for recipe = "privaterec", and what they read."""
+NEWS_SPLITS = {
+    "mind": ("random", "given", "held-out-users"),
+    "click-log": ("random", "held-out-users", "temporal"),
+    "planted-news": ("random",),
+}
+"""Values of split.kind that make sense for each."""
 NEWS_UNITS = {"central": "user"} | dict.fromkeys(("additive", "local", "printed", "fedrec", "dp-fedrec", "centralized"), "click")
 """What each variant of news training protects; epsilons of different units do not compare, so a scenario names its unit."""
 
@@ -192,6 +218,8 @@ class Scenario(_Table):
             raise ValueError(f'recipe = "privaterec" needs data.format to be one of {", ".join(NEWS_FORMATS)}; found {self.data.format!r}')
         if (self.data.format == "planted-news") != (not self.data.path):
             raise ValueError("planted-news needs no data.path, and every other format of news needs one")
+        if self.split.kind not in (kinds := NEWS_SPLITS[self.data.format]):
+            raise ValueError(f'split.kind = "{self.split.kind}" does not divide {self.data.format}: use {", ".join(kinds)}')
         unit = NEWS_UNITS[self.news.variant]
         if self.privacy.unit != unit:
             raise ValueError(
@@ -203,6 +231,16 @@ class Scenario(_Table):
             )
         if self.news.variant in {"additive", "central", "fedrec", "dp-fedrec", "centralized"} and self.news.padding:
             raise ValueError(f'news.padding hides clicks of "local" and "printed", not of "{self.news.variant}"')
+        published = self.news.variant not in {"additive", "central"}
+        if self.news.word_vectors and not (published and self.news.model in {"nrms", "naml"}):
+            raise ValueError('news.word_vectors start the words of "nrms" and "naml", which train in rounds')
+        if self.news.language_model and not (published and self.news.model == "plm-nr"):
+            raise ValueError('news.language_model is read by news.model = "plm-nr", which trains in rounds')
+        if self.news.variant != "additive" and (self.news.open_categories or self.news.no_click != "leave-out"):
+            named = "open_categories" if self.news.open_categories else "no_click"
+            raise ValueError(f'news.{named} is a choice of "additive", not of "{self.news.variant}"')
+        if self.news.open_categories and self.news.no_click == "report":
+            raise ValueError("news.open_categories needs a click in every impression: leave news.no_click as it is")
         if self.model.chosen():
             raise ValueError("model.* belongs to ratings and clicks; news models are chosen in [news]")
         return self

@@ -1,4 +1,4 @@
-"""Named sources of randomness: seeded streams for experiments, the operating system for deployed noise.
+"""Named sources of randomness: seeded streams for experiments, the operating system or its kept secret for deployed noise.
 
 `streams.numpy("split")` and `streams.key("noise", round=3)` depend on the seed, the name and the round alone, so a
 stream is the same in one process, in many, and after a resumption.
@@ -7,8 +7,9 @@ stream is the same in one process, in many, and after a resumption.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,3 +36,14 @@ class SystemStreams:
     def key(self, name: str, *, round: int = 0) -> bytes:
         """32 fresh bytes, whatever the name."""
         return os.urandom(32)
+
+
+@dataclass(frozen=True)
+class SecretStreams:
+    """Randomness derived from 32 secret bytes: a device that keeps them draws the same again, and nobody else can."""
+
+    secret: bytes = field(repr=False)
+
+    def key(self, name: str, *, round: int = 0) -> bytes:
+        """32 bytes that belong to (secret, name, round)."""
+        return hmac.digest(self.secret, f"fedrec/1/{name}/{round}".encode(), "sha256")

@@ -45,6 +45,26 @@ def test_a_wrong_key_or_value_is_named_with_a_remedy(override: str, named: str) 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("data", "kind", "takes"),
+    [
+        ("click-log", "held-out-users", True),
+        ("click-log", "temporal", True),
+        ("click-log", "leave-last-out", False),
+        ("click-log", "given", False),
+        ("mind", "given", True),
+        ("mind", "temporal", False),
+    ],
+)
+def test_news_takes_only_divisions_that_make_sense_for_its_data(data: str, kind: str, takes: bool) -> None:
+    keys = ["recipe=privaterec", "privacy.unit=click", f"data.format={data}", "data.path=x", f"split.kind={kind}"]
+    if takes:
+        assert load(None, keys).split.kind == kind
+    else:
+        with pytest.raises(SettingsError, match="does not divide"):
+            load(None, keys)
+
+
 def test_files_that_are_missing_or_no_toml_are_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="absent"):
         load(tmp_path / "absent.toml")

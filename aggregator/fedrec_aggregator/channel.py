@@ -1,4 +1,4 @@
-"""A caller's way to the aggregator: TLS with an authority, a pinned certificate or both, and what shows who calls.
+"""A caller's way to the aggregator, or to another party that is called so: TLS with an authority, a pin or both, and what shows who calls.
 
 A pin is the SHA-256 of the aggregator's certificate or of its public key. gRPC cannot check one, so the certificate is
 fetched by a TLS handshake first and compared; then gRPC is given that very certificate as the only root it trusts, and the
@@ -45,9 +45,9 @@ _HANDSHAKES, _PAUSE_S = 3, 0.2
 class Access:
     """Where the aggregator is and how each knows the other; the keys of a party's [aggregator] table, empty for none.
 
-    name: of the caller, used where there is no TLS. ca: file of the authority that vouches for the aggregator (none: the system's,
-    or the pin alone). pin: SHA-256 of its certificate or public key. certificate, key: the caller's own. token: file with its token.
-    Raises SettingsError on combinations that do not work.
+    name: of the caller, used where there is no TLS. party: who is called, for messages. ca: file of the authority that vouches for
+    it (none: the system's, or the pin alone). pin: SHA-256 of its certificate or public key. certificate, key: the caller's own.
+    token: file with its token. Raises SettingsError on combinations that do not work.
     """
 
     address: str
@@ -58,20 +58,21 @@ class Access:
     key: str = ""
     token: str = ""
     insecure: bool = False
+    party: str = "aggregator"
 
     def __post_init__(self) -> None:
         try:
             where = Address.of(self.address)
         except ValueError as failure:
-            raise SettingsError(f"aggregator.address: {failure}", "For example aggregator.example.org:50051.") from None
+            raise SettingsError(f"{self.party}.address: {failure}", f"For example {self.party}.example.org:50051.") from None
         if self.insecure and not where.loopback:
             raise SettingsError(
-                f"aggregator.insecure with {where}: reports would travel readable", "Use TLS: `fedrec certs` makes certificates."
+                f"{self.party}.insecure with {where}: what is sent would travel readable", "Use TLS: `fedrec certs` makes certificates."
             )
         if self.insecure and (self.ca or self.pin or self.certificate or self.token):
-            raise SettingsError("aggregator.insecure leaves ca, pin, certificate and token without effect", "Drop one or the other.")
+            raise SettingsError(f"{self.party}.insecure leaves ca, pin, certificate and token without effect", "Drop one or the other.")
         if bool(self.certificate) != bool(self.key):
-            raise SettingsError("aggregator.certificate and aggregator.key come together", "Give both, or a token.")
+            raise SettingsError(f"{self.party}.certificate and {self.party}.key come together", "Give both, or a token.")
 
     def metadata(self, role: Role) -> tuple[tuple[str, str], ...]:
         """What goes with every call. Raises SettingsError where the token cannot be read."""
@@ -100,7 +101,7 @@ def open_channel(access: Access, *, timeout_s: float = 10.0) -> grpc.Channel:
 
 def handshake(access: Access, *, timeout_s: float) -> x509.Certificate:
     """The certificate that the aggregator shows, checked against authority and pin. Raises as `open_channel`."""
-    where, context = Address.of(access.address), _tls(access)
+    where, context = Address.of(access.address), tls(access)
     try:
         for _ in range(_HANDSHAKES):
             certificate, welcome = _greet(where, context, access, timeout_s)
@@ -108,15 +109,17 @@ def handshake(access: Access, *, timeout_s: float) -> x509.Certificate:
                 return certificate
             time.sleep(_PAUSE_S)
     except ssl.SSLCertVerificationError as failure:
-        cause = f"the aggregator at {where} shows a certificate that is not to be trusted: {failure.verify_message}"
-        raise refused(Refusal.WRONG_CERTIFICATE, cause, "Check aggregator.address and aggregator.ca; do not go on otherwise.") from None
+        cause = f"the {access.party} at {where} shows a certificate that is not to be trusted: {failure.verify_message}"
+        remedy = f"Check {access.party}.address and {access.party}.ca; do not go on otherwise."
+        raise refused(Refusal.WRONG_CERTIFICATE, cause, remedy) from None
     except ssl.SSLError as failure:
         cause = f"no TLS with {where}: {failure.reason or 'it broke off'}"
-        raise UnreachableError(cause, "Check that the address is the aggregator's and that both use TLS.") from None
+        raise UnreachableError(cause, f"Check that the address is the {access.party}'s and that both use TLS.") from None
     except OSError as failure:
-        raise UnreachableError(f"no aggregator answers at {where}: {failure}", "Start it, or correct aggregator.address.") from None
-    cause = f"the aggregator at {where} does not take our certificate" if access.certificate else f"{where} asks for a certificate"
-    raise refused(Refusal.FORBIDDEN, cause, "Use a certificate of the authority that the aggregator's operator named.")
+        remedy = f"Start it, or correct {access.party}.address."
+        raise UnreachableError(f"no {access.party} answers at {where}: {failure}", remedy) from None
+    cause = f"the {access.party} at {where} does not take our certificate" if access.certificate else f"{where} asks for a certificate"
+    raise refused(Refusal.FORBIDDEN, cause, f"Use a certificate of the authority that the {access.party}'s operator named.")
 
 
 def _greet(where: Address, context: ssl.SSLContext, access: Access, timeout_s: float) -> tuple[x509.Certificate, bool]:
@@ -126,23 +129,25 @@ def _greet(where: Address, context: ssl.SSLContext, access: Access, timeout_s: f
         context.wrap_socket(plain, server_hostname=where.host) as line,
     ):
         certificate = x509.load_der_x509_certificate(line.getpeercert(binary_form=True) or b"")
-        _check_pin(certificate, access)
+        check_pin(certificate, access)
         with suppress(ConnectionResetError, ssl.SSLEOFError):
             return certificate, bool(line.recv(1))
         return certificate, False
 
 
-def _check_pin(certificate: x509.Certificate, access: Access) -> None:
+def check_pin(certificate: x509.Certificate, access: Access) -> None:
+    """Raises RefusedError (`WRONG_CERTIFICATE`) where another certificate is pinned."""
     found = pins_of(certificate)
     if access.pin and access.pin not in {found.certificate, found.public_key}:
-        cause = f"the aggregator at {access.address} shows certificate {found.certificate}, pinned is {access.pin}"
+        cause = f"the {access.party} at {access.address} shows certificate {found.certificate}, pinned is {access.pin}"
         raise refused(Refusal.WRONG_CERTIFICATE, cause, "Ask its operator whether the certificate changed; pin the new one only then.")
 
 
-def _tls(access: Access) -> ssl.SSLContext:
+def tls(access: Access, *, protocol: str = "h2") -> ssl.SSLContext:
+    """What a handshake for `protocol` is made with. Raises SettingsError on files that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
+    context.set_alpn_protocols([protocol])
     # with a pin, the certificate itself is expected, whatever name it bears and whoever signed it
     context.check_hostname = not access.pin
     try:
@@ -155,7 +160,7 @@ def _tls(access: Access) -> ssl.SSLContext:
         if access.certificate:
             context.load_cert_chain(access.certificate, access.key)
     except (OSError, ssl.SSLError) as failure:
-        raise SettingsError(f"the [aggregator] table's certificates cannot be used: {failure}", "Name readable PEM files.") from None
+        raise SettingsError(f"the {access.party}'s certificates cannot be used: {failure}", "Name readable PEM files.") from None
     return context
 
 
@@ -174,4 +179,4 @@ def _read(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as failure:
-        raise SettingsError(f"{path}: {failure.strerror or failure}", "Name a readable file in the [aggregator] table.") from None
+        raise SettingsError(f"{path}: {failure.strerror or failure}", "Name a readable file.") from None

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.data.impressions import Impressions
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RefusedError
 from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Question, ReleaseSpec, Reports
@@ -31,6 +32,10 @@ from fedrec.federation.wire import batch_bytes
 from fedrec.operations import logs
 
 log = logging.getLogger(__name__)
+
+
+Private = Interactions | Impressions
+"""What a site's users have: ratings and clicks, or impressions of news."""
 
 
 @dataclass(frozen=True)
@@ -48,22 +53,22 @@ def require_answerable(question: Question, step: ClientStep, terms: Terms, bound
     if sum(array.nbytes for array in question.public.values()) > bounds.public_bytes:
         raise _malformed(f"the public arrays have more than {bounds.public_bytes} bytes", Refusal.TOO_LARGE)
     for name, array in question.public.items():
-        _require_plausible(name, array, items=items, columns=bounds.columns)
+        _require_plausible(name, array, items=items, columns=bounds.columns, news=terms.kind == "news")
     listed = len(question.public["items"]) if "items" in question.public else 1
     for release in question.releases:
         if not all(abs(math.log2(size)) <= 64 for size in (release.radius, *_steps(release))):
             raise _malformed(f"release {release.name!r}: its radius and steps must lie between 2^-64 and 2^64")
     for spec in question.blocks:
-        if spec.rows not in (1, items, listed):
+        if spec.rows not in (1, items, listed) and not (terms.kind == "news" and spec.rows <= bounds.columns):
             raise _malformed(f"block {spec.name!r} has {spec.rows} rows, the catalogue {items} items")
     if batch_bytes(question.blocks, users=1, events=0) > bounds.batch_bytes:
         raise _malformed(f"one user's report would have more than {bounds.batch_bytes} bytes", Refusal.TOO_LARGE)
     _rehearse(question, step, terms)
 
 
-def batches(mine: Interactions, specs: tuple[BlockSpec, ...], *, users: int, max_bytes: int) -> Iterator[npt.NDArray[np.int64]]:
+def batches(mine: Private, specs: tuple[BlockSpec, ...], *, users: int, max_bytes: int) -> Iterator[npt.NDArray[np.int64]]:
     """Consecutive users, at most so many, whose reports on all of their items fit `max_bytes`; at least one user."""
-    lengths, start = np.diff(mine.user_ptr), 0
+    lengths, start = _lengths(mine, specs), 0
     while start < mine.num_users:
         sizes = lengths[start : start + users]
         events = np.cumsum(sizes)
@@ -73,7 +78,14 @@ def batches(mine: Interactions, specs: tuple[BlockSpec, ...], *, users: int, max
         start += taken
 
 
-def answered(question: Question, step: ClientStep, mine: Interactions, users: npt.NDArray[np.int64], *, first_user: int) -> Reports:
+def _lengths(mine: Private, specs: tuple[BlockSpec, ...]) -> npt.NDArray[np.int64]:
+    """(num_users,) items that each user's report may name: its own, or for news all rows of a block, whatever was clicked."""
+    if isinstance(mine, Interactions):
+        return np.diff(mine.user_ptr)
+    return np.full(mine.num_users, max((spec.rows for spec in specs if spec.rows > 1), default=0), np.int64)
+
+
+def answered(question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64], *, first_user: int) -> Reports:
     """One report for each of `users` (consecutive), each within its radius, each from that user's events alone.
 
     `first_user` is the number of this site's first user in the whole population.
@@ -86,8 +98,11 @@ def answered(question: Question, step: ClientStep, mine: Interactions, users: np
         return _joined([reports or _silence(question.blocks) for reports in one_by_one], question.blocks)
 
 
-def _require_plausible(name: str, array: npt.NDArray[np.generic], *, items: int, columns: int) -> None:
-    """Compiled steps trust shapes: an array has one number, or one row per item, or is a list of items."""
+def _require_plausible(name: str, array: npt.NDArray[np.generic], *, items: int, columns: int, news: bool) -> None:
+    """Compiled steps trust shapes: an array has one number, or one row per item, or is a list of items.
+
+    Steps of `news` have small matrices besides, and look at every shape themselves (`central_client`).
+    """
     if not np.isfinite(np.asarray(array, np.float64)).all():
         raise _malformed(f"public array {name!r} has numbers that are not finite")
     if name == "items":
@@ -95,6 +110,8 @@ def _require_plausible(name: str, array: npt.NDArray[np.generic], *, items: int,
             raise _malformed("public array 'items' must list different items")
         if array.size and (int(array.min()) < 0 or int(array.max()) >= items):
             raise _malformed(f"public array 'items' names items outside of the catalogue's {items}")
+    elif news and array.ndim <= 2 and max(array.shape, default=0) <= columns:
+        return
     elif array.ndim and (array.ndim > 2 or len(array) != items or array.size > items * columns):
         raise _malformed(f"public array {name!r} of shape {array.shape} does not fit {items} items and at most {columns} columns")
 
@@ -104,20 +121,28 @@ def _steps(release: ReleaseSpec) -> list[float]:
 
 
 def _rehearse(question: Question, step: ClientStep, terms: Terms) -> None:
-    low, high = terms.value_range
-    few = np.arange(min(5, len(terms.items)), dtype=np.int32)
-    pointer = np.array([0, 0, 1, 1 + len(few)], np.int64)
-    values = np.concatenate([[low], np.full(len(few), high)]).astype(np.float32)
-    if terms.kind == "clicks":
-        values = np.ones_like(values)
-    invented = Interactions(pointer, np.concatenate([[0], few]).astype(np.int32), values, len(terms.items), terms.value_range, terms.kind)
     try:
-        _made(question, step, invented, np.arange(3), 0)
+        _made(question, step, _invented(terms), np.arange(3), 0)
     except Exception as failure:  # of invented users: its words are public
         raise _malformed(f"step {question.step!r} cannot answer this question ({type(failure).__name__}: {str(failure)[:200]})") from None
 
 
-def _made(question: Question, step: ClientStep, mine: Interactions, users: npt.NDArray[np.int64], first_user: int) -> Reports:
+def _invented(terms: Terms) -> Private:
+    """Three users: without anything, with one item, with a few."""
+    low, high = terms.value_range
+    few = np.arange(min(5, len(terms.items)), dtype=np.int32)
+    pointer = np.array([0, 0, 1, 1 + len(few)], np.int64)
+    items = np.concatenate([[0], few]).astype(np.int32)
+    if terms.kind == "news":
+        owner = np.array([1, 2], np.int32)
+        return Impressions(len(terms.items), pointer, items, owner, pointer[1:], items, np.concatenate([[True], few == 0]))
+    values = np.concatenate([[low], np.full(len(few), high)]).astype(np.float32)
+    if terms.kind == "clicks":
+        values = np.ones_like(values)
+    return Interactions(pointer, items, values, len(terms.items), terms.value_range, terms.kind)
+
+
+def _made(question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64], first_user: int) -> Reports:
     with np.errstate(all="ignore"):  # what is not finite is refused below, by its value
         reports = step(question, mine.users_subset(users), first_user + int(users[0]))
     _require_form(reports, question.blocks, users=len(users))
@@ -127,7 +152,7 @@ def _made(question: Question, step: ClientStep, mine: Interactions, users: npt.N
 
 
 def _made_or_silent(
-    question: Question, step: ClientStep, mine: Interactions, user: npt.NDArray[np.int64], first_user: int
+    question: Question, step: ClientStep, mine: Private, user: npt.NDArray[np.int64], first_user: int
 ) -> Reports | None:
     try:
         return _made(question, step, mine, user, first_user)

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.interactions import Interactions
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Receipt, Refusal, ReportDesk
 from fedrec.federation.rounds import ClientStep
 from fedrec.federation.wire import Batch, Bytes, pack_reports
-from fedrec_client.answering import answered, batches
+from fedrec_client.answering import Private, answered, batches
 
 _ROUND_IS_OVER = {Refusal.ROUND_CLOSED, Refusal.ROUND_UNKNOWN, Refusal.RUN_UNKNOWN, Refusal.WRONG_QUESTION, Refusal.WRONG_PLAN}
 """Codes that every further batch of the round would get too."""
@@ -31,7 +30,7 @@ class Delivery:
     question: Question
     digest: str
     step: ClientStep
-    mine: Interactions
+    mine: Private
     ids: Bytes
     tokens: Bytes
     desk: ReportDesk

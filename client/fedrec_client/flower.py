@@ -2,33 +2,35 @@
 
     query.join   RecordDict {"fedrec": {"terms": bytes}}                                         -> {"fedrec": {"answer": bytes}}
     query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
+    query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
 
-The bytes are those of `fedrec.federation.wire`. Nothing private goes this way: reports go to the aggregator. A request that
+The bytes are those of `fedrec.federation.wire`. Nothing private goes this way: reports go to the aggregator, and what is told was
+noised here (`privaterec.messages`). A request that
 cannot be read, or a fault of the client, is an answer with a refusal, never an exception: Flower would send its words on.
 """
 
 from __future__ import annotations
 
-import io
 import logging
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import numpy.lib.format as npy
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedrec.errors import BudgetExceededError, PrivacyError, RefusedError, UnreachableError
+from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.wire import pack_answer, read_invitation, read_terms, refused
 from fedrec.operations import logs
+from fedrec.privaterec.messages import Ask, Reply, read_ask
 from fedrec_client.participant import FAILED, UNREACHABLE
 
 MESSAGE, PUBLIC = "fedrec", "public"
-JOIN, ASK = "join", "ask"
+JOIN, ASK, TELL = "join", "ask", "tell"
+REPLY = "reply"
 
 MAX_PUBLIC_BYTES = 2**30
 """Most bytes of public arrays in one question: that of `answering.Bounds`."""
@@ -39,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class Answering(Protocol):
-    """Who answers: `fedrec_client.participant.Participant`."""
+    """Who answers: `fedrec_client.participant.Participant`, `fedrec_client.news.NewsParticipant`."""
 
     @property
     def name(self) -> str:
@@ -50,6 +52,9 @@ class Answering(Protocol):
 
     def answer(self, invitation: Invitation) -> Answer:
         """Report for this client's users, or refuse."""
+
+    def tell(self, ask: Ask) -> Reply:
+        """Tell the server what was noised here, or refuse."""
 
 
 def client_app(participant: Answering, *, max_public_bytes: int = MAX_PUBLIC_BYTES) -> ClientApp:
@@ -64,12 +69,29 @@ def client_app(participant: Answering, *, max_public_bytes: int = MAX_PUBLIC_BYT
     def ask(message: Message, _context: Context) -> Message:
         return _reply(message, _answered(participant.name, lambda: _invitation(message.content, max_public_bytes), participant.answer))
 
+    @installed.query(TELL)
+    def tell(message: Message, _context: Context) -> Message:
+        return _told(message, participant, max_public_bytes)
+
     return installed
 
 
 app = ClientApp()
 """What a bundle names, because Flower wants a name there. It answers nothing: a client runs `client_app` around its own
 participant, in an executor that never opens the bundle (`fedrec_client.executor`)."""
+
+
+def _told(message: Message, participant: Answering, max_public_bytes: int) -> Message:
+    arrays = dict[str, npt.NDArray[Any]]()
+
+    def tell(ask: Ask) -> Answer:
+        reply = participant.tell(ask)
+        arrays.update(reply.arrays)
+        return reply.answer
+
+    answer = _answered(participant.name, lambda: read_ask(_bytes(message.content, "ask"), _arrays(message.content, max_public_bytes)), tell)
+    packed = ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in arrays.items()})
+    return Message(RecordDict({MESSAGE: ConfigRecord({"answer": pack_answer(answer)}), REPLY: packed}), reply_to=message)
 
 
 def _terms(content: RecordDict) -> Terms:
@@ -100,18 +122,11 @@ def _arrays(content: RecordDict, max_public_bytes: int) -> Mapping[str, npt.NDAr
 
 
 def _array(name: str, array: Array) -> npt.NDArray[Any]:
-    """The content of an .npy file. Not `numpy.load`, which allocates what the file's header claims before it looks for it."""
     try:
-        stream = io.BytesIO(array.data)
-        if array.stype != "numpy.ndarray" or npy.read_magic(stream) != (1, 0):
+        if array.stype != "numpy.ndarray":
             raise ValueError("not an array of numpy")
-        shape, is_fortran, dtype = npy.read_array_header_1_0(stream)
-        offset, count = stream.tell(), math.prod(shape)
-        if dtype.kind not in "fiu" or len(array.data) - offset != count * dtype.itemsize:
-            raise ValueError("another type or length than announced")
-        flat = np.frombuffer(array.data, dtype, count, offset)
-        return flat.reshape(shape, order="F" if is_fortran else "C").copy()  # aligned and writable, as in one process
-    except (ValueError, OverflowError, TypeError):
+        return read_npy(array.data)
+    except ValueError:
         raise refused(Refusal.MALFORMED, f"array {name[:100]!r} is not a numeric .npy file of its announced length") from None
 
 

@@ -4,14 +4,12 @@ Every user of a site answers the same questions, so each has spent the same, and
 them. An entry is a round: the releases it was charged for, composed exactly over all runs (`fedrec.privacy.ledger`). The
 entries form a SHA-256 chain, whose head is also kept in a small file beside the database.
 
-What is noticed of going back in time: a database older than the head file beside it, or without one; an entry changed or
-dropped; a clock more than a day before the last entry. What is not: the whole folder, or the disk, put back to an earlier
-state together. So a backup of this folder is there to be read, not to be restored.
+It is noticed where an entry was changed or dropped, where the ledger is older than its head file, and where the clock is more than
+a day before the last entry (`ledger_files` says what is not).
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -24,17 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import read_json, write_json
 from fedrec.errors import BudgetExceededError, RefusedError, RunError, UnitMismatchError
 from fedrec.federation.protocol import Refusal
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
+from fedrec_client.ledger_files import HeadFile, locked, opened, require_forward_clock
 from fedrec_client.pseudonyms import SECRET_BYTES
-
-CLOCK_SLACK_S = 86_400.0
-"""A clock that is this far before the last entry has gone back, or the ledger was written under another one."""
 
 _GENESIS = hashlib.sha256(b"fedrec client ledger 1").hexdigest()
 _SCHEMA = """
@@ -70,13 +65,13 @@ class ClientLedger:
 
     def __init__(self, path: Path, *, limit: Guarantee, clock: Callable[[], float] = time.time) -> None:
         """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older than it was."""
-        self.limit, self._clock, self._path = limit, clock, path
-        self._mutex, self._lock = threading.Lock(), _locked(path)
+        self.limit, self._clock, self._path, self._file = limit, clock, path, HeadFile(path)
+        self._mutex, self._lock = threading.Lock(), locked(path)
         try:
             self._database = _opened(path)
             self._secret: bytes = self._database.execute("SELECT value FROM secret").fetchone()[0]
             self._entries = list(_verified(_rows(self._database), path))
-            self._agree_with_head_file()
+            self._file.agree([_GENESIS, *(entry.head for entry in self._entries)])
             self._require_forward_clock()
         except sqlite3.Error as failure:
             self._lock.close()
@@ -178,10 +173,8 @@ class ClientLedger:
             raise _refused(Refusal.BUDGET, "the plan needs more than this client's limit leaves", remedy) from None
 
     def _require_forward_clock(self) -> None:
-        now = self._clock()
-        if self._entries and now < self._entries[-1].time_s - CLOCK_SLACK_S:
-            late = (self._entries[-1].time_s - now) / 3600
-            raise _refused(Refusal.STALE_LEDGER, f"the clock is {late:.0f} hours before the ledger's last entry", "Set the clock right.")
+        if self._entries:
+            require_forward_clock(self._clock(), self._entries[-1].time_s)
 
     def _spent(self) -> Ledger:
         return Ledger(self.limit, tuple(event for entry in self._entries for event in entry.events))
@@ -201,28 +194,7 @@ class ClientLedger:
                 f"{self._path} cannot be written: {failure}", "Nothing left this client. Free space or correct permissions."
             ) from None
         self._entries.append(entry)  # spent from here on, whatever happens next
-        self._write_head()
-
-    def _head_file(self) -> Path:
-        return self._path.with_suffix(".head.json")
-
-    def _write_head(self) -> None:
-        try:
-            write_json(self._head_file(), {"number": len(self._entries), "head": self.head})
-        except OSError as failure:
-            raise RunError(f"{self._head_file()} cannot be written: {failure.strerror}", "Free space or correct permissions.") from None
-
-    def _agree_with_head_file(self) -> None:
-        """The file may be behind, after a crash between the two writes; the database may not."""
-        heads, file = {_GENESIS, *(entry.head for entry in self._entries)}, self._head_file()
-        kept = read_json(file).get("head") if file.exists() else None if self._entries else _GENESIS
-        if kept not in heads:
-            raise RunError(
-                f"{self._path} is older than {file.name} beside it, or one of the two was replaced",
-                "Put back the newest pair. If it is lost, what was spent is not known: begin a new state folder only with other users.",
-            )
-        if kept != self.head or not file.exists():
-            self._write_head()
+        self._file.write(len(self._entries), self.head)
 
 
 def read_entries(path: Path) -> tuple[Entry, ...]:
@@ -236,29 +208,9 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
         raise RunError(f"{path} cannot be read: {failure}", "It is no ledger of this version.") from None
 
 
-def _locked(path: Path) -> Any:
-    """An open file that no other process can lock; closing it lets go, and so does the end of this process."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path.with_suffix(".lock"), "a")  # noqa: SIM115 - held for as long as the ledger is
-    except OSError as failure:
-        raise RunError(f"{path.parent} cannot be used: {failure.strerror}", "Give a folder that this process may write to.") from None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise RunError(f"{path} is in use by another process", "Stop the other client, or give this one its own state folder.") from None
-    return file
-
-
 def _opened(path: Path) -> sqlite3.Connection:
-    if not path.exists() and path.with_suffix(".head.json").exists():
-        raise RunError(f"{path} is gone, but the file beside it knows of it", "Put it back: without it, what was spent is not known.")
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    database = sqlite3.connect(path, check_same_thread=False)
     secret = f"INSERT INTO secret SELECT x'{os.urandom(SECRET_BYTES).hex()}' WHERE NOT EXISTS (SELECT 1 FROM secret);"
-    database.executescript(f"PRAGMA synchronous=FULL; BEGIN; {_SCHEMA} {secret} COMMIT;")
-    return database
+    return opened(path, f"{_SCHEMA} {secret}")
 
 
 def _rows(database: sqlite3.Connection) -> list[tuple[Any, ...]]:

@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import fedrec
 from fedrec.checkpoint import write_json
@@ -25,15 +26,19 @@ from fedrec.federation.protocol import Answer, Invitation, Terms
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics
+from fedrec.privaterec.messages import Ask, Reply
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReportDesk
 from fedrec_client.executor import Executor, require_pinned_flower
 from fedrec_client.flower import client_app
 from fedrec_client.ledger import ClientLedger
-from fedrec_client.participant import Participant
-from fedrec_client.settings import ClientSettings
+from fedrec_client.participant import Participant, SiteUsers
+from fedrec_client.settings import NEWS_FORMATS, ClientData, ClientSettings
 from fedrec_client.store import read_users
 from fedrec_client.supernode import SuperNode
+
+if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
+    from fedrec_client.news import NewsParticipant
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def run(settings: ClientSettings, *, ready: Callable[[Status], None] | None = No
 class Counted:
     """A participant whose answers and budget are counted for Prometheus."""
 
-    def __init__(self, participant: Participant, metrics: Metrics) -> None:
+    def __init__(self, participant: Participant | NewsParticipant, metrics: Metrics) -> None:
         self._participant, self._metrics = participant, metrics
         self._budget()
 
@@ -105,6 +110,13 @@ class Counted:
         self._metrics.decided("refused" if answer.refusal else "answered", took_s=time.monotonic() - began)
         return answer
 
+    def tell(self, ask: Ask) -> Reply:
+        """As the participant's; an answer to the server counts as one to an aggregator does."""
+        told = self._participant.tell(ask)
+        self._metrics.decided("refused" if told.answer.refusal else "answered", took_s=0.0)
+        self._counted(told.answer)
+        return told
+
     def _counted(self, answer: Answer) -> Answer:
         self._metrics.reports(accepted=answer.accepted, rejected=answer.rejected)
         if answer.refusal:
@@ -117,9 +129,12 @@ class Counted:
         self._metrics.budget(spent=ledger.epsilon, left=ledger.epsilon_left)
 
 
-def open_participant(settings: ClientSettings, folder: Path, stack: ExitStack) -> Participant:
+def open_participant(settings: ClientSettings, folder: Path, stack: ExitStack) -> Participant | NewsParticipant:
     """A client's data, ledger and way to the aggregator as one, until `stack` closes. Raises FedRecError where one cannot be used."""
-    users = read_users(settings.data)
+    if settings.privacy.unit == "click":
+        return _open_news(settings, folder, stack)
+    assert settings.aggregator is not None  # the settings' own check
+    users = read_site(settings.data)
     ledger = ClientLedger(folder / "ledger.sqlite", limit=settings.privacy.limit)
     stack.callback(ledger.close)
     return Participant(
@@ -133,6 +148,27 @@ def open_participant(settings: ClientSettings, folder: Path, stack: ExitStack) -
         first_user=settings.first_user,
         allow_not_established=settings.privacy.allow_not_established,
     )
+
+
+def read_site(data: ClientData) -> SiteUsers:
+    """Ratings, clicks, or news. Raises DataError and SettingsError."""
+    if data.format not in NEWS_FORMATS:
+        return read_users(data)
+    from fedrec_client.readers import read_readers
+
+    return read_readers(data)
+
+
+def _open_news(settings: ClientSettings, folder: Path, stack: ExitStack) -> NewsParticipant:
+    from fedrec_client.click_ledger import ClickSpending
+    from fedrec_client.news import NewsParticipant, NewsTrust  # bring torch
+    from fedrec_client.readers import read_readers
+
+    users = read_readers(settings.data)
+    ledger = ClickSpending(folder / "clicks.sqlite", limit=settings.privacy.limit)
+    stack.callback(ledger.close)
+    trust = NewsTrust(settings.privacy.allow_not_established, frozenset(settings.privacy.open_categories))
+    return NewsParticipant(settings.name, users, ledger, folder, trust=trust, seed=settings.rehearsal_seed)
 
 
 def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Protocol
 
-from fedrec.data.interactions import Interactions
 from fedrec.errors import DataError, FedRecError, PrivacyError, RefusedError, SettingsError, UnreachableError
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Invitation, Receipt, Refusal, ReportDesk, Terms
@@ -24,14 +24,14 @@ from fedrec.federation.rounds import ClientStep
 from fedrec.federation.wire import question_digest, question_header, read_header
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
+from fedrec.privaterec.messages import Ask, Reply
 from fedrec.recipes import client_steps
 from fedrec.settings import validated
-from fedrec_client.answering import Bounds, require_answerable
+from fedrec_client.answering import Bounds, Private, require_answerable
 from fedrec_client.delivery import Delivery
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.notes import Notes, require_name
 from fedrec_client.pseudonyms import report_ids, user_tokens
-from fedrec_client.store import LocalUsers
 
 log = logging.getLogger(__name__)
 
@@ -44,13 +44,31 @@ LONGEST_CAUSE = 500
 """Characters: a cause may quote a name that the server made up."""
 
 
+class SiteUsers(Protocol):
+    """The users of one site: `store.LocalUsers`, or `readers.LocalReaders` of news."""
+
+    @property
+    def user_ids(self) -> tuple[str, ...]:
+        """Their names here."""
+
+    @property
+    def num_users(self) -> int:
+        """Users, with or without data."""
+
+    def translate(self, terms: Terms) -> Private:
+        """Their data by the run's item numbers. Raises DataError or RefusedError, never because of an event."""
+
+    def unknown_events(self, terms: Terms) -> int:
+        """How many events `translate` leaves out."""
+
+
 class Participant:
     """The users of one site towards one aggregator and any server. May be called from several threads; one call runs at a time."""
 
     def __init__(
         self,
         name: str,
-        users: LocalUsers,
+        users: SiteUsers,
         ledger: ClientLedger,
         desk: ReportDesk,
         folder: Path,
@@ -66,7 +84,7 @@ class Participant:
         self._users_per_batch, self._keep_sent, self._first_user = users_per_batch, keep_sent, first_user
         self._allow_not_established, self._bounds = allow_not_established, bounds or Bounds()
         self._tokens = user_tokens(ledger.secret, users.user_ids)
-        self._known: tuple[Terms, Interactions] | None = None
+        self._known: tuple[Terms, Private] | None = None
         self._mutex = threading.Lock()
 
     def join(self, terms: Terms) -> Answer:
@@ -76,6 +94,10 @@ class Participant:
     def answer(self, invitation: Invitation) -> Answer:
         """Report for every user, or refuse; the same invitation again sends the same reports."""
         return self._said(invitation.run, invitation.question.round, lambda: self._answer(invitation))
+
+    def tell(self, ask: Ask) -> Reply:
+        """Never: what this client has goes to an aggregator, which adds the noise."""
+        return Reply(Answer(self.name, self.users.num_users, refusal=Refusal.WRONG_PLAN.value, cause="this client's unit is a user"))
 
     def _join(self, terms: Terms) -> Answer:
         require_name(terms.run)
@@ -107,7 +129,7 @@ class Participant:
         self.ledger.charge(invitation.run, question.round, digest, plan, [release.name for release in question.releases])
         return self._deliver(self._delivery(invitation.run, question, digest, step, mine), header)
 
-    def _terms(self, run: str) -> tuple[Terms, Interactions]:
+    def _terms(self, run: str) -> tuple[Terms, Private]:
         if self._known is None or self._known[0].run != run:
             terms = self._notes.terms(run)
             if terms is None:
@@ -129,7 +151,7 @@ class Participant:
         if unplanned := [release.name for release in question.releases if release.name not in planned]:
             raise _refused(Refusal.WRONG_PLAN, f"the plan has no release {unplanned[0]!r}", "Nobody would account for it.")
 
-    def _delivery(self, run: str, question: Question, digest: str, step: ClientStep, mine: Interactions) -> Delivery:
+    def _delivery(self, run: str, question: Question, digest: str, step: ClientStep, mine: Private) -> Delivery:
         ids = report_ids(self.ledger.secret, self._tokens, run=run, round=question.round, digest=digest)
         keep = (lambda number, batch: self._notes.keep_batch(run, question.round, number, batch)) if self._keep_sent else None
         return Delivery(run, question, digest, step, mine, ids, self._tokens, self._desk, self._first_user, keep)
@@ -139,7 +161,7 @@ class Participant:
         try:
             delivery.hand_in(users_per_batch=self._users_per_batch, batch_bytes=self._bounds.batch_bytes)
         except (UnreachableError, RefusedError) as failure:
-            refusal, cause = _public_words(_from_the_aggregator(failure, "did not take this client's reports"))
+            refusal, cause = public_words(_from_the_aggregator(failure, "did not take this client's reports"))
             logs.say(log, f"not-delivered: {failure.cause}", level=logging.WARNING, run=delivery.run, round=delivery.question.round)
         answer = Answer(self.name, self.users.num_users, delivery.accepted, delivery.rejected, refusal, cause)
         receipt, round = Receipt(answer.accepted, answer.rejected), delivery.question.round
@@ -155,7 +177,7 @@ class Participant:
             with self._mutex:
                 answer = attempt()
         except FedRecError as failure:  # ours: its words hold no value of a user
-            code, cause = _public_words(failure)
+            code, cause = public_words(failure)
             answer = Answer(self.name, self.users.num_users, refusal=code, cause=cause[:LONGEST_CAUSE])
             logs.say(log, f"refused: {failure.cause}. {failure.remedy}", level=logging.WARNING, run=run, round=round, code=code)
         except Exception as failure:  # a defect or a full disk; its words could hold anything
@@ -195,7 +217,8 @@ def _from_the_aggregator(failure: UnreachableError | RefusedError, what: str) ->
     return RefusedError(failure.code, f"the aggregator {what}", f"{failure.cause}. {failure.remedy}")
 
 
-def _public_words(failure: FedRecError) -> tuple[str, str]:
+def public_words(failure: FedRecError) -> tuple[str, str]:
+    """A stable code and words that no user's data has any part in: what the server may hear of a failure."""
     match failure:
         case RefusedError():
             return failure.code, failure.cause

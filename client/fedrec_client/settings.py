@@ -8,11 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fedrec.operations.party_settings import AggregatorAccess, FilePath, Table, checked, read
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import Epsilon
+
+NEWS_FORMATS = ("mind", "click-log", "news-shard")
+"""Values of data.format that are about news."""
 
 EXAMPLE = """
 name = "library"
@@ -47,7 +50,9 @@ class ClientData(Table):
     """Where the events of this site's users are; they are never written anywhere else."""
 
     path: FilePath = Field(min_length=1, description="file or folder of the data")
-    format: str = Field("auto", description="auto, shard, or a format that `fedrec data formats` lists")
+    format: str = Field(
+        "auto", description="auto, shard, or a format that `fedrec data formats` lists; of news: mind, click-log, or news-shard"
+    )
     kind: Literal["auto", "ratings", "clicks"] = Field("auto", description="what to take part with; clicks may be made from ratings")
     click_threshold: float = Field(0.0, description="the lowest rating that counts as a click")
     columns: dict[str, str] = Field(default_factory=dict, description="column names of tables: user, item, rating, timestamp")
@@ -73,10 +78,15 @@ class ClientPrivacy(Table):
         False, description="take part where a guarantee is kept for reproduction and its proof does not hold"
     )
 
+    unit: Literal["user", "click"] = Field(
+        "user", description="what max_epsilon protects: a user, towards an aggregator; or one click exchanged for another, noised here"
+    )
+    open_categories: tuple[str, ...] = Field((), description="news: categories whose clicks may leave as they are, where a run asks")
+
     @property
     def limit(self) -> Guarantee:
-        """The same as a guarantee per user."""
-        return Guarantee(self.max_epsilon, self.delta)
+        """The same as a guarantee."""
+        return Guarantee(self.max_epsilon, self.delta, self.unit, "add/remove" if self.unit == "user" else "replace")
 
 
 class SuperLinkAccess(Table):
@@ -95,13 +105,28 @@ class ClientSettings(Table):
     state: FilePath = Field(min_length=1, description="folder of the ledger and of what is known about runs")
     data: ClientData
     privacy: ClientPrivacy = ClientPrivacy()
-    aggregator: AggregatorAccess
+    aggregator: AggregatorAccess | None = Field(None, description='needed where privacy.unit = "user"')
     superlink: SuperLinkAccess
     users_per_batch: int = Field(256, ge=1, le=65_536, description="most reports in one message to the aggregator")
     keep_sent: bool = Field(False, description="keep every report that leaves in the state folder, for `fedrec inspect`")
     first_user: int = Field(0, ge=0, description="number of this site's first user among all, where a run samples items by a public seed")
+    rehearsal_seed: int | None = Field(
+        None, ge=0, description="news: seed of noise that anybody can take off again, for a rehearsal; leave it out: the noise is secret"
+    )
     metrics: str = Field("", description="host:port of Prometheus metrics; port 0 picks one; empty for none")
     log: FilePath = Field("", description="file of JSON lines; empty for standard error")
+
+
+    @model_validator(mode="after")
+    def _one_way_to_noise(self) -> ClientSettings:
+        news = self.data.format in NEWS_FORMATS
+        if self.privacy.unit == "user" and self.aggregator is None:
+            raise ValueError('privacy.unit = "user" needs the table aggregator: noise is added there')
+        if self.privacy.unit == "click" and not news:
+            raise ValueError(f'privacy.unit = "click" is about news: data.format must be one of {", ".join(NEWS_FORMATS)}')
+        if self.rehearsal_seed is not None and self.privacy.unit != "click":
+            raise ValueError('rehearsal_seed is of noise made here, which needs privacy.unit = "click"')
+        return self
 
 
 def load(path: Path) -> ClientSettings:

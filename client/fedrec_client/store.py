@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fedrec.checkpoint import write_bytes
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Interactions, Kind
 from fedrec.data.read import read
 from fedrec.errors import DataError, RefusedError, SettingsError
 from fedrec.federation.protocol import Refusal, Terms
@@ -57,7 +57,7 @@ class LocalUsers:
         Whether this refuses depends on the kind and the scale of the data, never on an event: the server learns of a refusal.
         Raises RefusedError where the catalogue names an item twice, DataError on another kind or a narrower scale.
         """
-        self._require_kind_and_scale(terms)
+        kind = self._require_kind_and_scale(terms)
         numbers = self._numbers(terms)
         placed = numbers[self.events.items]
         kept = placed >= 0
@@ -68,14 +68,14 @@ class LocalUsers:
             num_users=self.num_users,
             num_items=len(terms.items),
             value_range=terms.value_range,
-            kind=terms.kind,
+            kind=kind,
         )
 
     def unknown_events(self, terms: Terms) -> int:
         """How many events `translate` leaves out. For the site's own eyes."""
         return int((self._numbers(terms)[self.events.items] < 0).sum())
 
-    def _require_kind_and_scale(self, terms: Terms) -> None:
+    def _require_kind_and_scale(self, terms: Terms) -> Kind:
         if terms.kind != self.events.kind:
             raise DataError(
                 f"the run is about {terms.kind}, the data holds {self.events.kind}",
@@ -87,6 +87,7 @@ class LocalUsers:
                 f"the run's scale is {low:g} to {high:g}, the data's is {lowest:g} to {highest:g}",
                 'Set data.out_of_range = "clip" to move values onto the nearest end, or do not take part.',
             )
+        return self.events.kind
 
     def _numbers(self, terms: Terms) -> npt.NDArray[np.int64]:
         places = {item: j for j, item in enumerate(terms.items)}

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,8 @@ from fedrec.data.delimited import require_file
 from fedrec.data.impressions import Impressions, Int32s, Int64s, News
 from fedrec.errors import DataError, MalformedRowError
 
-Unknown = Literal["refuse", "add"]
-"""News that `news.tsv` does not have: refuse the line that names it, or add it to the catalogue without any text."""
+Unknown = Literal["refuse", "add", "drop"]
+"""News that `news.tsv` does not have: refuse the line that names it, add it to the catalogue without any text, or leave it out."""
 
 _BLOCK_BYTES = 1 << 25
 _COLUMNS = ("impression", "user", "time", "history", "shown")
@@ -43,9 +43,12 @@ def read_behaviors(path: Path, news: News) -> Impressions:
 
 
 def read_growing(path: Path, news: News, *, unknown: Unknown) -> tuple[News, Impressions]:
-    """As above, and the catalogue with the news that were added to it at its end."""
-    if unknown not in ("refuse", "add"):
-        raise ValueError(f"unknown must be refuse or add, found {unknown!r}")
+    """As above, and the catalogue with the news that were added to it at its end.
+
+    unknown "drop": such news leave histories and candidates, and impressions that show nothing else leave with them.
+    """
+    if unknown not in get_args(Unknown):
+        raise ValueError(f"unknown must be one of {', '.join(get_args(Unknown))}, found {unknown!r}")
     reading = _Reading(require_file(path), list(news.ids), unknown)
     for first_line, block in _blocks(path):
         reading.read(first_line, block)
@@ -87,9 +90,9 @@ class _Reading:
         ptr, history = self._shortened(_pointers(joined["history_ptr"]), joined["history"].astype(np.int32))
         candidates = joined["candidates"].astype(np.int32)
         clicked = joined["clicked"].astype(np.bool_) if self.labelled else np.zeros(len(candidates), np.bool_)
-        return Impressions(
-            len(self.ids), ptr, history, joined["users"].astype(np.int32), _pointers(joined["candidate_ptr"]), candidates, clicked
-        )
+        shown = _pointers(joined["candidate_ptr"])
+        found = Impressions(len(self.ids), ptr, history, joined["users"].astype(np.int32), shown, candidates, clicked)
+        return _only_known(found) if self.unknown == "drop" else found
 
     def _add(self, name: str, values: npt.NDArray[np.generic]) -> None:
         self.columns[name].append(values)
@@ -132,17 +135,17 @@ class _Reading:
     def _encode(self, names: pl.Series, sizes: npt.NDArray[np.integer], first_line: int, rows: Int64s | None = None) -> Int32s:
         """News ids to numbers; `sizes` of them belong to each row of the block (or to each of `rows`)."""
         codes = names.cast(pl.Enum(self.ids), strict=False)
-        if codes.null_count():
+        if codes.null_count() and self.unknown != "drop":
             if self.unknown == "refuse":
                 place = np.searchsorted(np.cumsum(sizes), np.flatnonzero(codes.is_null().to_numpy()), side="right")
                 row = place if rows is None else np.asarray(rows)[place]
                 worst = int(np.argmin(row))
                 name = names.filter(codes.is_null())[worst]
-                remedy = "Use the news.tsv of the same release, or choose unknown = add to keep such news without text."
+                remedy = 'Use the news.tsv of the same release, or data.unknown_news = "add" (kept without text) or "drop".'
                 raise MalformedRowError(self.path, first_line + int(row[worst]), "news that news.tsv has", name, remedy)
             self.ids += names.filter(codes.is_null()).unique(maintain_order=True).to_list()
             codes = names.cast(pl.Enum(self.ids))
-        return codes.to_physical().to_numpy().astype(np.int32)
+        return codes.to_physical().cast(pl.Int32).fill_null(-1).to_numpy()
 
     def _shortened(self, ptr: Int64s, history: Int32s) -> tuple[Int64s, Int32s]:
         """Histories with the shortest of each user whose lines differ. Raises MalformedRowError where one does not begin with it."""
@@ -211,6 +214,21 @@ def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
         while block := file.read(_BLOCK_BYTES) + file.readline():
             yield first_line, block
             first_line += block.count(b"\n")
+
+
+def _only_known(found: Impressions) -> Impressions:
+    """Without places of -1, and without impressions that had no other."""
+    history, shown = found.history >= 0, found.candidates >= 0
+    left = np.diff(_pointers(shown)[found.candidate_ptr])
+    return replace(
+        found,
+        history_ptr=_pointers(history)[found.history_ptr],
+        history=found.history[history],
+        users=found.users[left > 0],
+        candidate_ptr=_pointers(left[left > 0]),
+        candidates=found.candidates[shown],
+        clicked=found.clicked[shown],
+    )
 
 
 def _pointers(sizes: npt.NDArray[np.generic]) -> Int64s:

@@ -4,8 +4,8 @@ The protocol, user by user, on the items it liked in their order (`ClickLogProto
 
 1. The first half of the likes, at most 50, is the history. Up to 15 of the others, drawn at random, are the labels: one impression
    each. No like is both, so that a guarantee for one click has one role of it to protect. Users with fewer than 20 likes are left out.
-2. The latest tenth of the users is the test: whole users, whom training never meets. "Latest" is by the first known time of each user
-   where every user has one, else by first row. A tenth of the other users, drawn at random, is for validation.
+2. A tenth of the users is the test: whole users, whom training never meets, drawn at random or the latest ones (`Division`). "Latest"
+   is by the first known time of each user where every user has one, else by first row. A tenth of the others, drawn, is for validation.
 3. An impression shows its label among 36 others, drawn without repetition in proportion to how often an item is a label *of train*,
    never one that the user likes. Popularity alone then says little (AUC about 50); with uniform others it would look like personal
    taste. The order of the candidates is random.
@@ -16,6 +16,7 @@ What decides the draw, label counts of train, is as private as train: a benchmar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,9 @@ from fedrec.data.impressions import Impressions
 from fedrec.data.interactions import Float32s, Int32s, Int64s, Interactions
 from fedrec.errors import DataError
 from fedrec.streams import Streams
+
+Division = Literal["drawn", "latest"]
+"""Who is tested. "latest" ignores the streams: every seed tests the same users, and what is chosen on some seed has met them."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class ClickLogProtocol:
     candidates: int = 37
     test_share: float = 0.1
     validation_share: float = 0.1
+    division: Division = "drawn"
 
     def __post_init__(self) -> None:
         if self.least_likes < 2 or min(self.history, self.labels) < 1 or self.candidates < 2:
@@ -135,11 +140,14 @@ def _likes(ratings: OrderedRatings, liked: float) -> OrderedRatings:
 
 def _split_users(ratings: OrderedRatings, users: Int64s, protocol: ClickLogProtocol, streams: Streams) -> dict[str, Int64s]:
     """Users of each part, in increasing order."""
-    latest_last = users[np.argsort(_arrivals(ratings)[users], kind="stable")]
     tested = round(protocol.test_share * len(users))
-    others = streams.numpy("click-log-validation").permutation(latest_last[: len(users) - tested])
+    if protocol.division == "latest":
+        tested_last = users[np.argsort(_arrivals(ratings)[users], kind="stable")]
+    else:
+        tested_last = streams.numpy("click-log-test").permutation(users)
+    others = streams.numpy("click-log-validation").permutation(tested_last[: len(users) - tested])
     checked = round(protocol.validation_share * len(others))
-    parts = {"train": others[checked:], "validation": others[:checked], "test": latest_last[len(users) - tested :]}
+    parts = {"train": others[checked:], "validation": others[:checked], "test": tested_last[len(users) - tested :]}
     empty = [name for name, part in parts.items() if not len(part) and not (name == "validation" and protocol.validation_share == 0)]
     if empty:
         raise DataError(

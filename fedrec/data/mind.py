@@ -22,9 +22,10 @@ from fedrec.data.impressions import Impressions, News
 from fedrec.errors import DataError, MalformedRowError
 from fedrec.streams import Streams
 
-__all__ = ["Mind", "merge_news", "read_behaviors", "read_mind", "read_news"]
+__all__ = ["Mind", "is_mind", "merge_news", "read_behaviors", "read_mind", "read_news"]
 
-_SPLITS = ("train", "dev", "test")
+_SPLITS = {"train": "train", "dev": "dev", "valid": "dev", "test": "test"}
+"""How a folder's name ends, and the split it holds."""
 _COLUMNS = 8
 
 
@@ -35,34 +36,42 @@ class Mind:
     news: News
     splits: dict[str, Impressions]
 
-    def click_log(self, *, streams: Streams, validation_share: float = 0.1) -> ClickLog:
-        """Train and dev as train, validation (a random tenth of the users of train) and test.
+    def click_log(self, *, streams: Streams, held_out_users: bool = False) -> ClickLog:
+        """Train and dev as train, validation (a random tenth of the users of train) and test; or train alone, a tenth its test.
 
-        MIND's dev holds later impressions of the same users: unlike in a log from `clicklog`, a test user may have been in train.
+        MIND's dev holds later impressions of the same users: unlike with `held_out_users`, a test user may have been in train.
         Raises DataError where a split is missing.
         """
-        if missing := [name for name in ("train", "dev") if name not in self.splits]:
-            raise DataError(f"there is no split {missing[0]}", "Give the folder that holds the folders of train and of dev.")
-        train = self.splits["train"]
-        users = streams.numpy("click-log-validation").permutation(train.num_users)
-        checked = round(validation_share * train.num_users)
-        parts = train.users_subset(np.sort(users[checked:])), train.users_subset(np.sort(users[:checked]))
-        return ClickLog(*parts, self.splits["dev"])
+        if missing := [name for name in ("train", "dev")[: 2 - held_out_users] if name not in self.splits]:
+            remedy = 'Give the folder that holds the folders of train and of dev, or test on users of train: split.kind = "held-out-users".'
+            raise DataError(f"there is no split {missing[0]}", remedy)
+        others, test = self.splits["train"], self.splits.get("dev")
+        if held_out_users or test is None:
+            others, test = _a_tenth(others, streams.numpy("click-log-test"))
+        return ClickLog(*_a_tenth(others, streams.numpy("click-log-validation")), test)
 
 
 def read_mind(path: Path, *, unknown: Unknown = "refuse") -> Mind:
-    """All splits below a folder (`MINDsmall_train` and `MINDsmall_dev`, or `train` and `dev`), or the one split it is.
+    """All splits below a folder (`MINDsmall_train` and `MINDsmall_dev`, or `train` and `dev` or `valid`), or the one split it is.
 
     The catalogue is the union of the splits' news. unknown: what to do with news that no `news.tsv` has, see `behaviors`.
     Raises DataError where no split is found or a file is missing, MalformedRowError at a bad line.
     """
     folders = _split_folders(path)
-    known = [read_news(folder / "news.tsv") for folder in folders.values() if unknown == "refuse" or (folder / "news.tsv").exists()]
+    known = [read_news(folder / "news.tsv") for folder in folders.values() if unknown != "add" or (folder / "news.tsv").exists()]
     news = merge_news(known)
     splits: dict[str, Impressions] = {}
     for name, folder in folders.items():
         news, splits[name] = read_growing(folder / "behaviors.tsv", news, unknown=unknown)
     return Mind(news, {name: replace(split, num_news=len(news)) for name, split in splits.items()})
+
+
+def is_mind(path: Path) -> bool:
+    """Whether a folder looks like MIND's: it holds a `behaviors.tsv`, or folders of splits that do."""
+    try:
+        return bool(_split_folders(path))
+    except DataError:
+        return False
 
 
 def read_news(path: Path) -> News:
@@ -97,17 +106,27 @@ def merge_news(parts: Sequence[News]) -> News:
 def _split_folders(path: Path) -> dict[str, Path]:
     """Split name to folder. A single folder whose name says nothing is train."""
     if (path / "behaviors.tsv").exists():
-        return {next((name for name in _SPLITS if path.name.endswith(name)), "train"): path}
+        return {_split_of(path) or "train": path}
     found: dict[str, Path] = {}
     for folder in sorted(path.iterdir()) if path.is_dir() else []:
-        for name in _SPLITS:
-            if folder.name.endswith(name) and (folder / "behaviors.tsv").exists():
-                if name in found:
-                    raise DataError(f"{path} holds two folders for {name}", "Give the folder of one size of MIND.")
-                found[name] = folder
+        name = _split_of(folder)
+        if name and (folder / "behaviors.tsv").exists():
+            if name in found:
+                raise DataError(f"{path} holds two folders for {name}", "Give the folder of one size of MIND.")
+            found[name] = folder
     if not found:
         raise DataError(f"{path} holds no behaviors.tsv", "Give a folder of MIND, or the folder that holds its train and dev.")
-    return {name: found[name] for name in _SPLITS if name in found}
+    return {name: found[name] for name in dict.fromkeys(_SPLITS.values()) if name in found}
+
+
+def _split_of(folder: Path) -> str | None:
+    return next((name for ending, name in _SPLITS.items() if folder.name.lower().endswith(ending)), None)
+
+
+def _a_tenth(part: Impressions, rng: np.random.Generator) -> tuple[Impressions, Impressions]:
+    """All but a tenth of the users, drawn at random, and that tenth."""
+    users, tenth = rng.permutation(part.num_users), round(0.1 * part.num_users)
+    return part.users_subset(np.sort(users[tenth:])), part.users_subset(np.sort(users[:tenth]))
 
 
 def _news_lines(path: Path) -> Iterator[tuple[int, list[str]]]:

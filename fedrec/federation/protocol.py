@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Literal, Protocol
 
 from fedrec.data.interactions import Kind
 from fedrec.federation.messages import Question
@@ -146,13 +146,13 @@ class ReleaseDesk(Protocol):
 class Terms:
     """What a run is about, all public: sent once to each client, which keeps it.
 
-    recipe: what `recipes.client_steps` reads. kind, value_range: as in `Interactions`. items: the catalogue, ids in the order of item
-    numbers. A client translates its own data into these numbers and this scale, and enrols its users.
+    recipe: what `recipes.client_steps` reads. kind, value_range: as in `Interactions`; news have a scale of 0 to 1. items: the
+    catalogue, ids in the order of item numbers. A client translates its own data into these numbers and this scale, and enrols its users.
     """
 
     run: str
     recipe: str
-    kind: Kind
+    kind: Kind | Literal["news"]
     value_range: tuple[float, float]
     items: tuple[str, ...]
 

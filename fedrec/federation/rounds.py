@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.interactions import Interactions
 from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question, Release, Reports
 from fedrec.federation.releases import release
@@ -25,9 +24,20 @@ from fedrec.streams import Streams, SystemStreams
 State = Mapping[str, npt.NDArray[np.generic]]
 """Everything the server knows between rounds: named public arrays, ready for a checkpoint. `round` counts answers."""
 
-ClientStep = Callable[[Question, Interactions, int], Reports]
-"""What runs on a device: a question, the device's own users' interactions and the number of the first of them in the whole
-population give bounded reports. A user's report depends on that user alone."""
+ClientStep = Callable[[Question, Any, int], Reports]
+"""What runs on a device: a question, the device's own users' data (interactions, or impressions of news) and the number of the first of
+them in the whole population give bounded reports. A user's report depends on that user alone."""
+
+
+class Shared(Protocol):
+    """Private data of users: interactions, or impressions of news."""
+
+    @property
+    def num_users(self) -> int:
+        """Users, with or without data."""
+
+    def users_subset(self, users: npt.NDArray[np.integer]) -> Any:
+        """The given users' alone."""
 
 
 class Recipe(Protocol):
@@ -62,7 +72,7 @@ class Loopback:
     devices have sent so far.
     """
 
-    interactions: Interactions
+    interactions: Shared
     steps: Mapping[str, ClientStep]
     plan: Plan
     noise: Streams | SystemStreams

@@ -297,7 +297,7 @@ _Finite = Annotated[float, Field(allow_inf_nan=False)]
 class _Terms(_Closed):
     run: _Name
     recipe: str = Field(max_length=2**16)
-    kind: Literal["ratings", "clicks"]
+    kind: Literal["ratings", "clicks", "news"]
     value_range: tuple[_Finite, _Finite]
     items: tuple[Annotated[str, Field(max_length=1_000)], ...] = Field(min_length=1, max_length=2**27)
 

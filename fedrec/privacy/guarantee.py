@@ -21,7 +21,8 @@ Neighbours = Literal["add/remove", "replace"]
 class Guarantee:
     """(epsilon, delta)-differential privacy for `unit` under `neighbours`.
 
-    `established` is False for mechanisms kept only to reproduce a paper whose proof does not hold; `note` says why.
+    `established` is False for mechanisms kept only to reproduce a paper whose proof does not hold; `note` says why, or else what it
+    leaves out.
     """
 
     epsilon: float
@@ -55,7 +56,9 @@ class Guarantee:
         if not self.private:
             return f"no privacy (epsilon infinite, per {self.unit}, {self.neighbours})"
         words = f"epsilon {self.epsilon:g} at delta {self.delta:g} per {self.unit} ({self.neighbours})"
-        return words if self.established else f"{words}: NOT ESTABLISHED, {self.note or 'kept for reproduction only'}"
+        if self.established:
+            return f"{words}; {self.note}" if self.note else words
+        return f"{words}: NOT ESTABLISHED, {self.note or 'kept for reproduction only'}"
 
 
 def non_private(delta: float, unit: Unit = "user", neighbours: Neighbours = "add/remove") -> Guarantee:

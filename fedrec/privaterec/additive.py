@@ -1,16 +1,17 @@
-"""The default form: decompose each click over public topics, average, add noise once. One report per user for all of training.
+"""The default form: a public row for each click, their average, noise once. One report per user for all of training.
 
-    a_u = (1/H) sum_i s_i + noise of std s on each of B topics
+    a_u = (1/H) sum_i s_i + noise of std s on each of B numbers
 
-s_i is the public row of item i (non-negative, sum at most 1: a simplex over topics), H is fixed, and a padding place or a
+s_i is the public row of item i (signed directions, or shares of topics; no longer than 1), H is fixed, and a padding place or a
 missing click contributes 0. The noise is discrete, on the grid of the integer sums (`privacy.gaussian`): Gaussian noise made of
-floating-point numbers leaks through its gaps (Mironov 2012); rows are rounded down to the grid once, in public.
+floating-point numbers leaks through its gaps (Mironov 2012); rows are rounded towards 0 to the grid once, in public.
 
 Guarantee: mu-GDP, mu = S / (H s) with S the largest distance of two public rows or of one and 0; unit "click", neighbours
 "replace". Proof: the sum is over places; exchanging one click changes one term from s_i to s_j, and adding or removing one, which is
-covered too, from or to 0. That moves a_u by at most S / H <= sqrt2 / H: non-negative rows of norm at most 1 have inner products >= 0.
-S is computed exactly, in integers, from the public table alone. The window of H places must follow a public schedule: if
-exchanging a click could move others in or out of it, the bound would not hold.
+covered too, from or to 0. That moves a_u by at most S / H, where S <= 2, and <= sqrt2 where no row has a negative entry.
+S is computed exactly, in integers, from the public table alone. A public centre instead of 0 for padding would seldom make it
+smaller: it leaves the distances of rows as they are, and two rows are further apart than one is long. The window of H places must
+follow a public schedule: if exchanging a click could move others in or out of it, the bound would not hold.
 
 Any number of training epochs on one report is post-processing: its epsilon is that of training. Serving uses the same
 mechanism at its own mu; an answer is remembered until a public date, so that asking again costs nothing (`spending`).
@@ -38,10 +39,16 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class TopicTable:
-    """rows (m, B) int64: every item over B public topics in steps of 2^-20. diameter: S, exact up to one rounding upwards."""
+    """rows (m, B) int64: every item over B public topics in steps of 2^-20. diameter: S, exact up to one rounding upwards.
+
+    told: how many of the last coordinates are reported without noise; rows with anything there, `open_items` (m,), have nothing elsewhere
+    and no protection (`sensitivity`). The diameter is that of the others.
+    """
 
     rows: Int64s
     diameter: float
+    told: int = 0
+    open_items: npt.NDArray[np.bool_] | None = None
 
     @property
     def topics(self) -> int:
@@ -50,17 +57,24 @@ class TopicTable:
 
     @property
     def weights(self) -> Floats:
-        """(m, B) the same rows in real units."""
-        return np.asarray(self.rows * 2.0**-BITS, np.float64)
+        """(m, B) the same rows in real units, what is told added to its topic."""
+        return folded(self.rows * 2.0**-BITS, self.told)
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """values (n, B) with noise of real std `noise_std` on every entry; `event` is the price of one row."""
+    """values (n, B) with noise of real std `noise_std` on every entry but the last `told`; `event` is the price of one row."""
 
     values: Floats
     noise_std: float
     event: GaussianEvent
+    told: int = 0
+
+    @property
+    def variances(self) -> Floats:
+        """(B,) of the noise."""
+        B = self.values.shape[1]
+        return np.where(np.arange(B) < B - self.told, self.noise_std**2, 0.0)
 
 
 @dataclass(frozen=True)
@@ -71,35 +85,38 @@ class Population:
     covariance: Floats
 
 
-def topic_table(simplex: npt.NDArray[np.floating]) -> TopicTable:
-    """Public rows (m, B), rounded down to the grid. Raises ValueError where a row is negative or adds up to more than 1."""
-    s = np.asarray(simplex, np.float64)
-    if s.ndim != 2 or not s.size or not np.isfinite(s).all() or (s < 0).any() or (s.sum(1) > 1 + 1e-6).any():
-        raise ValueError("a public row must be finite, not negative, and add up to at most 1")
-    rows = np.floor(np.minimum(s, 1.0) * 2**BITS).astype(np.int64)
+def topic_table(public: npt.NDArray[np.floating]) -> TopicTable:
+    """Public rows (m, B), rounded towards 0 to the grid. Raises ValueError where a row is then longer than 1."""
+    s = np.asarray(public, np.float64)
+    if s.ndim != 2 or not s.size or not (np.abs(s) <= 1 + 1e-6).all():
+        raise ValueError("a public row must be finite and no longer than 1")
+    rows = np.trunc(s * 2**BITS).astype(np.int64)
+    if (longest := int((rows**2).sum(1).max())) > 4**BITS:
+        raise ValueError(f"a public row must be no longer than 1, found {math.sqrt(longest) * 2.0**-BITS:.7g}")
     return TopicTable(rows, diameter(rows) * 2.0**-BITS)
 
 
 def diameter(rows: Int64s) -> float:
-    """The largest distance of two (m, B) non-negative integer rows, or of one and 0.
+    """The largest distance of two (m, B) integer rows, or of one and 0.
 
-    ||x - y||^2 <= ||x||^2 + ||y||^2, so pairs are tried by falling norm and most never are. Squares are integers below
-    2^53, hence exact; the root is rounded up.
+    ||x - y||^2 <= 2 (||x||^2 + ||y||^2), without the 2 where no entry is negative, so pairs are tried by falling norm and those that
+    cannot matter are not. Squares are integers below 2^53, hence exact; the root is rounded up.
     """
     distinct = np.unique(rows, axis=0).astype(np.float64)
     squares = (distinct**2).sum(1)
     order = np.argsort(-squares, kind="stable")
     X, norms = distinct[order], squares[order]
-    largest = float(norms[0])
+    left, right = np.column_stack([X, np.ones(len(X))]), np.column_stack([-2 * X, norms])  # left right' = ||y||^2 - 2 x'y
+    most, largest = 2 if (X < 0).any() else 1, float(norms[0])
     for start in range(0, len(X), _BLOCK):
-        if norms[start] + norms[0] <= largest:
+        if most * (norms[start] + norms[0]) <= largest:
             break
         here = slice(start, start + _BLOCK)
-        for other in range(0, start + _BLOCK, _BLOCK):
-            if norms[start] + norms[min(other, len(X) - 1)] <= largest:
+        for other in range(0, start + 1, _BLOCK):
+            if most * (norms[start] + norms[other]) <= largest:
                 break
             there = slice(other, other + _BLOCK)
-            largest = max(largest, float((norms[here, None] + norms[None, there] - 2 * X[here] @ X[there].T).max()))
+            largest = max(largest, float(((left[here] @ right[there].T).max(1) + norms[here]).max()))
     return math.nextafter(math.sqrt(largest), math.inf)
 
 
@@ -117,8 +134,10 @@ def report(history: npt.NDArray[np.integer], topics: TopicTable, *, mu: float, n
     sums, H = _sums(history, topics), history.shape[1]
     step = 2.0**-BITS / H
     std = noise_std(topics, H, mu=mu)
-    values = gaussian.add_to_rows(sums, step=step, std=std, key=key)
-    return Coefficients(values, std, GaussianEvent(name, mu, "click", "replace"))
+    noised = topics.topics - topics.told
+    values = gaussian.add_to_rows(sums[:, :noised], step=step, std=std, key=key)
+    values = np.concatenate([values, sums[:, noised:] * step], axis=1)
+    return Coefficients(values, std, GaussianEvent(name, mu, "click", "replace"), topics.told)
 
 
 def noise_std(topics: TopicTable, history: int, *, mu: float) -> float:
@@ -129,19 +148,28 @@ def noise_std(topics: TopicTable, history: int, *, mu: float) -> float:
 def population(reports: Coefficients) -> Population:
     """Mean, and covariance less the noise's with negative eigenvalues set to 0. At least two users."""
     values = reports.values
-    spread = np.cov(values, rowvar=False).reshape(values.shape[1], -1) - reports.noise_std**2 * np.eye(values.shape[1])
+    spread = np.cov(values, rowvar=False).reshape(values.shape[1], -1) - np.diag(reports.variances)
     eigenvalues, Q = np.linalg.eigh(spread)
     return Population(values.mean(0), (Q * np.maximum(eigenvalues, 0.0)) @ Q.T)
 
 
 def decode(reports: Coefficients, over: Population) -> Floats:
-    """(n, B) posterior means m + C (C + s^2 I)^-1 (a - m); the reports themselves where they carry no noise."""
+    """(n, B) posterior means m + C (C + s^2 I)^-1 (a - m), what is told added to its topic; the reports where they carry no noise."""
     if reports.noise_std == 0:
-        return reports.values
+        return folded(reports.values, reports.told)
+    if reports.told:  # what is told helps to guess the rest, and is itself
+        gain = np.linalg.pinv(over.covariance + np.diag(reports.variances), hermitian=True) @ over.covariance
+        guessed = over.mean + (reports.values - over.mean) @ gain
+        return folded(np.where(reports.variances > 0, guessed, reports.values), reports.told)
     eigenvalues, Q = np.linalg.eigh(over.covariance)
     w = np.maximum(eigenvalues, 0.0)
     shrink = (Q * (w / (w + reports.noise_std**2))) @ Q.T
     return np.asarray(over.mean + (reports.values - over.mean) @ shrink, np.float64)
+
+
+def folded(values: npt.NDArray[np.floating], told: int) -> Floats:
+    """(n, B - told): the last `told` columns added to the first ones, which are of the same topics."""
+    return np.asarray(values[:, :-told] + values[:, -told:] if told else values, np.float64)
 
 
 def _sums(history: npt.NDArray[np.integer], topics: TopicTable) -> Int64s:

@@ -20,41 +20,30 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 
 from fedrec.data.impressions import Impressions
-from fedrec.factorization.statistics import ExactSums
-from fedrec.federation.messages import (
-    COEFFICIENT_BITS,
-    VECTOR_BITS,
-    BlockReports,
-    BlockSpec,
-    Question,
-    Release,
-    ReleaseSpec,
-    Reports,
-    quantise,
-    step_for,
-)
-from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.reports import within_radius
+from fedrec.federation import rounds
+from fedrec.federation.messages import Question, Release
+from fedrec.federation.releases import noise_stds
+from fedrec.federation.rounds import Link, Loopback, State
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.privaterec import additive, fedadam
 from fedrec.privaterec.additive import Population, TopicTable
+from fedrec.privaterec.central_client import POPULATION, Whitening, client_steps, gradient_question, named, population_question
+from fedrec.privaterec.kept import NOTHING, Kept
+from fedrec.privaterec.prior import rebuilding
 from fedrec.privaterec.scoring import products
 from fedrec.streams import Streams, SystemStreams
 
 Floats = npt.NDArray[np.float64]
 Float32s = npt.NDArray[np.float32]
-
-_POPULATION = "population"
-_STEPS = {"coefficient_step": step_for(1.0, bits=COEFFICIENT_BITS - 1), "vector_step": step_for(1.0, bits=VECTOR_BITS - 1)}
 
 
 @dataclass(frozen=True)
@@ -72,27 +61,6 @@ class CentralSettings:
     population_share: float = 0.1
     prior_weight: float = 8.0
     width: int = 64
-
-
-@dataclass(frozen=True)
-class Users:
-    """On the devices: coefficients a (n, B) and, for every impression, its user, candidates and clicks."""
-
-    coefficients: Floats
-    data: Impressions
-
-
-@dataclass(frozen=True)
-class Whitening:
-    """z = (L (a - m), 1) / norm: a function of the released population."""
-
-    mean: Floats
-    matrix: Floats
-
-    def __call__(self, coefficients: Floats) -> Floats:
-        """(n, B + 1) of norm 1."""
-        z = np.column_stack([(coefficients - self.mean) @ self.matrix, np.ones(len(coefficients))])
-        return np.asarray(z / np.linalg.norm(z, axis=1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -116,7 +84,7 @@ class CentralModel:
 
 @dataclass(frozen=True)
 class CentralDone:
-    """The model after `round` of `rounds`; `bytes_up` and `bytes_down` per user so far; ledger: the aggregator's."""
+    """The model after `round` of `rounds`; `bytes_up` and `bytes_down` per user so far; ledger: what the aggregator has charged."""
 
     round: int
     rounds: int
@@ -130,7 +98,69 @@ class CentralDone:
 def plan_of(guarantee: Guarantee, settings: CentralSettings) -> Plan:
     """Every release of the training, the gradients alike."""
     share = (1 - settings.population_share) / settings.rounds
-    return calibrate(guarantee, {_POPULATION: settings.population_share} | {_named(t): share for t in range(1, settings.rounds + 1)})
+    return calibrate(guarantee, {POPULATION: settings.population_share} | {named(t): share for t in range(1, settings.rounds + 1)})
+
+
+@dataclass(frozen=True)
+class CentralRecipe:
+    """The server's side as a `federation.rounds.Recipe`: `items` (m, p) are unit rows. See `CentralRecipe.of`."""
+
+    plan: Plan
+    settings: CentralSettings
+    topics: TopicTable
+    items: Floats
+    history: int
+
+    @staticmethod
+    def of(plan: Plan, settings: CentralSettings, topics: TopicTable, vectors: npt.NDArray[np.floating], history: int) -> CentralRecipe:
+        """From public vectors of the items (m, at least `width`)."""
+        X = _unit_rows(np.asarray(vectors, np.float64)[:, : settings.width])
+        return CentralRecipe(plan, settings, topics, X.astype(np.float32).astype(np.float64), history)
+
+    def begin(self) -> State:
+        """Before the population is known."""
+        return {"round": np.array(0)}
+
+    def ask(self, state: State) -> Question | None:
+        """The population, then a gradient in each round."""
+        t, B, p = int(state["round"]), self.topics.topics, self.items.shape[1]
+        public: dict[str, npt.NDArray[Any]] = {"topics": self.topics.rows.astype(np.int32)}
+        if t == 0:
+            return population_question(B, public)
+        if t > self.settings.rounds:
+            return None
+        whitening = _whitening(_population_of(state))
+        public |= {"mean": whitening.mean, "matrix": whitening.matrix, "W": state["W"]}
+        public |= {"vectors": self.items.astype(np.float32), "clip": np.array(self.settings.clip)}
+        return gradient_question(t, B + 1, p, public)
+
+    def tell(self, state: State, question: Question, answer: Release) -> State:
+        """The population and the prior, or one step of FedAdam down the mean of the noised sum."""
+        if question.round == 0:
+            n, population = _population(answer, self.topics.topics)
+            W = self.settings.prior_weight * _prior(self.topics, self.items, _whitening(population), self.history)
+            found = {"n": np.array(n), "mean": population.mean, "covariance": population.covariance}
+            return {"round": np.array(1), "W": W, "first": np.zeros_like(W), "second": np.zeros_like(W), **found}
+        moments = fedadam.Moments(state["first"], state["second"], question.round - 1)  # type: ignore[arg-type]
+        movement = -answer.values["gradient"] * self.settings.clip / float(state["n"])
+        rule = fedadam.FedAdam(self.settings.learning_rate, tau=self.settings.tau)
+        moved, moments = fedadam.step(np.asarray(state["W"], np.float64), movement, moments, rule)
+        return {**state, "round": np.array(question.round + 1), "W": moved, "first": moments.first, "second": moments.second}
+
+    def model(self, state: State) -> CentralModel:
+        """Of any state but the first."""
+        population = _population_of(state)
+        return CentralModel(np.asarray(state["W"], np.float64), self.items, self.topics, population, _whitening(population), self.history)
+
+    def done(self, state: State) -> CentralDone:
+        """After the rounds that `state` has seen, of which each user's part follows from the questions alone."""
+        t, rounds, plan = int(state["round"]) - 1, self.settings.rounds, self.plan
+        asked = [self.ask({**state, "round": np.array(each)}) for each in range(t + 1)]
+        questions = [question for question in asked if question is not None]
+        ledger = Ledger(plan.guarantee, tuple(plan.event(r.name) for q in questions for r in q.releases))
+        stds = {name: std for q in questions for name, std in noise_stds(q, plan).items()}
+        down = sum(array.nbytes for q in questions for array in q.public.values())
+        return CentralDone(t, rounds, self.model(state), ledger, float(sum(map(_report_bytes, questions))), float(down), stds)
 
 
 def train(
@@ -143,97 +173,37 @@ def train(
     history: int,
     noise: Streams | SystemStreams,
 ) -> Iterator[CentralDone]:
-    """Train, yielding after every round. Raises BudgetExceededError past the plan's guarantee."""
-    users = Users(additive.coefficients(data.last_clicks(history), topics), data)
-    aggregator = _Aggregator(plan, Ledger(plan.guarantee), noise)
-    X = _unit_rows(np.asarray(vectors, np.float64)[:, : settings.width])
-    question = population_question(topics.topics)
-    answer = aggregator.answer(question, population_reports(users))
-    n, population = _population(answer, topics.topics)
-    whitening = _whitening(population)
-    W = settings.prior_weight * _prior(topics, X, whitening, history)
-    moments, rule = fedadam.Moments.like(W), fedadam.FedAdam(settings.learning_rate, tau=settings.tau)
-    for t in range(1, settings.rounds + 1):
-        question = gradient_question(t, topics.topics + 1, X.shape[1])
-        answer = aggregator.answer(question, gradient_reports(users, whitening, W, X, clip=settings.clip))
-        movement = -answer.values["gradient"] * settings.clip / n
-        moved, moments = fedadam.step(W, movement, moments, rule)
-        W = np.asarray(moved, np.float64)
-        model = CentralModel(W, X, topics, population, whitening, history)
-        down = 4.0 * t * W.size
-        yield CentralDone(t, settings.rounds, model, aggregator.ledger, aggregator.bytes_up / max(n, 1), down, aggregator.noise_stds)
+    """Train in this process, yielding after every round. Raises BudgetExceededError past the plan's guarantee."""
+    recipe = CentralRecipe.of(plan, settings, topics, vectors, history)
+    link = Loopback(data, client_steps(history), plan, noise, Ledger(plan.guarantee))
+    yield from over(recipe, link)
 
 
-def population_reports(users: Users) -> Reports:
-    """v = (a, 1)/sqrt2 of every user, once: ||v v'|| = ||v||^2 <= 1, as a is non-negative with sum at most 1."""
-    n = len(users.coefficients)
-    v = np.column_stack([users.coefficients, np.ones(n)]) / math.sqrt(2)
-    block = BlockReports(np.ones(n, np.int32), quantise(v, _STEPS["vector_step"], bits=VECTOR_BITS))
-    return Reports(np.zeros(n + 1, np.int64), np.empty(0, np.int32), (block,))
+def over(recipe: CentralRecipe, link: Link, kept: Kept = NOTHING) -> Iterator[CentralDone]:
+    """Train over any link, yielding after every round, and at first where it was stopped."""
+    state = kept.latest() or recipe.begin()
+    if int(state["round"]) > 1:
+        yield recipe.done(state)
+    for answered in rounds.train(recipe, link, state):
+        kept.save(answered.state, step=int(answered.state["round"]))
+        if answered.question.round:
+            yield recipe.done(answered.state)
 
 
-def gradient_reports(users: Users, whitening: Whitening, W: Floats, X: Floats, *, clip: float) -> Reports:
-    """z and g / clip of every user, g shortened to `clip`: ||z g'|| / clip <= 1. Rounded towards zero, which shortens both."""
-    z = whitening(users.coefficients)
-    g = user_gradients(z @ W, users.data, X) / clip
-    g /= np.maximum(np.linalg.norm(g, axis=1, keepdims=True), 1.0)
-    n, rows = z.shape
-    vectors = quantise(g * (1 - 1e-12), _STEPS["vector_step"], bits=VECTOR_BITS)
-    coefficients = quantise(z * (1 - 1e-12), _STEPS["coefficient_step"], bits=COEFFICIENT_BITS)
-    block = BlockReports(coefficients.ravel(), vectors)
-    return Reports(np.arange(n + 1, dtype=np.int64) * rows, np.tile(np.arange(rows, dtype=np.int32), n), (block,))
+def released(plan: Plan, state: State | None) -> list[str]:
+    """The names of what was released up to a state."""
+    return [release.name for release in plan.releases[: int(state["round"]) if state else 0]]
 
 
-def user_gradients(U: Floats, data: Impressions, X: Floats) -> Floats:
-    """(n, p) mean over each user's impressions of sum_c (pi_c - y_c) x_c; y is uniform over the clicks, and 0 where there is none."""
-    sizes = np.diff(data.candidate_ptr)
-    owner = np.repeat(data.users, sizes)
-    scores = products(U, owner, X, data.candidates)
-    starts = data.candidate_ptr[:-1]
-    weights = np.exp(scores - np.repeat(np.maximum.reduceat(scores, starts), sizes))
-    pi = weights / np.repeat(np.add.reduceat(weights, starts), sizes)
-    clicks = np.add.reduceat(data.clicked.astype(np.float64), starts)
-    y = data.clicked / np.repeat(np.maximum(clicks, 1), sizes)
-    told = np.repeat(clicks > 0, sizes)
-    share = 1 / np.maximum(np.bincount(data.users, minlength=data.num_users), 1)
-    residuals = sparse.csr_matrix(((pi - y) * told * share[owner], (owner, data.candidates)), shape=(data.num_users, data.num_news))
-    return np.asarray(residuals @ X)
+def _report_bytes(question: Question) -> int:
+    """`Reports.wire_bytes` of one user, the same for everybody."""
+    (block,) = question.blocks
+    rows = 0 if block.rows == 1 else block.rows
+    return 4 * rows + 2 * (max(rows, 1) + block.width) + 64
 
 
-@dataclass
-class _Aggregator:
-    """Sums reports, charges its ledger, adds noise; knows nothing else."""
-
-    plan: Plan
-    ledger: Ledger
-    noise: Streams | SystemStreams
-    bytes_up: int = 0
-
-    def answer(self, question: Question, reports: Reports) -> Release:
-        if not within_radius(reports, question.releases).all():
-            raise AssertionError(f"a report of {question.step!r} is larger than its radius")
-        sums = ExactSums(question.blocks)
-        sums.add(reports)
-        self.bytes_up += reports.wire_bytes
-        self.noise_stds = getattr(self, "noise_stds", {}) | noise_stds(question, self.plan)
-        answer, self.ledger = release(question, sums.blocks, self.plan, self.ledger, noise=self.noise)
-        return answer
-
-
-def _named(t: int) -> str:
-    return f"gradient/{t}"
-
-
-def population_question(topics: int) -> Question:
-    """What the aggregator is asked to sum and noise first: v v' of B + 1 numbers."""
-    block = BlockSpec("moments", "outer", 1, topics + 1, coefficient_step=1.0, vector_step=_STEPS["vector_step"])
-    return Question(0, _POPULATION, {}, (ReleaseSpec(_POPULATION, (block,)),))
-
-
-def gradient_question(t: int, rows: int, width: int) -> Question:
-    """The same in round t >= 1: z g' of `rows` = B + 1 and `width` = p numbers."""
-    block = BlockSpec("gradient", "linear", rows, width, **_STEPS)
-    return Question(t, "gradient", {}, (ReleaseSpec(_named(t), (block,)),))
+def _population_of(state: State) -> Population:
+    return Population(np.asarray(state["mean"], np.float64), np.asarray(state["covariance"], np.float64))
 
 
 def _population(answer: Release, topics: int) -> tuple[float, Population]:
@@ -257,10 +227,8 @@ def _whitening(population: Population) -> Whitening:
 
 
 def _prior(topics: TopicTable, X: Floats, whitening: Whitening, history: int) -> Floats:
-    """(B + 1, p) what public topics alone say, in the coordinates of z."""
-    weights = topics.weights
-    centres = weights.T @ X / np.maximum(weights.sum(0)[:, None], 1e-12)
-    C = np.linalg.solve(whitening.matrix, centres - centres.mean(0))
+    """(B + 1, p) what public rows alone say, in the coordinates of z."""
+    C = np.linalg.solve(whitening.matrix, rebuilding(topics, X))
     return np.vstack([C / max(float(np.linalg.norm(C, ord=2)), 1e-12), np.zeros((1, X.shape[1]))])
 
 

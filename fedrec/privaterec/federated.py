@@ -1,148 +1,228 @@
-"""The variants that train a published news model in rounds (Alg. 3), and the two without a device: what each promises and sends.
+"""The variants that train a published news model in rounds (Alg. 3), and `centralized`: what each promises, charges and sends.
 
 Every user answers once a pass; `local` and `dp-fedrec` divide mu^2 evenly over a user's answers, which compose exactly. Each client's
 ledger is charged for all of them before the first round, and refuses. The paper charges each round alone; `printed` does so too.
+
+A `Form` has two halves: `device` makes what runs where the clicks are, from the scenario alone; `costs` says what it costs there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from fedrec.data.impressions import Impressions
-from fedrec.encoders.attention import Dropout
 from fedrec.encoders.needed import needed_news
 from fedrec.encoders.news_model import NewsModel
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.mixtures import Event
+from fedrec.privacy.selection import PureEvent
 from fedrec.privaterec import attention, labels, rounds
+from fedrec.privaterec.attention import GaussianAttention
+from fedrec.privaterec.blocks import in_blocks
 from fedrec.privaterec.fedadam import FedAdam
-from fedrec.privaterec.labels import LabelReports
+from fedrec.privaterec.fleet import Fleet
+from fedrec.privaterec.kept import Kept
 from fedrec.privaterec.local_update import Behind, Devices, NoisedGradients, Through
 from fedrec.privaterec.models import ModelRecommender, news_model
+from fedrec.privaterec.progressing import Progressing, fresh_dropout
 from fedrec.privaterec.reports_training import report_loss
-from fedrec.privaterec.spending import ClickLedger
+from fedrec.privaterec.spending import Costs
 from fedrec.privaterec.trained import Catalogue, Progress, Sent, TrainedNews, noise_of, promised
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
+from fedrec.streams import SecretStreams, Streams, SystemStreams
 
 BASIS, NEGATIVES = 5, 4
 """B and k of the paper's experiments."""
 THETA, GRADIENT_CLIP, VECTOR_CLIP = 0.5, 0.005, 0.001
 """theta of attention (ours: the paper does not say), of DP-FedRec's gradients and of its user vectors (Sec. 4)."""
+LEARNING_RATE = 3e-3
 
-_BATCH = 256  # impressions of a step of `centralized`
+_BATCH = 64  # users of a step of `centralized`: whole ones, so that each is encoded once
+
+Noise = Streams | SystemStreams | SecretStreams
 
 
 @dataclass(frozen=True)
-class _Setup:
-    """What all of them need."""
+class Form:
+    """A variant in rounds. passes: where the scenario leaves them open; basis: of its model; device: from the clicks of some users, the
+    first of whom has a number among all, to what they send; costs: of one user's clicks; sent: in words, and its noise on each number.
+    """
 
-    scenario: Scenario
-    model: NewsModel
-    train: Impressions
-    guarantee: Guarantee
-    schedule: rounds.Schedule
-
-    @property
-    def theta(self) -> float:
-        return self.scenario.news.clip or THETA
-
-    def recommender(self) -> ModelRecommender:
-        news = self.scenario.news
-        return ModelRecommender(self.model, news.history, self.theta, news.padding, VECTOR_CLIP)
+    passes: int
+    basis: Callable[[Scenario], int]
+    device: Callable[[Scenario, Impressions, int, Noise, int], rounds.LocalUpdate]
+    costs: Callable[[Scenario, int], Costs]
+    sent: Callable[[Scenario, int], tuple[tuple[str, float], ...]]
 
 
-def local(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Iterator[Progress | TrainedNews]:
-    """Stop-gradient at the noised attention: what leaves a client is a function of what was released."""
-    setup = _setup(scenario, catalogue, train, basis=scenario.news.basis or BASIS, passes=1)
-    each = per_answer(setup.guarantee, setup.schedule.passes)
-    plan = attention.gaussian_plan(each, theta=setup.theta, padding=scenario.news.padding)
-    answers = labels.report_clicks(train, epsilon=setup.guarantee.epsilon, key=noise_of(scenario).key("news-labels"))
-    ledger = _charged(setup, [plan.event] * setup.schedule.passes, answers)
-    devices = Devices.of(train, history=scenario.news.history, labels=answers)
-    update = Behind(devices, plan, noise_of(scenario))
-    sent = (
-        _gradient_sent(setup, "a function of noised attention and randomised labels", 0.0),
-        Sent("attention", f"{scenario.news.basis or BASIS} numbers", "noised on the device", 0.0, plan.noise_std),
-    )
-    yield from _run(setup, update, sent, spent=ledger.epsilon if setup.guarantee.private else math.inf)
+def in_rounds(scenario: Scenario, catalogue: Catalogue, fleet: Fleet, kept: Kept) -> Iterator[Progress | TrainedNews]:
+    """Train over a fleet. Raises BudgetExceededError where the costs pass the promise, before anybody is asked."""
+    form, schedule = FORMS[scenario.news.variant], schedule_of(scenario, fleet.num_users)
+    model, guarantee = news_model(scenario, catalogue.news, catalogue.vectors, basis=form.basis(scenario)), promise(scenario)
+    spent = form.costs(scenario, schedule.passes).charged(promised(scenario)) if guarantee.established else math.inf
+    course = rounds.Course.begin(model.parameters_vector())
+    streams = Streams(scenario.seed)
+    for done in rounds.train(fleet.step, model.parameters_vector(), fleet.num_users, schedule, streams=streams, kept=kept):
+        course = done.course
+        loss = f": loss {done.loss:.4f}" if done.loss == done.loss else ""
+        yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}{loss}")
+    parameters = course.parameters.astype(np.float32)
+    model.load_vector(parameters)
+    (words, std), *more = form.sent(scenario, schedule.passes)
+    attended = f"{scenario.news.basis or BASIS} numbers"
+    bytes_each = 4.0 * len(parameters) * schedule.passes
+    gradient = Sent("gradient", f"{len(parameters):,} numbers, {schedule.passes} times", words, bytes_each, std)
+    sent = (gradient, *(Sent("attention", attended, said, 0.0, noise) for said, noise in more))
+    recommender = _recommender(scenario, model)
+    yield TrainedNews(recommender, guarantee, spent, schedule.passes, sent, bytes_each, {"parameters": parameters})
 
 
-def printed(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Iterator[Progress | TrainedNews]:
-    """The paper to the letter, but for l. 20, whose raw u would leave the mechanism unused. NOT ESTABLISHED."""
-    setup = _setup(scenario, catalogue, train, basis=scenario.news.basis or BASIS, passes=1)
+def promise(scenario: Scenario) -> Guarantee:
+    """What training in rounds promises, with what is not established of it."""
+    if scenario.news.variant != "printed":
+        return promised(scenario)
     note = "as printed: the gradient multiplies activations without noise and names the clicked news"
-    promise = replace(setup.guarantee, established=False, note=note)
-    each = Guarantee(setup.guarantee.epsilon, setup.guarantee.delta, "click", "replace")
-    plan = attention.gaussian_plan_as_printed(each, theta=setup.theta, padding=scenario.news.padding) if each.private else None
-    devices = as_printed_devices(train, scenario)
-    sent = (_gradient_sent(setup, "the gradient of everything, noised in the forward pass only", 0.0),)
-    yield from _run(replace(setup, guarantee=promise), Through(devices, plan, noise_of(scenario)), sent, spent=math.inf)
+    return replace(promised(scenario), established=False, note=note)
 
 
-def as_printed_devices(train: Impressions, scenario: Scenario) -> Devices:
-    """Alg. 3 l. 16-18: k negatives first, then the label permuted among the k + 1."""
-    devices = Devices.of(train, history=scenario.news.history, labels=None)
-    if not math.isfinite(scenario.privacy.epsilon):
-        return devices
-    places, _ = labels.as_printed(train, epsilon=scenario.privacy.epsilon, negatives=NEGATIVES, key=noise_of(scenario).key("news-labels"))
-    candidates = np.take_along_axis(devices.candidates, places, 1)
-    return replace(devices, candidates=candidates, labels=np.arange(places.shape[1]) == np.zeros((len(places), 1)))
+# --- local: stop-gradient at the noised attention, so that what leaves a client is a function of what was released ---
 
 
-def fedrec(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Iterator[Progress | TrainedNews]:
-    """Federated averaging without privacy."""
-    setup = _setup(scenario, catalogue, train, basis=scenario.news.basis, passes=2)
-    devices = Devices.of(train, history=scenario.news.history, labels=None)
-    sent = (_gradient_sent(setup, "the bare gradient", 0.0),)
-    yield from _run(setup, Through(devices, None, noise_of(scenario)), sent, spent=math.inf)
+def _local(scenario: Scenario, data: Impressions, passes: int, noise: Noise, first_user: int) -> Behind:
+    def devices(part: Impressions, number: int) -> Devices:
+        told = labels.report_clicks(part, epsilon=scenario.privacy.epsilon, key=noise.key("news-labels", round=number))
+        return Devices.of(part, history=scenario.news.history, labels=told)
+
+    return Behind(_devices(data, first_user, devices), _local_plan(scenario, passes), noise)
 
 
-def dp_fedrec(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Iterator[Progress | TrainedNews]:
-    """The paper's baseline: noise on the whole gradient, on the device. Sound, at sensitivity 2 theta."""
-    setup = _setup(scenario, catalogue, train, basis=0, passes=1)
-    clip, each = scenario.news.clip or GRADIENT_CLIP, per_answer(setup.guarantee, setup.schedule.passes)
-    mu = mu_for(each.epsilon, each.delta)
-    event = GaussianEvent("gradient", mu, "click", "replace")
-    ledger = _charged(setup, [event] * setup.schedule.passes, None)
-    devices = Devices.of(train, history=scenario.news.history, labels=None).with_few(
-        NEGATIVES, rng=Streams(scenario.seed).numpy("news-few")
-    )
-    update = NoisedGradients(devices, clip, 2 * clip / mu, noise_of(scenario))
-    sent = (_gradient_sent(setup, "the whole gradient, clipped and noised on the device", update.noise_std),)
-    yield from _run(setup, update, sent, spent=ledger.epsilon if setup.guarantee.private else math.inf)
+def _local_plan(scenario: Scenario, passes: int) -> GaussianAttention:
+    each = per_answer(promised(scenario), passes)
+    return attention.gaussian_plan(each, theta=scenario.news.clip or THETA, padding=scenario.news.padding)
 
 
-def centralized(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Iterator[Progress | TrainedNews]:
+def _local_costs(scenario: Scenario, passes: int) -> Costs:
+    return Costs((_local_plan(scenario, passes).event,) * passes, (PureEvent("label", scenario.privacy.epsilon),))
+
+
+def _local_sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
+    std = _local_plan(scenario, passes).noise_std
+    return ("a function of noised attention and randomised labels", 0.0), ("noised on the device", std)
+
+
+# --- printed: the paper to the letter, but for l. 20, whose raw u would leave the mechanism unused. NOT ESTABLISHED ---
+
+
+def _printed(scenario: Scenario, data: Impressions, passes: int, noise: Noise, first_user: int) -> Through:
+    plan, each = None, promised(scenario)
+    if each.private:
+        plan = attention.gaussian_plan_as_printed(each, theta=scenario.news.clip or THETA, padding=scenario.news.padding)
+    return Through(as_printed_devices(data, scenario, noise=noise, first_user=first_user), plan, noise)
+
+
+def as_printed_devices(data: Impressions, scenario: Scenario, *, noise: Noise | None = None, first_user: int = 0) -> Devices:
+    """Alg. 3 l. 16-18: k negatives first, then the label permuted among the k + 1. Impressions that show no k others are left out."""
+    source = noise or noise_of(scenario)
+
+    def devices(part: Impressions, number: int) -> Devices:
+        part = part.select(np.flatnonzero(np.diff(part.candidate_ptr) > NEGATIVES))
+        bare = Devices.of(part, history=scenario.news.history, labels=None)
+        if not math.isfinite(scenario.privacy.epsilon):
+            return bare
+        key = source.key("news-labels", round=number)
+        places, _ = labels.as_printed(part, epsilon=scenario.privacy.epsilon, negatives=NEGATIVES, key=key)
+        candidates = np.take_along_axis(bare.candidates, places, 1)
+        return replace(bare, candidates=candidates, labels=np.arange(places.shape[1]) == np.zeros((len(places), 1)))
+
+    return _devices(data, first_user, devices)
+
+
+# --- fedrec: federated averaging without privacy ---
+
+
+def _fedrec(scenario: Scenario, data: Impressions, passes: int, noise: Noise, first_user: int) -> Through:
+    return Through(Devices.of(data, history=scenario.news.history, labels=None), None, noise)
+
+
+def _everything(scenario: Scenario, passes: int) -> Costs:
+    return Costs((GaussianEvent("gradient", math.inf, "click", "replace"),), ())
+
+
+# --- dp-fedrec: the paper's baseline: noise on the whole gradient, on the device. Sound, at sensitivity 2 theta ---
+
+
+def _dp_fedrec(scenario: Scenario, data: Impressions, passes: int, noise: Noise, first_user: int) -> NoisedGradients:
+    streams, clip = Streams(scenario.seed), scenario.news.clip or GRADIENT_CLIP
+
+    def devices(part: Impressions, number: int) -> Devices:
+        bare = Devices.of(part, history=scenario.news.history, labels=None)
+        return bare.with_few(NEGATIVES, rng=streams.numpy("news-few", round=number))
+
+    return NoisedGradients(_devices(data, first_user, devices), clip, 2 * clip / _gradient_mu(scenario, passes), noise)
+
+
+def _gradient_mu(scenario: Scenario, passes: int) -> float:
+    each = per_answer(promised(scenario), passes)
+    return mu_for(each.epsilon, each.delta)
+
+
+def _dp_fedrec_costs(scenario: Scenario, passes: int) -> Costs:
+    return Costs((GaussianEvent("gradient", _gradient_mu(scenario, passes), "click", "replace"),) * passes, ())
+
+
+def _dp_fedrec_sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
+    clip = scenario.news.clip or GRADIENT_CLIP
+    return (("the whole gradient, clipped and noised on the device", 2 * clip / _gradient_mu(scenario, passes)),)
+
+
+FORMS = {
+    "local": Form(1, lambda s: s.news.basis or BASIS, _local, _local_costs, _local_sent),
+    "printed": Form(
+        3,
+        lambda s: s.news.basis or BASIS,
+        _printed,
+        _everything,
+        lambda s, passes: (("the gradient of everything, noised in the forward pass only", 0.0),),
+    ),
+    "fedrec": Form(3, lambda s: s.news.basis, _fedrec, _everything, lambda s, passes: (("the bare gradient", 0.0),)),
+    "dp-fedrec": Form(1, lambda s: 0, _dp_fedrec, _dp_fedrec_costs, _dp_fedrec_sent),
+}
+"""By the name a scenario gives."""
+
+
+def centralized(scenario: Scenario, catalogue: Catalogue, fleet: Fleet, kept: Kept) -> Iterator[Progress | TrainedNews]:
     """Adam on the collected data: the ceiling of the federated ones. No privacy."""
-    setup, epochs = _setup(scenario, catalogue, train, basis=scenario.news.basis, passes=1), scenario.news.epochs or 2
-    devices, streams = Devices.of(train, history=scenario.news.history, labels=None), Streams(scenario.seed)
-    optimiser = torch.optim.Adam(setup.model.parameters(), lr=scenario.news.learning_rate or 1e-3)
-    dropout = Dropout(0.2, torch.Generator().manual_seed(int(streams.numpy("news-dropout").integers(2**62))))
-    pieces = [
-        p
-        for t in range(epochs)
-        for p in np.array_split(streams.numpy("news-batches", round=t).permutation(len(train)), max(1, len(train) // _BATCH))
-    ]
-    for at, rows in enumerate(pieces, start=1):
-        step = needed_news(devices.history[devices.users[rows]], devices.candidates[rows], num_news=setup.model.news.anonymous)
-        news = setup.model.encode_news(step.items, dropout)
-        users = setup.model.interests(setup.model.encode_users(news, torch.from_numpy(step.history), dropout))
-        scores = setup.model.scores(users, news, torch.from_numpy(step.candidates))
-        loss = report_loss(scores, torch.from_numpy(devices.labels[rows]), weight=math.inf)
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        yield Progress(at, len(pieces), f"step {at}/{len(pieces)}: loss {loss.item():.4f}")
+    train, epochs, streams = fleet.data(), scenario.news.epochs or 4, Streams(scenario.seed)
+    model = news_model(scenario, catalogue.news, catalogue.vectors, basis=scenario.news.basis)
+    devices = Devices.of(train, history=scenario.news.history, labels=None)
+    optimiser = torch.optim.Adam(model.parameters(), lr=scenario.news.learning_rate or LEARNING_RATE)
+    at = Progressing(model, optimiser, None, fresh_dropout(0.2, streams), np.random.default_rng(0))
+    told = np.unique(train.users).astype(np.int64)
+    count, begun = max(1, len(told) // _BATCH), at.restored(kept.latest())
+    for epoch in range(begun, epochs):
+        for number, users in enumerate(np.array_split(streams.numpy("news-batches", round=epoch).permutation(told), count), start=1):
+            loss = at.step(_loss(model, devices, users, at))
+            yield Progress(epoch * count + number, epochs * count, f"step {epoch * count + number}/{epochs * count}: loss {loss:.4f}")
+        kept.save(at.arrays(epoch + 1), step=epoch + 1)
     clicks = (len(train.history) + train.clicked.sum()) / max(train.num_users, 1)
     sent = (Sent("data", f"{clicks:.0f} clicks", "the history and every click", 4.0 * clicks, 0.0),)
-    yield TrainedNews(setup.recommender(), setup.guarantee, math.inf, 1, sent, 0.0, {"parameters": setup.model.parameters_vector()})
+    parameters = {"parameters": model.parameters_vector()}
+    yield TrainedNews(_recommender(scenario, model), promised(scenario), math.inf, 1, sent, 0.0, parameters)
+
+
+def _loss(model: NewsModel, devices: Devices, users: rounds.Int64s, at: Progressing) -> torch.Tensor:
+    rows = devices.rows_of(users)
+    owner = torch.from_numpy(np.repeat(np.arange(len(users)), np.diff(devices.ptr)[users]))
+    step = needed_news(devices.history[users], devices.candidates[rows], num_news=model.news.anonymous)
+    news = model.encode_news(step.items, at.dropout)
+    U = model.interests(model.encode_users(news, torch.from_numpy(step.history), at.dropout))
+    scores = model.scores(U[owner], news, torch.from_numpy(step.candidates))
+    return report_loss(scores, torch.from_numpy(devices.labels[rows]), weight=math.inf)
 
 
 def per_answer(guarantee: Guarantee, answers: int) -> Guarantee:
@@ -153,37 +233,20 @@ def per_answer(guarantee: Guarantee, answers: int) -> Guarantee:
     return replace(guarantee, epsilon=epsilon_of(mu, guarantee.delta))
 
 
-def _setup(scenario: Scenario, catalogue: Catalogue, train: Impressions, *, basis: int, passes: int) -> _Setup:
-    """`rounds` decides the passes where the scenario says it, rounded up to whole ones."""
+def schedule_of(scenario: Scenario, num_users: int, *, passes: int = 0) -> rounds.Schedule:
+    """`passes`, 0 for the variant's, or what `news.rounds` rounds come to, rounded up to whole ones: how often each user answers."""
+    news, form = scenario.news, FORMS.get(scenario.news.variant)
+    users = min(news.users_per_round or 64, num_users)
+    a_pass = max(1, round(num_users / users))
+    chosen = math.ceil(news.rounds / a_pass) if news.rounds else passes or (form.passes if form else 1)
+    return rounds.Schedule(chosen, users, FedAdam(learning_rate=news.learning_rate or LEARNING_RATE, tau=1e-6))
+
+
+def _devices(data: Impressions, first_user: int, make: Callable[[Impressions, int], Devices]) -> Devices:
+    """Made a block of users at a time, each by its number among all blocks."""
+    return Devices.joined([make(part, number) for number, part in in_blocks(data, first_user=first_user)])
+
+
+def _recommender(scenario: Scenario, model: NewsModel) -> ModelRecommender:
     news = scenario.news
-    users = min(news.users_per_round or 64, train.num_users)
-    a_pass = max(1, round(train.num_users / users))
-    chosen = math.ceil(news.rounds / a_pass) if news.rounds else passes
-    rule = FedAdam(learning_rate=news.learning_rate or 2e-3, tau=1e-6)
-    model = news_model(scenario, catalogue.news, catalogue.vectors, basis=basis)
-    return _Setup(scenario, model, train, promised(scenario), rounds.Schedule(chosen, users, rule))
-
-
-def _charged(setup: _Setup, answers: list[Event], told: LabelReports | None) -> ClickLedger:
-    """A client's ledger after all its answers. Raises BudgetExceededError, before anything is sent."""
-    ledger = ClickLedger(setup.guarantee)
-    if not setup.guarantee.private:
-        return ledger
-    for event in answers:
-        ledger = ledger.charge_history(event)
-    return ledger if told is None else ledger.charge_label(0, told.event)
-
-
-def _gradient_sent(setup: _Setup, words: str, noise_std: float) -> Sent:
-    P = len(setup.model.parameters_vector())
-    return Sent("gradient", f"{P:,} numbers, {setup.schedule.passes} times", words, 4.0 * P * setup.schedule.passes, noise_std)
-
-
-def _run(setup: _Setup, update: rounds.LocalUpdate, sent: tuple[Sent, ...], *, spent: float) -> Iterator[Progress | TrainedNews]:
-    for done in rounds.train(setup.model, setup.train, update, setup.schedule, streams=Streams(setup.scenario.seed)):
-        yield Progress(
-            done.round, done.rounds, f"round {done.round}/{done.rounds}" + (f": loss {done.loss:.4f}" if done.loss == done.loss else "")
-        )
-    parameters = setup.model.parameters_vector()
-    down = 4.0 * len(parameters) * setup.schedule.passes
-    yield TrainedNews(setup.recommender(), setup.guarantee, spent, setup.schedule.passes, sent, down, {"parameters": parameters})
+    return ModelRecommender(model, news.history, news.clip or THETA, news.padding, VECTOR_CLIP)

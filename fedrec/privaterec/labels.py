@@ -93,6 +93,20 @@ def drawn_clicks(impressions: Impressions, *, key: bytes) -> Int64s:
     return drawn
 
 
+def share_without_click(reports: LabelReports, *, mechanism: Mechanism) -> float:
+    """The share of impressions without a click, by its likelihood equation's first moment; in [1e-3, 1 - 1e-3]. A function of reports.
+
+    "No click" is reported with probability a where it is the truth and b elsewhere, by size of the impression.
+    """
+    gained, possible = 0.0, 0.0
+    for C, those in _by_size(reports.candidate_ptr):
+        made = mechanism(C + 1, reports.epsilon)
+        a, b = made.keep, (made.size - made.keep) / C
+        gained += float((reports.null[those] - b).sum())
+        possible += len(those) * (a - b)
+    return min(max(gained / possible, 1e-3), 1 - 1e-3)
+
+
 def log_likelihood(probabilities: Floats, reports: LabelReports, *, null: float | Floats = 0.0) -> Floats:
     """(n,) log(1 + (e^epsilon - 1) sum of pi over the reported symbols), log of that sum at infinite epsilon.
 

@@ -15,6 +15,7 @@ mu = 2 theta / s, for any two data sets of a user, hence for one click replaced:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,16 +29,19 @@ from fedrec.encoders.needed import needed_news
 from fedrec.encoders.news_model import NewsModel
 from fedrec.encoders.user_gradients import UserExamples, per_user_gradients
 from fedrec.privacy import gaussian
+from fedrec.privacy.keystream import derive
 from fedrec.privaterec import attention
 from fedrec.privaterec.attention import GaussianAttention
 from fedrec.privaterec.labels import LabelReports
-from fedrec.privaterec.reports_training import padded_candidates, report_loss
-from fedrec.streams import Streams, SystemStreams
+from fedrec.privaterec.reports_training import padded_candidates, report_loss, stacked
+from fedrec.privaterec.rounds import Places
+from fedrec.streams import SecretStreams, Streams, SystemStreams
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Float32s = npt.NDArray[np.float32]
 Int64s = npt.NDArray[np.int64]
+Noise = Streams | SystemStreams | SecretStreams
 
 
 @dataclass(frozen=True)
@@ -61,20 +65,33 @@ class Devices:
         candidates = padded_candidates(data)
         table = np.zeros(candidates.shape, np.bool_)
         table[candidates >= 0] = data.clicked if labels is None else labels.reported
-        ptr = np.concatenate([[0], np.cumsum(np.bincount(data.users, minlength=data.num_users))]).astype(np.int64)
-        order = np.argsort(data.users, kind="stable")
-        return Devices(data.last_clicks(history), candidates, table, math.inf if labels is None else labels.weight, data.users, order, ptr)
+        weight = math.inf if labels is None else labels.weight
+        return Devices(data.last_clicks(history), candidates, table, weight, data.users, *_by_user(data.users, data.num_users))
+
+    @staticmethod
+    def joined(parts: Sequence[Devices]) -> Devices:
+        """Those of one site after the other, users numbered on."""
+        candidates = stacked([p.candidates for p in parts], -1)
+        labels = stacked([p.labels for p in parts], False)
+        ends = np.cumsum([0, *(len(p.history) for p in parts)])
+        users = np.concatenate([p.users + start for p, start in zip(parts, ends[:-1], strict=True)]).astype(np.int32)
+        return Devices(
+            np.concatenate([p.history for p in parts]), candidates, labels, parts[0].weight, users, *_by_user(users, int(ends[-1]))
+        )
 
     def rows_of(self, users: Int64s) -> Int64s:
         """Impressions of these users, by user."""
         return np.concatenate([self.order[self.ptr[k] : self.ptr[k + 1]] for k in users]) if len(users) else np.empty(0, np.int64)
 
     def with_few(self, negatives: int, *, rng: np.random.Generator) -> Devices:
-        """The same with each impression cut to its label and so many others: the paper's k. Labels must be single."""
-        C = self.candidates.shape[1]
-        shuffled = np.argsort(np.where(self.labels, -1.0, np.where(self.candidates >= 0, rng.random(self.labels.shape), 2.0)), axis=1)
-        kept = shuffled[:, : min(1 + negatives, C)]
-        return replace(self, candidates=np.take_along_axis(self.candidates, kept, 1), labels=np.take_along_axis(self.labels, kept, 1))
+        """The same with each impression cut to one of its labels, drawn, and so many that are none: the paper's k."""
+        drawn = rng.random(self.labels.shape)
+        one = np.where(self.labels, drawn, 2.0).argmin(1)[:, None]
+        order = np.where(self.labels | (self.candidates < 0), 2.0, drawn)
+        np.put_along_axis(order, one, -1.0, 1)
+        kept = np.argsort(order, axis=1)[:, : min(1 + negatives, order.shape[1])]
+        shown = np.where(np.take_along_axis(order, kept, 1) < 2.0, np.take_along_axis(self.candidates, kept, 1), -1)
+        return replace(self, candidates=shown, labels=kept == one)
 
 
 @dataclass(frozen=True)
@@ -83,36 +100,55 @@ class Behind:
 
     devices: Devices
     plan: GaussianAttention
-    noise: Streams | SystemStreams
+    noise: Noise
 
-    def __call__(self, model: NewsModel, users: Int64s, round: int) -> tuple[Float32s, float]:
+    def __call__(self, model: NewsModel, users: Int64s, round: int, places: Places | None = None) -> tuple[Float32s, float]:
         """See `rounds.LocalUpdate`."""
-        released = released_weights(model, self.devices.history[users], self.plan, key_of(self.noise, round), relu=True)
+        released = released_weights(model, self.devices.history[users], self.plan, key_of(self.noise, round), relu=True, places=places)
         return released_gradient(model, self.devices, users, released)
 
+    def weight(self, users: Int64s) -> int:
+        """Impressions: the gradient is a mean over them."""
+        return len(self.devices.rows_of(users))
 
-def key_of(noise: Streams | SystemStreams, round: int) -> tuple[bytes, bytes]:
+
+def key_of(noise: Noise, round: int) -> tuple[bytes, bytes]:
     """For the padding and for the noise of a round."""
     return noise.key("news-padding", round=round), noise.key("news-attention", round=round)
 
 
 def released_weights(
-    model: NewsModel, history: npt.NDArray[np.integer], plan: GaussianAttention, keys: tuple[bytes, bytes], *, relu: bool
+    model: NewsModel,
+    history: npt.NDArray[np.integer],
+    plan: GaussianAttention,
+    keys: tuple[bytes, bytes],
+    *,
+    relu: bool,
+    places: Places | None = None,
 ) -> Float32s:
-    """(n, B) what leaves the devices with these histories (n, H), renormalised: Alg. 2. ReLU in training, SoftPlus under serving noise."""
+    """(n, B) what leaves the devices with these histories (n, H), renormalised: Alg. 2. ReLU in training, SoftPlus under serving noise.
+
+    A server may have made the model: weights that are no numbers are released as zeros, like those of nobody.
+    """
     assert model.basis is not None
+    where = places or Places.all(len(history))
     with torch.no_grad():
-        alpha = model.basis.attention(user_vectors(model, padded(model, history, plan.padding, keys[0])))
-    weights, _ = attention.release(alpha.double().numpy(), plan, key=keys[1])
+        alpha = model.basis.attention(user_vectors(model, padded(model, history, plan.padding, keys[0], where)))
+    of_all = np.zeros((where.of, alpha.shape[1]))
+    of_all[where.at] = np.nan_to_num(alpha.double().numpy(), nan=0.0, posinf=0.0, neginf=0.0)
+    weights = attention.release(of_all, plan, key=keys[1])[0][where.at]
     renormalise = attention.renormalise_relu if relu or plan.noise_std == 0 else attention.renormalise_softplus
     return renormalise(weights).astype(np.float32)
 
 
-def padded(model: NewsModel, history: npt.NDArray[np.integer], padding: float, key: bytes) -> npt.NDArray[np.integer]:
+def padded(
+    model: NewsModel, history: npt.NDArray[np.integer], padding: float, key: bytes, places: Places | None = None
+) -> npt.NDArray[np.integer]:
     """(n, H) with clicks hidden behind the anonymous news, each with probability `padding` (Alg. 2 l. 4)."""
     if not padding:
         return history
-    hidden = attention.padded_clicks(*history.shape, padding=padding, key=key)
+    where = places or Places.all(len(history))
+    hidden = attention.padded_clicks(where.of, history.shape[1], padding=padding, key=key)[where.at]
     return np.where(hidden & (history >= 0), model.news.anonymous, history)
 
 
@@ -140,52 +176,62 @@ class Through:
 
     devices: Devices
     plan: GaussianAttention | None
-    noise: Streams | SystemStreams
+    noise: Noise
 
-    def __call__(self, model: NewsModel, users: Int64s, round: int) -> tuple[Float32s, float]:
+    def __call__(self, model: NewsModel, users: Int64s, round: int, places: Places | None = None) -> tuple[Float32s, float]:
         """See `rounds.LocalUpdate`."""
-        history = self.devices.history[users]
+        history, where = self.devices.history[users], places or Places.all(len(users))
         if self.plan is not None:
-            history = np.asarray(padded(model, history, self.plan.padding, key_of(self.noise, round)[0]), np.int32)
+            history = np.asarray(padded(model, history, self.plan.padding, key_of(self.noise, round)[0], where), np.int32)
         rows = self.devices.rows_of(users)
         owner = np.repeat(np.arange(len(users)), np.diff(self.devices.ptr)[users])
         step = needed_news(history, self.devices.candidates[rows], num_news=model.news.anonymous)
         news = model.encode_news(step.items)
-        U = model.interests(model.encode_users(news, torch.from_numpy(step.history)), self._release(model, len(users), round))
+        U = model.interests(model.encode_users(news, torch.from_numpy(step.history)), self._release(model, where, round))
         return _gradient(model, model.scores(U[torch.from_numpy(owner)], news, torch.from_numpy(step.candidates)), self.devices, rows)
 
-    def _release(self, model: NewsModel, users: int, round: int) -> Release:
+    def weight(self, users: Int64s) -> int:
+        """Impressions: the gradient is a mean over them."""
+        return len(self.devices.rows_of(users))
+
+    def _release(self, model: NewsModel, where: Places, round: int) -> Release:
         if self.plan is None or model.basis is None or self.plan.noise_std == 0:
             return exact
-        n, B = users, len(model.basis.vectors)
-        zeros = np.zeros((n, B), np.int64)
-        drawn = gaussian.add_to_rows(zeros, step=self.plan.step, std=self.plan.noise_std, key=key_of(self.noise, round)[1])
+        zeros = np.zeros((where.of, len(model.basis.vectors)), np.int64)
+        drawn = gaussian.add_to_rows(zeros, step=self.plan.step, std=self.plan.noise_std, key=key_of(self.noise, round)[1])[where.at]
         return noised(torch.from_numpy(drawn.astype(np.float32)), radius=self.plan.theta, renormalise=relu_share)
 
 
 @dataclass(frozen=True)
 class NoisedGradients:
-    """`dp-fedrec`: every user's gradient clipped to `clip`, with noise of std `noise_std` on each number, on the device.
-
-    Simulated: the mean of n users' noises is drawn at once, as noise of std `noise_std` / sqrt(n).
-    """
+    """`dp-fedrec`: every user's gradient clipped to `clip`, with noise of std `noise_std` on each number, drawn on that user's device."""
 
     devices: Devices
     clip: float
     noise_std: float
-    noise: Streams | SystemStreams
+    noise: Noise
 
-    def __call__(self, model: NewsModel, users: Int64s, round: int) -> tuple[Float32s, float]:
+    def __call__(self, model: NewsModel, users: Int64s, round: int, places: Places | None = None) -> tuple[Float32s, float]:
         """See `rounds.LocalUpdate`."""
+        where, key = places or Places.all(len(users)), self.noise.key("news-gradient", round=round)
+        step = 2.0 ** (math.floor(math.log2(self.noise_std)) - 20) if self.noise_std else 1.0
         total = np.zeros(len(model.parameters_vector()), np.float64)
-        for gradient in per_user_gradients(model, user_examples(self.devices, users)):
-            total += gradient * min(1.0, self.clip / max(float(np.linalg.norm(gradient)), 1e-30))
-        std = self.noise_std / math.sqrt(len(users))
-        step = 2.0 ** (math.floor(math.log2(std)) - 20) if std else 1.0
-        drawn = gaussian.add_to_rows(
-            np.zeros((1, len(total)), np.int64), step=step, std=std, key=self.noise.key("news-gradient", round=round)
-        )
-        return np.asarray(total / len(users) + drawn[0], np.float32), math.nan
+        for place, gradient in zip(where.at, per_user_gradients(model, user_examples(self.devices, users)), strict=True):
+            clipped = self._clipped(gradient.astype(np.float64))
+            if self.noise_std:  # towards zero on the grid of the noise: no gradient grows, and no gap of floating point tells it
+                grid = np.trunc(clipped / step).astype(np.int64)[None]
+                clipped = gaussian.add_to_rows(grid, step=step, std=self.noise_std, key=derive(key, f"{place}"))[0]
+            total += clipped
+        return np.asarray(total / len(users), np.float32), math.nan
+
+    def weight(self, users: Int64s) -> int:
+        """Users."""
+        return len(users)
+
+    def _clipped(self, gradient: Floats) -> Floats:
+        """One that is no number (a server may have made the model) counts as zero."""
+        norm = float(np.linalg.norm(gradient))
+        return gradient * min(1.0, self.clip / max(norm, 1e-30)) if math.isfinite(norm) else np.zeros_like(gradient)
 
 
 def user_examples(devices: Devices, users: Int64s) -> UserExamples:
@@ -203,3 +249,8 @@ def _gradient(model: NewsModel, scores: Tensor, devices: Devices, rows: Int64s) 
     model.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     return model.gradient_vector(), loss.item()
+
+
+def _by_user(users: npt.NDArray[np.integer], count: int) -> tuple[Int64s, Int64s]:
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(users, minlength=count))]).astype(np.int64)
+    return np.argsort(users, kind="stable"), ptr

@@ -20,6 +20,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.keystream import derive
 from fedrec.privaterec import attention
 from fedrec.privaterec.local_update import released_weights, user_vectors
+from fedrec.privaterec.public_start import public_words, start_basis
 from fedrec.privaterec.scoring import products
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
@@ -31,16 +32,26 @@ _LEAST_COUNT = 2
 
 
 def news_model(scenario: Scenario, news: News, vectors: Float32s, *, basis: int) -> NewsModel:
-    """The scenario's model, fresh, with a basis of `basis` vectors or none. Raises DataError on files that cannot be read."""
-    chosen, rng = scenario.news, Streams(scenario.seed).numpy("news-model")
+    """The scenario's model, with a basis of `basis` vectors or none, at its public start. Raises DataError on files that cannot be read."""
+    rng = Streams(scenario.seed).numpy("news-model")
     settings = NewsModelSettings(basis_size=basis)
+    model = _encoders(scenario, news, vectors, settings, rng)
+    if basis:
+        start_basis(model, vectors, rng=Streams(scenario.seed).numpy("news-basis"))
+    return model
+
+
+def _encoders(scenario: Scenario, news: News, vectors: Float32s, settings: NewsModelSettings, rng: np.random.Generator) -> NewsModel:
+    chosen = scenario.news
     if chosen.model == "plm-nr":
         return plm_nr(_language_vectors(scenario, news, vectors), settings, rng=rng)
     fields = ("titles",) if scenario.data.format == "mind" else ("titles", "subcategories", "abstracts")  # a film's title says little
     tokens = tokenise(news, title_fields=fields, least_count=_LEAST_COUNT)
-    given = read_vectors(Path(chosen.word_vectors), wanted=tokens.vocabulary.ids) if chosen.word_vectors else {}
-    width = len(next(iter(given.values()))) if given else _WORD_WIDTH
-    words = word_vectors(tokens.vocabulary, width, rng=rng, given=given)
+    words = None if chosen.word_vectors else public_words(tokens, vectors, width=min(_WORD_WIDTH, vectors.shape[1]))
+    if words is None:
+        given = read_vectors(Path(chosen.word_vectors), wanted=tokens.vocabulary.ids) if chosen.word_vectors else {}
+        width = len(next(iter(given.values()))) if given else _WORD_WIDTH
+        words = word_vectors(tokens.vocabulary, width, rng=rng, given=given)
     return (nrms if chosen.model == "nrms" else naml)(tokens, words, settings, rng=rng)
 
 

@@ -1,7 +1,8 @@
-"""What public topics alone can do, before anyone has sent anything: rank items by how well they fit the topics of a history.
+"""What public rows alone can do, before anyone has sent anything: rank items by how well they fit the mean row of a history.
 
-    score(a, j) = (a / ||a||)' C x_j / (||x_j||),   C (B x p) the mean vector of each topic's items
+    score(a, j) = a' C x_j / ||x_j||,   C (B x p) what best rebuilds the items from their rows: sum_i ||C' s_i - x_i / ||x_i|| ||^2 is least
 
+For topics, C is nearly the mean vector of each topic's items; for directions, nearly the identity.
 A function of public items and of the asking user's own coefficients: epsilon of training is 0.
 """
 
@@ -23,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class PublicPrior:
-    """matrix: (B, m), the fit of each topic and item."""
+    """matrix: (B, m), the fit of each coordinate of a row and each item."""
 
     topics: TopicTable
     matrix: Floats
@@ -32,7 +33,8 @@ class PublicPrior:
     def scores(self, asked: Impressions, *, guarantee: Guarantee | None = None, key: bytes = b"") -> npt.NDArray[np.float32]:
         """Scores aligned with the candidates; without a guarantee, no noise."""
         mu = mu_for(guarantee.epsilon, guarantee.delta) if guarantee else float("inf")
-        a = additive.report(asked.last_clicks(self.history), self.topics, mu=mu, name="serving", key=key).values
+        sent = additive.report(asked.last_clicks(self.history), self.topics, mu=mu, name="serving", key=key)
+        a = additive.folded(sent.values, sent.told)
         owner = np.repeat(asked.users, np.diff(asked.candidate_ptr))
         out, piece = np.empty(len(owner), np.float32), 1 << 18
         for start in range(0, len(owner), piece):
@@ -45,6 +47,10 @@ def public_prior(topics: TopicTable, vectors: npt.NDArray[np.floating], *, histo
     """The prior of a catalogue with vectors (m, p)."""
     X = np.asarray(vectors, np.float64)
     X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12)
-    weights = topics.weights
-    centres = weights.T @ X / np.maximum(weights.sum(0)[:, None], 1e-12)
-    return PublicPrior(topics, np.asarray(centres @ X.T), history)
+    return PublicPrior(topics, np.asarray(rebuilding(topics, X) @ X.T), history)
+
+
+def rebuilding(topics: TopicTable, X: Floats) -> Floats:
+    """C (B, p), by least squares; the shortest of several. X: (m, p) what to rebuild."""
+    S = topics.weights
+    return np.asarray(np.linalg.pinv(S.T @ S, hermitian=True) @ (S.T @ X))

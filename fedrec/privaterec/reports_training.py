@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,22 +27,26 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedrec.data.impressions import Impressions
-from fedrec.encoders.attention import Dropout
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent, subset_selection
 from fedrec.privaterec import additive
 from fedrec.privaterec.additive import Coefficients, Population, TopicTable
-from fedrec.privaterec.labels import LabelReports, report_clicks
+from fedrec.privaterec.blocks import in_blocks
+from fedrec.privaterec.kept import NOTHING, Kept, State
+from fedrec.privaterec.labels import LabelReports, report_clicks, report_impressions, share_without_click
 from fedrec.privaterec.prior import public_prior
+from fedrec.privaterec.progressing import Progressing
 from fedrec.privaterec.report_model import ReportModel, ReportModelSettings
 from fedrec.privaterec.scoring import products
+from fedrec.privaterec.sensitivity import eligible, report_labels
 from fedrec.privaterec.spending import ClickLedger, TrainingPlan
-from fedrec.streams import Streams, SystemStreams
+from fedrec.streams import SecretStreams, Streams, SystemStreams
 
 Floats = npt.NDArray[np.float64]
 Float32s = npt.NDArray[np.float32]
 Int64s = npt.NDArray[np.int64]
+Noise = Streams | SystemStreams | SecretStreams
 
 
 @dataclass(frozen=True)
@@ -65,15 +70,76 @@ class Collected:
         return float(4 * B + answers / max(n, 1))
 
 
-def collect(data: Impressions, topics: TopicTable, plan: TrainingPlan, *, history: int, noise: Streams | SystemStreams) -> Collected:
-    """One report per user and one answer per impression, charged first. Raises BudgetExceededError past the plan's guarantee."""
+def collect(data: Impressions, topics: TopicTable, plan: TrainingPlan, *, history: int, noise: Noise, first_user: int = 0) -> Collected:
+    """One report per user and one answer per impression, charged first. Raises BudgetExceededError past the plan's guarantee.
+
+    `first_user` is the number of the first of these users among all: see `blocks`.
+    """
     event = GaussianEvent("report", plan.report_mu, "click", "replace")
     most = int(np.bincount(data.users, minlength=1).max(initial=0))
-    charged = charge(plan.guarantee, event, None, 0)  # before anything is drawn
-    reports = additive.report(data.last_clicks(history), topics, mu=plan.report_mu, name="report", key=noise.key("news-report"))
-    answers = report_clicks(data, epsilon=plan.label_epsilon, key=noise.key("news-labels"), mechanism=subset_selection)
-    charged = charge(plan.guarantee, event, answers.event, most)
-    return Collected(reports, answers, data.users, padded_candidates(data), charged)
+    charge(plan.guarantee, event, None, 0)  # before anything is drawn
+    parts = [_block(part, topics, plan, history, noise, number) for number, part in in_blocks(data, first_user=first_user)]
+    together = joined(parts)
+    return replace(together, ledger=charge(plan.guarantee, event, together.labels.event, most))
+
+
+def _block(data: Impressions, topics: TopicTable, plan: TrainingPlan, history: int, noise: Noise, number: int) -> Collected:
+    key = noise.key("news-report", round=number)
+    reports = additive.report(data.last_clicks(history), topics, mu=plan.report_mu, name="report", key=key)
+    key = noise.key("news-labels", round=number)
+    answers = _answers(data, topics, plan, key)
+    return Collected(reports, answers, data.users, padded_candidates(data), ClickLedger(plan.guarantee))
+
+
+def _answers(data: Impressions, topics: TopicTable, plan: TrainingPlan, key: bytes) -> LabelReports:
+    if topics.open_items is not None:
+        return report_labels(data, topics.open_items, epsilon=plan.label_epsilon, key=key, mechanism=subset_selection)
+    answer = report_impressions if plan.no_click else report_clicks
+    return answer(data, epsilon=plan.label_epsilon, key=key, mechanism=subset_selection)
+
+
+def joined(parts: Sequence[Collected]) -> Collected:
+    """What several sites sent, one after the other, users numbered on; the ledger is the first's."""
+    first = parts[0]
+    values = np.concatenate([part.coefficients.values for part in parts])
+    ends = np.cumsum([0, *(len(part.coefficients.values) for part in parts)])
+    users = np.concatenate([part.users + start for part, start in zip(parts, ends[:-1], strict=True)]).astype(np.int32)
+    candidates = stacked([part.candidates for part in parts], -1)
+    return replace(
+        first, coefficients=replace(first.coefficients, values=values), labels=_together(parts), users=users, candidates=candidates
+    )
+
+
+def collected_arrays(got: Collected) -> dict[str, npt.NDArray[np.generic]]:
+    """What was collected, ready to be kept or sent."""
+    answers = got.labels
+    sent: dict[str, npt.NDArray[Any]] = {"coefficients": got.coefficients.values, "users": got.users, "candidates": got.candidates}
+    return sent | {"candidate_ptr": answers.candidate_ptr, "reported": answers.reported, "null": answers.null}
+
+
+def collected_of(arrays: State, plan: TrainingPlan, *, noise_std: float, told: int = 0) -> Collected:
+    """What `collected_arrays` wrote, with noise of that std on all but the last `told` coefficients.
+
+    The ledger is that of a client with the most impressions."""
+    event = GaussianEvent("report", plan.report_mu, "click", "replace")
+    answer = PureEvent("label", plan.label_epsilon)
+    answers = LabelReports(arrays["candidate_ptr"], arrays["reported"], arrays["null"], plan.label_epsilon, answer)
+    most = int(np.bincount(arrays["users"], minlength=1).max(initial=0))
+    reports = Coefficients(arrays["coefficients"], noise_std, event, told)
+    return Collected(reports, answers, arrays["users"], arrays["candidates"], charge(plan.guarantee, event, answer, most))
+
+
+def _together(parts: Sequence[Collected]) -> LabelReports:
+    sizes = np.concatenate([np.diff(part.labels.candidate_ptr) for part in parts])
+    reported, null = (np.concatenate([getattr(part.labels, name) for part in parts]) for name in ("reported", "null"))
+    dearest = max((part.labels.event for part in parts), key=lambda e: e.told or 0.0)
+    return LabelReports(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), reported, null, parts[0].labels.epsilon, dearest)
+
+
+def stacked(tables: Sequence[npt.NDArray[Any]], fill: object) -> npt.NDArray[Any]:
+    """(sum of n, largest C) tables (n, C) one below the other, `fill` behind shorter rows."""
+    widest = max(table.shape[1] for table in tables)
+    return np.concatenate([np.pad(t, ((0, 0), (0, widest - t.shape[1])), constant_values=fill) for t in tables])  # type: ignore[call-overload]
 
 
 @lru_cache(maxsize=64)
@@ -113,6 +179,7 @@ class Decoder:
 
     population: Population
     scale: float
+    told: int = 0
 
     @staticmethod
     def of(reports: Coefficients) -> Decoder:
@@ -120,13 +187,13 @@ class Decoder:
         if len(reports.values) < 2:
             raise ValueError(f"a population needs at least 2 users, found {len(reports.values)}")
         population = with_floor(additive.population(reports), reports)
-        spread = float(np.trace(population.covariance)) / len(population.mean)
-        return Decoder(population, math.sqrt(spread) or 1.0)
+        C = additive.folded(additive.folded(population.covariance, reports.told).T, reports.told)  # of the sums that decoding gives
+        return Decoder(population, math.sqrt(float(np.trace(C)) / len(C)) or 1.0, reports.told)
 
     def __call__(self, reports: Coefficients) -> Float32s:
         """(n, B)."""
         decoded = additive.decode(reports, self.population)
-        return np.asarray((decoded - self.population.mean) / self.scale, np.float32)
+        return np.asarray((decoded - additive.folded(self.population.mean[None], self.told)) / self.scale, np.float32)
 
 
 @dataclass(frozen=True)
@@ -156,28 +223,26 @@ def fit(
     history: int,
     levels: NoiseLevels,
     streams: Streams,
+    kept: Kept = NOTHING,
 ) -> Iterator[EpochDone | Trained]:
-    """Train on reports alone, yielding after every epoch and the model at the end. Deterministic given the streams."""
+    """Train on reports alone, yielding after every epoch and the model at the end. Deterministic given the streams, also where it was
+    stopped after an epoch: it goes on from what is kept."""
     decoder = Decoder.of(collected.coefficients)
     prior = public_prior(topics, items, history=history).matrix
     model = ReportModel(items, prior, settings, rng=streams.numpy("news-initialisation"))
-    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
     n, rng = len(collected.users), streams.numpy("news-batches")
     steps = max(1, math.ceil(n / settings.batch))
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, settings.learning_rate, total_steps=settings.epochs * steps + 1)
-    dropout = Dropout(settings.dropout, torch.Generator().manual_seed(int(streams.numpy("news-dropout").integers(2**62))))
-    truth = _reported(collected)
-    for epoch in range(settings.epochs):
+    at = Progressing.begin(model, settings, steps, streams, rng)
+    begun = at.restored(kept.latest())
+    truth = Answers.of(collected, topics)
+    for epoch in range(begun, settings.epochs):
         inputs, losses = noisier(collected.coefficients, decoder, levels, rng=rng), []
         for rows in np.array_split(rng.permutation(n), steps):
             users = torch.from_numpy(inputs[rng.integers(len(levels.stds), size=len(rows)), collected.users[rows]])
-            scores = model.scores(model.users(users, dropout), model.items(dropout), torch.from_numpy(collected.candidates[rows]))
-            loss = report_loss(scores, torch.from_numpy(truth[rows]), weight=collected.labels.weight)
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            schedule.step()
-            losses.append(loss.item())
+            U, V = model.users(users, at.dropout), model.items(at.dropout)
+            scores = model.scores(U, V, torch.from_numpy(collected.candidates[rows]))
+            losses.append(at.step(truth.loss(scores, rows)))
+        kept.save(at.arrays(epoch + 1), step=epoch + 1)
         yield EpochDone(epoch + 1, float(np.mean(losses)))
     yield Trained(model, decoder, topics, history)
 
@@ -195,23 +260,61 @@ def noisier(reports: Coefficients, decoder: Decoder, levels: NoiseLevels, *, rng
     versions = []
     for std in levels.stds:
         more = math.sqrt(max(std**2 - reports.noise_std**2, 0.0))
-        values = reports.values + more * rng.standard_normal(reports.values.shape) if more else reports.values
+        noised = np.arange(reports.values.shape[1]) < reports.values.shape[1] - reports.told
+        values = reports.values + more * noised * rng.standard_normal(reports.values.shape) if more else reports.values
         versions.append(decoder(replace(reports, values=values, noise_std=max(std, reports.noise_std))))
     return np.stack(versions)
 
 
-def report_loss(scores: Tensor, reported: Tensor, *, weight: float) -> Tensor:
-    """Mean of -log(1 + weight sum_{j reported} pi_j), or of -log of the sum at infinite weight. scores: (n, C), -inf where absent."""
+@dataclass(frozen=True)
+class Answers:
+    """reported, eligible: (n, C) bool, aligned with the padded candidates, a last column for "no click" where that is a symbol.
+
+    eligible: None where every candidate may have been the click. nothing: log of the share of impressions without one.
+    """
+
+    reported: npt.NDArray[np.bool_]
+    eligible: npt.NDArray[np.bool_] | None
+    nothing: float | None
+    weight: float
+
+    @staticmethod
+    def of(collected: Collected, topics: TopicTable) -> Answers:
+        """A function of what was reported and of public facts."""
+        labels, shown = collected.labels, collected.candidates >= 0
+        reported, among = _table(labels.reported, shown), None
+        if topics.open_items is not None:
+            among = _table(eligible(labels, topics.open_items[collected.candidates[shown]]), shown)
+        if not labels.null.any():
+            return Answers(reported, among, None, labels.weight)
+        share = share_without_click(labels, mechanism=subset_selection)
+        return Answers(np.column_stack([reported, labels.null]), among, math.log(share), labels.weight)
+
+    def loss(self, scores: Tensor, rows: Int64s) -> Tensor:
+        """Of some rows, given scores (n, C) of their candidates, -inf where absent."""
+        if self.nothing is not None:  # a share of impressions has no click, whatever was shown
+            rest = functional.log_softmax(scores, -1) + math.log1p(-math.exp(self.nothing))
+            scores = torch.cat([rest, rest.new_full((len(rows), 1), self.nothing)], 1)
+        among = None if self.eligible is None else torch.from_numpy(self.eligible[rows])
+        return report_loss(scores, torch.from_numpy(self.reported[rows]), weight=self.weight, eligible=among)
+
+
+def report_loss(scores: Tensor, reported: Tensor, *, weight: float, eligible: Tensor | None = None) -> Tensor:
+    """Mean of -log(sum_{j eligible} pi_j + weight sum_{j reported} pi_j), all eligible where None; of -log of the second sum at infinite
+    weight. scores: (n, C), -inf where absent."""
+    if eligible is not None:
+        weights = reported.float() if weight > 1e15 else eligible + weight * reported
+        return -torch.logsumexp(functional.log_softmax(scores, -1) + weights.log(), -1).mean()
     chance = torch.logsumexp(functional.log_softmax(scores, -1).masked_fill(~reported, -torch.inf), -1)
     if weight > 1e15:  # 1 is nothing beside it
         return -chance.mean()
     return -torch.log1p(weight * chance.exp()).mean()
 
 
-def _reported(collected: Collected) -> npt.NDArray[np.bool_]:
-    """(n, C) bool, aligned with the padded candidates."""
-    table = np.zeros(collected.candidates.shape, np.bool_)
-    table[collected.candidates >= 0] = collected.labels.reported
+def _table(flags: npt.NDArray[np.bool_], shown: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """(n, C), aligned with the padded candidates."""
+    table = np.zeros(shown.shape, np.bool_)
+    table[shown] = flags
     return table
 
 

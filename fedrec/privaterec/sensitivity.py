@@ -1,140 +1,95 @@
-"""Per-category sensitivity (Sec. 3.1): a user declares, publicly, categories that need no protection, and spends nothing on them.
+"""Per-category sensitivity (Sec. 3.1): categories are declared, publicly, to need no protection, and clicks on them spend nothing.
 
-The additive report in two parts: clicks on free categories are summed exactly, all others with noise. The label of a click on a free
-candidate is told; all others answer among the protected candidates, by randomised response.
+An item is open where all of its categories are. The additive report in two parts, over the same topics: the mean of the protected
+clicks with noise, and beside it that of the open ones as it is (`opened`). An impression in which no protected candidate was clicked
+tells its open click; every other answers among its protected candidates alone (`report_labels`).
 
 Guarantee of both: that of the plain report or label; unit "click", neighbours "replace" where both clicks, the one exchanged and the
-one it is exchanged for, are of protected categories. Proof: the declaration is public. Neighbours have the same free clicks, so the
-exact part, and which labels are told, are the same. The noised part is `additive.report` of the history with free clicks left out: one
-term changes, from one row of a protected item to another. A label is told where no protected candidate was clicked, which is so in
-both neighbours or in none; else one protected click is drawn, and answers among the same protected candidates with the same mechanism.
+one it is exchanged for, are of protected items; in a history either may also be missing. Proof: the declaration is public. Neighbours
+have the same open clicks, so the exact part, and which labels are told, are the same. The noised part is `additive.report` with
+a table in which open items have the row of padding: one term changes by at most the largest distance of two protected rows, or of one
+and 0, which is the table's diameter. A label is told where no protected candidate was clicked, which is so in both neighbours or in
+none; else one protected click is drawn, and answers among the same protected candidates with the same mechanism.
 
-Not covered, and to be said with it: that a click was on a free category at all, how many were, and so how many places remain. Where one
-candidate alone is protected, there is nothing to exchange its click for, and the answer names it.
-Who declares everything free is told exactly and charged nothing; who declares nothing has exactly the plain report. Declaring what one
-reads after the fact would make the declaration a function of the clicks: it comes first.
+Not covered, and to be said with it (`exempt`): that a click was on an open item at all, how many were, and so how many places of a
+history remain. Where one candidate alone is protected, there is nothing to exchange its click for, and the answer names it.
+A declaration comes first: made after the fact it would be a function of the clicks. A user's own, instead of a scenario's for everybody, is
+the same with a table of the user's own.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.impressions import Impressions
-from fedrec.privacy.accounting import GaussianEvent
+from fedrec.data.impressions import Impressions, News
+from fedrec.errors import SettingsError
 from fedrec.privacy.keystream import derive
-from fedrec.privacy.selection import PureEvent, draw, randomised_response
-from fedrec.privaterec.additive import Coefficients, Population, TopicTable, coefficients, decode, report
-from fedrec.privaterec.labels import drawn_clicks
+from fedrec.privaterec.additive import BITS, TopicTable, diameter
+from fedrec.privaterec.labels import LabelReports, Mechanism, drawn_clicks, report_clicks
+from fedrec.privaterec.topics import listed_categories
 
 Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Declarations:
-    """What users declared. categories: (m,) the category of each item; free: (users, categories) bool, True needs no protection."""
-
-    categories: Int64s
-    free: Bools
-
-    @property
-    def protect_all(self) -> Bools:
-        """(users,) whether nothing is declared free."""
-        return np.asarray(~self.free.any(axis=1))
-
-    @property
-    def free_all(self) -> Bools:
-        """(users,) whether everything is."""
-        return np.asarray(self.free.all(axis=1))
-
-    def of_clicks(self, users: npt.NDArray[np.integer], items: npt.NDArray[np.integer]) -> Bools:
-        """Whether each item is free for its user; broadcasts. -1 (padding) is not: it stays in the protected part, where it adds 0."""
-        return np.asarray(self.free[users, self.categories[items]] & (items >= 0))
+def exempt(categories: Sequence[str]) -> str:
+    """What a guarantee leaves out, in words; nothing for none."""
+    return f"clicks on open categories ({', '.join(categories)}) are not protected" if categories else ""
 
 
-@dataclass(frozen=True)
-class SplitCoefficients:
-    """exact: (n, B) the free clicks' share; noised: (n, B) the others', where `exempt` (n,) is False, else exactly 0.
+def opened(table: TopicTable, news: News, categories: Sequence[str]) -> TopicTable:
+    """The table with coordinates of their own, told, for items of these categories alone; the same for none.
 
-    The coefficients are exact + noised; both are divided by the same H. `event` is the price of a row that is not exempt.
+    Raises SettingsError on a category that no item has, or where nothing is left to protect.
     """
-
-    exact: Floats
-    noised: Coefficients
-    exempt: Bools
-
-    @property
-    def event(self) -> GaussianEvent:
-        """What each protected click of a row costs."""
-        return self.noised.event
-
-    def decoded(self, over: Population) -> Floats:
-        """(n, B) exact part plus posterior mean of the noised one; `over` is the population of protected parts."""
-        return self.exact + np.where(self.exempt[:, None], 0.0, decode(self.noised, over))
+    if not categories:
+        return table
+    free = _open_items(news, categories)
+    guarded, bare = np.where(free[:, None], 0, table.rows), np.where(free[:, None], table.rows, 0)
+    return TopicTable(np.concatenate([guarded, bare], axis=1), diameter(guarded) * 2.0**-BITS, told=table.topics, open_items=free)
 
 
-@dataclass(frozen=True)
-class SplitLabels:
-    """places: (n,) reported; told: (n,) True where it is the truth on a free candidate. `event` is the price where it is not."""
-
-    places: Int64s
-    told: Bools
-    event: PureEvent
-
-
-def declarations(categories: tuple[str, ...], free: tuple[frozenset[str], ...]) -> Declarations:
-    """From the items' categories and each user's set of free ones. Raises ValueError on a category that no item has."""
-    names, index = np.unique(np.array(categories, dtype=np.str_), return_inverse=True)
-    known = set(names.tolist())
-    if unknown := set().union(*free) - known:
-        raise ValueError(f"no item has category {min(unknown)!r}; there are {sorted(known)[:10]}")
-    table = np.array([[name in mine for name in names.tolist()] for mine in free], np.bool_).reshape(len(free), len(names))
-    return Declarations(index.astype(np.int64), table)
+def _open_items(news: News, categories: Sequence[str]) -> Bools:
+    listed = listed_categories(news)
+    known = sorted({name for names in listed for name in names})
+    if unknown := [name for name in categories if name not in known]:
+        raise SettingsError(f"news.open_categories: no item has category {unknown[0]!r}", f"There are: {', '.join(known)[:300]}.")
+    free = np.array([bool(names) and set(names) <= set(categories) for names in listed])
+    if free.all():
+        raise SettingsError("news.open_categories leaves nothing to protect", 'Name fewer, or train with news.variant = "centralized".')
+    return free
 
 
-def split_report(history: Int32s, topics: TopicTable, declared: Declarations, *, mu: float, name: str, key: bytes) -> SplitCoefficients:
-    """The additive report of (n, H) histories, user k's declaration in row k: mu-GDP per protected click replaced, free ones exact."""
-    free = declared.of_clicks(np.arange(len(history))[:, None], history)
-    noised = report(np.where(free, -1, history), topics, mu=mu, name=name, key=key)
-    exempt = declared.free_all
-    values = np.where(exempt[:, None], 0.0, noised.values)  # no click of theirs is in this part, whatever they clicked
-    exact = coefficients(np.where(free, history, -1), topics)
-    return SplitCoefficients(exact, Coefficients(values, noised.noise_std, noised.event), exempt)
+def report_labels(data: Impressions, open_items: Bools, *, epsilon: float, key: bytes, mechanism: Mechanism) -> LabelReports:
+    """Answers with open clicks told and protected ones randomised among themselves. Every impression needs a click, or ValueError."""
+    ptr, free = data.candidate_ptr, open_items[data.candidates]
+    guarded = _any(data.clicked & ~free, ptr)
+    told = np.flatnonzero(~guarded)
+    places = drawn_clicks(data.select(told), key=derive(key, "told"))
+    if (places < 0).any():
+        raise ValueError(f"impression {told[places < 0][0]} has no click")
+    kept = ~free & np.repeat(guarded, np.diff(ptr))
+    among = np.concatenate([[0], np.cumsum(np.add.reduceat(kept, ptr[:-1], dtype=np.int64)[guarded])])
+    asked = replace(data, users=data.users[guarded], candidate_ptr=among, candidates=data.candidates[kept], clicked=data.clicked[kept])
+    answers = report_clicks(asked, epsilon=epsilon, key=key, mechanism=mechanism)
+    reported, null = np.zeros(len(free), np.bool_), np.zeros(len(data), np.bool_)
+    reported[kept] = answers.reported
+    reported[ptr[told] + places] = True
+    return replace(answers, candidate_ptr=ptr, reported=reported, null=null)
 
 
-def split_labels(impressions: Impressions, declared: Declarations, *, epsilon: float, key: bytes) -> SplitLabels:
-    """Labels with free candidates told and the others randomised among themselves. Every impression needs a click."""
-    ptr = impressions.candidate_ptr
-    free = declared.of_clicks(np.repeat(impressions.users, np.diff(ptr)), impressions.candidates)
-    guarded = np.concatenate([[0], np.cumsum(impressions.clicked & ~free)])
-    told = np.diff(guarded[ptr]) == 0
-    eligible = impressions.clicked & (~free | np.repeat(told, np.diff(ptr)))
-    truth = drawn_clicks(replace(impressions, clicked=eligible), key=derive(key, "drawn"))
-    if (truth < 0).any():
-        raise ValueError(f"impression {int(np.argmin(truth))} has no click")
-    places, event = truth.copy(), PureEvent("label", epsilon, told=0.0)
-    protected = np.concatenate([[0], np.cumsum(~free)])
-    rank = protected[ptr[:-1] + truth] - protected[ptr[:-1]]  # the click's number among the protected candidates
-    sizes, where = protected[ptr[1:]] - protected[ptr[:-1]], np.flatnonzero(~free)
-    for size in np.unique(sizes[~told]).tolist():
-        those = np.flatnonzero(~told & (sizes == size))
-        drawn, one = draw(rank[those], randomised_response(size, epsilon), name="label", key=derive(key, f"size/{size}"))
-        places[those] = where[protected[ptr[those]] + drawn[:, 0]] - ptr[those]
-        event = max(event, one, key=lambda e: e.told or 0.0)
-    return SplitLabels(places, told, event)
+def eligible(labels: LabelReports, open_shown: Bools) -> Bools:
+    """Aligned with the candidates: those that the click of each report may have been on. A function of the reports.
 
-
-def split_log_likelihood(probabilities: Floats, protected: Floats, labels: SplitLabels) -> Floats:
-    """(n,) log P of each label up to a constant: log pi_y where told, else log(sum of pi over the protected + (e^epsilon - 1) pi_y).
-
-    probabilities: (n,) the model's of the reported place; protected: (n,) its sum over all protected candidates.
+    log P = log(sum of pi over these + (e^epsilon - 1) sum over the reported), up to a constant.
     """
-    if math.isinf(labels.event.epsilon):
-        return np.log(probabilities)
-    return np.log(np.where(labels.told, probabilities, protected + math.expm1(labels.event.epsilon) * probabilities))
+    told = np.repeat(_any(labels.reported & open_shown, labels.candidate_ptr), np.diff(labels.candidate_ptr))
+    return np.where(told, labels.reported, ~open_shown)
+
+
+def _any(flags: Bools, ptr: npt.NDArray[np.int64]) -> Bools:
+    counts = np.concatenate([[0], np.cumsum(flags)])
+    return np.asarray(np.diff(counts[ptr]) > 0)

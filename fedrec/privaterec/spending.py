@@ -34,17 +34,21 @@ _ROUNDING = 1e-9  # relative; a calibrated release reaches the limit up to the l
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """One report on the history, mu-GDP, and one answer per impression, pure: each uses the whole guarantee, by parallel composition."""
+    """One report on the history, mu-GDP, and one answer per impression, pure: each uses the whole guarantee, by parallel composition.
+
+    no_click: whether an impression without a click answers too, and all with one symbol more.
+    """
 
     guarantee: Guarantee
     report_mu: float
     label_epsilon: float
+    no_click: bool = False
 
 
-def plan_training(guarantee: Guarantee) -> TrainingPlan:
+def plan_training(guarantee: Guarantee, *, no_click: bool = False) -> TrainingPlan:
     """(epsilon, delta) per click replaced for all of training. Raises UnitMismatchError for another unit."""
     guarantee.require_same_unit(_CLICK)
-    return TrainingPlan(guarantee, mu_for(guarantee.epsilon, guarantee.delta), guarantee.epsilon)
+    return TrainingPlan(guarantee, mu_for(guarantee.epsilon, guarantee.delta), guarantee.epsilon, no_click)
 
 
 def serving_epsilon(answers: int, guarantee: Guarantee) -> float:
@@ -103,6 +107,25 @@ class ClickLedger:
                 "Stop here, or repeat an earlier answer: that costs nothing.",
             )
         return after
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a whole training costs one client: releases that every click of its history sees, and answers that each label click gives."""
+
+    history: tuple[Event, ...]
+    labels: tuple[PureEvent, ...]
+
+    def charged(self, limit: Guarantee) -> float:
+        """Epsilon of the dearest click; infinite without privacy. Raises BudgetExceededError past a private `limit`."""
+        ledger = ClickLedger(limit)
+        if not limit.private:
+            return limit.epsilon
+        for event in self.history:
+            ledger = ledger.charge_history(event)
+        for event in self.labels:
+            ledger = ledger.charge_label(0, event)
+        return ledger.epsilon
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,6 +12,7 @@ from fedrec.data.impressions import Impressions, News
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privaterec import topics
 from fedrec.privaterec.additive import TopicTable
+from fedrec.privaterec.sensitivity import exempt, opened
 from fedrec.settings import NEWS_UNITS, Scenario
 from fedrec.streams import Streams, SystemStreams
 
@@ -75,16 +75,14 @@ class TrainedNews:
         return sum(part.bytes for part in self.sent)
 
 
-Training = Callable[[Scenario, Catalogue, Impressions], Iterator[Progress | TrainedNews]]
-
-
 def promised(scenario: Scenario) -> Guarantee:
     """What training promises, in the unit of the variant."""
     privacy, unit = scenario.privacy, NEWS_UNITS[scenario.news.variant]
     neighbours = "add/remove" if unit == "user" else "replace"
     if privacy.epsilon == float("inf"):
         return non_private(privacy.delta, unit, neighbours)  # type: ignore[arg-type]
-    return Guarantee(privacy.epsilon, privacy.delta, unit, neighbours)  # type: ignore[arg-type]
+    note = exempt(scenario.news.open_categories)
+    return Guarantee(privacy.epsilon, privacy.delta, unit, neighbours, note=note)  # type: ignore[arg-type]
 
 
 def noise_of(scenario: Scenario) -> Streams | SystemStreams:
@@ -93,8 +91,15 @@ def noise_of(scenario: Scenario) -> Streams | SystemStreams:
 
 
 def topics_of(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
-    """The public topics of the scenario."""
-    if scenario.news.topics == "categories":
+    """The public topics of the scenario, those of open categories apart. Raises SettingsError on a category that no item has."""
+    return opened(public_table(scenario.news.topics, scenario, catalogue), catalogue.news, scenario.news.open_categories)
+
+
+def public_table(kind: str, scenario: Scenario, catalogue: Catalogue) -> TopicTable:
+    """The public rows of a value of `news.topics`, whichever the scenario has."""
+    if kind == "categories":
         return topics.category_topics(catalogue.news)[0]
-    wanted = min(scenario.news.basis or DEFAULT_TOPICS, len(catalogue.vectors))
-    return topics.text_topics(catalogue.vectors, topics=wanted, rng=Streams(scenario.seed).numpy("news-topics"))
+    wanted, (m, p) = scenario.news.basis or DEFAULT_TOPICS, catalogue.vectors.shape
+    if kind == "directions":
+        return topics.directions(catalogue.vectors, width=min(wanted, p))
+    return topics.text_topics(catalogue.vectors, topics=min(wanted, m), rng=Streams(scenario.seed).numpy("news-topics"))

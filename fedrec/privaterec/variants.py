@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,9 +24,12 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privaterec import central, federated, reports_training
 from fedrec.privaterec.additive import noise_std
+from fedrec.privaterec.fleet import Fleet
+from fedrec.privaterec.kept import NOTHING, Kept
 from fedrec.privaterec.report_model import ReportModelSettings
+from fedrec.privaterec.reports_training import collected_arrays, collected_of
 from fedrec.privaterec.spending import plan_training
-from fedrec.privaterec.trained import Catalogue, Progress, Sent, TrainedNews, Training, noise_of, promised, topics_of
+from fedrec.privaterec.trained import Catalogue, Progress, Sent, TrainedNews, promised, topics_of
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
 
@@ -35,9 +38,15 @@ __all__ = ["VARIANTS", "Catalogue", "Progress", "Sent", "TrainedNews", "promised
 Float32s = npt.NDArray[np.float32]
 
 
-def train_news(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Iterator[Progress | TrainedNews]:
-    """Train the scenario's variant, yielding progress and, last, the trained model. Raises PrivacyError where a ledger refuses."""
-    return VARIANTS[scenario.news.variant](scenario, catalogue, train)
+Training = Callable[[Scenario, Catalogue, Fleet, Kept], Iterator[Progress | TrainedNews]]
+
+
+def train_news(scenario: Scenario, catalogue: Catalogue, fleet: Fleet, *, kept: Kept = NOTHING) -> Iterator[Progress | TrainedNews]:
+    """Train the scenario's variant over a fleet, yielding progress and, last, the trained model; on from what is kept.
+
+    Raises PrivacyError where a ledger refuses, and what the fleet raises.
+    """
+    return VARIANTS[scenario.news.variant](scenario, catalogue, fleet, kept)
 
 
 @dataclass(frozen=True)
@@ -51,19 +60,21 @@ class AdditiveRecommender:
         return reports_training.serve(self.trained, asked, mu=mu_for(guarantee.epsilon, guarantee.delta), key=key).scores
 
 
-def additive(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Iterator[Progress | TrainedNews]:
+def additive(scenario: Scenario, catalogue: Catalogue, fleet: Fleet, kept: Kept) -> Iterator[Progress | TrainedNews]:
     """The default; `reports_training` proves its guarantee."""
     table, news, guarantee = topics_of(scenario, catalogue), scenario.news, promised(scenario)
-    plan, settings = plan_training(guarantee), _report_settings(scenario)
-    got = reports_training.collect(train, table, plan, history=news.history, noise=noise_of(scenario))
+    plan, settings = plan_training(guarantee, no_click=news.no_click == "report"), _report_settings(scenario)
+    kept_reports = kept.once("reports", lambda: collected_arrays(fleet.reports(table, plan)))  # drawn once, whatever stops the training
+    got = collected_of(kept_reports, plan, noise_std=noise_std(table, news.history, mu=plan.report_mu), told=table.told)
     serving = [noise_std(table, news.history, mu=mu_for(e, scenario.privacy.delta)) for e in news.serving_epsilons]
     levels = reports_training.NoiseLevels.of(got.coefficients.noise_std, serving)
-    streams = Streams(scenario.seed)
-    for done in reports_training.fit(got, table, catalogue.vectors, settings, history=news.history, levels=levels, streams=streams):
+    streams, history = Streams(scenario.seed), news.history
+    fitted = reports_training.fit(got, table, catalogue.vectors, settings, history=history, levels=levels, streams=streams, kept=kept)
+    for done in fitted:
         if isinstance(done, reports_training.EpochDone):
             yield Progress(done.epoch, settings.epochs, f"epoch {done.epoch}/{settings.epochs}: loss {done.loss:.4f}")
             continue
-        B, answers = table.topics, len(train) / max(train.num_users, 1)
+        B, answers = table.topics, len(got.users) / max(len(got.coefficients.values), 1)
         sent = (
             Sent(
                 "coefficients",
@@ -86,14 +97,12 @@ def _report_settings(scenario: Scenario) -> ReportModelSettings:
     return ReportModelSettings(epochs=news.epochs or (8 if epsilon >= 3 else 4), learning_rate=news.learning_rate or 3e-3 * speed)
 
 
-def central_training(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Iterator[Progress | TrainedNews]:
+def central_training(scenario: Scenario, catalogue: Catalogue, fleet: Fleet, kept: Kept) -> Iterator[Progress | TrainedNews]:
     """See `central`."""
-    table, news, guarantee = topics_of(scenario, catalogue), scenario.news, promised(scenario)
-    chosen = {"rounds": news.rounds, "clip": news.clip, "learning_rate": news.learning_rate}
-    settings = replace(central.CentralSettings(), **{name: value for name, value in chosen.items() if value})  # type: ignore[arg-type]
-    plan = central.plan_of(guarantee, settings)
-    done = None
-    for done in central.train(train, table, catalogue.vectors, plan, settings, history=news.history, noise=noise_of(scenario)):
+    table, guarantee, settings = topics_of(scenario, catalogue), promised(scenario), central_settings(scenario)
+    plan, done = central.plan_of(guarantee, settings), None
+    recipe = central.CentralRecipe.of(plan, settings, table, catalogue.vectors, scenario.news.history)
+    for done in central.over(recipe, fleet.link(plan, central.released(plan, kept.latest())), kept):
         yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
     assert done is not None
     shape = f"{table.topics + 1} and {done.model.W.shape[1]} numbers"
@@ -103,13 +112,20 @@ def central_training(scenario: Scenario, catalogue: Catalogue, train: Impression
     yield TrainedNews(done.model, guarantee, spent, done.rounds + 1, sent, done.bytes_down, {"W": done.model.W.astype(np.float32)})
 
 
+def central_settings(scenario: Scenario) -> central.CentralSettings:
+    """What the scenario chooses, the rest as `central` has it."""
+    news = scenario.news
+    chosen = {"rounds": news.rounds, "clip": news.clip, "learning_rate": news.learning_rate}
+    return replace(central.CentralSettings(), **{name: value for name, value in chosen.items() if value})  # type: ignore[arg-type]
+
+
 VARIANTS: dict[str, Training] = {
     "additive": additive,
     "central": central_training,
-    "local": federated.local,
-    "printed": federated.printed,
-    "dp-fedrec": federated.dp_fedrec,
-    "fedrec": federated.fedrec,
+    "local": federated.in_rounds,
+    "printed": federated.in_rounds,
+    "dp-fedrec": federated.in_rounds,
+    "fedrec": federated.in_rounds,
     "centralized": federated.centralized,
 }
 """By the name a scenario gives."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,7 +109,7 @@ class Ranked:
 
 def write(path: Path, about: About, arrays: Mapping[str, npt.NDArray[np.generic]]) -> str:
     """Write a bundle atomically; returns its version."""
-    ordered = {name: np.ascontiguousarray(array) for name, array in sorted(arrays.items())}
+    ordered = {name: np.asarray(array, order="C") for name, array in sorted(arrays.items())}  # keeps numbers of no dimension
     content = save(ordered, metadata={"about": json.dumps(about.model_dump(mode="json"), sort_keys=True)})
     write_bytes(path, content)
     return hashlib.sha256(content).hexdigest()[:16]
@@ -135,10 +136,11 @@ def read(path: Path) -> Bundle:
 
 
 def read_ranked(path: Path) -> Ranked:
-    """What a server needs, and nothing else in memory. Raises RunError like `read`."""
+    """What a server needs, and nothing else in memory, not even for a moment. Raises RunError like `read`."""
     sha256 = sha256_of(path)
-    about, arrays = _opened(path, wanted=("users.", "items", "bias", "categories"))
+    about, arrays = _opened(path, wanted=("users.",))
     try:
+        arrays.update(_straight(path, ("items", "bias", "categories")))
         parts = Ranked(sha256[:16], about, UserMap.of_arrays(arrays), *(arrays[n] for n in ("items", "bias", "categories")))  # type: ignore[arg-type]
         _check(parts.users, parts.items, parts.bias, parts.categories)
     except (KeyError, ValueError) as failure:
@@ -146,11 +148,25 @@ def read_ranked(path: Path) -> Ranked:
     return parts
 
 
+def _straight(path: Path, names: tuple[str, ...]) -> dict[str, npt.NDArray[np.generic]]:
+    """Arrays of a file that safetensors has checked, read into their place: it would map the file first, and hold all twice."""
+    kinds = {"F32": np.float32, "U64": np.uint64}
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    found: dict[str, npt.NDArray[np.generic]] = {}
+    for name in names:
+        said = header[name]
+        start, count = 8 + size + said["data_offsets"][0], int(np.prod(said["shape"]))
+        found[name] = np.fromfile(path, kinds[said["dtype"]], count, offset=start).reshape(said["shape"])
+    return found
+
+
 def _opened(path: Path, wanted: tuple[str, ...] | None) -> tuple[About, dict[str, npt.NDArray[np.generic]]]:
     try:
         with safe_open(path, framework="numpy") as file:
             about = About.model_validate_json((file.metadata() or {}).get("about", "null"))
-            names = [name for name in file.keys() if wanted is None or name.startswith(wanted)]  # noqa: SIM118: not a dict
+            names = [name for name in file.keys() if wanted is None or name.startswith(wanted)]  # noqa: SIM118
             return about, {name: file.get_tensor(name) for name in names}
     except (OSError, SafetensorError, ValidationError) as failure:
         raise RunError(f"{path} is not a serving bundle: {str(failure).splitlines()[0]}", _REMEDY) from None
@@ -167,9 +183,24 @@ def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]
     m, B = bundle.size, bundle.coefficients
     if (len(ids), len(titles), bundle.mean.shape, bundle.covariance.shape) != (m, m, (B,), (B, B)):
         raise ValueError("its arrays do not have one entry an item, or one a coefficient")
-    if about.form == "additive" and bundle.rows.shape != (m, B):
-        raise ValueError(f"rows have shape {bundle.rows.shape}, expected {(m, B)}")
+    if about.form == "additive":
+        if bundle.rows.shape != (m, B):
+            raise ValueError(f"rows have shape {bundle.rows.shape}, expected {(m, B)}")
+        _check_sensitivity(bundle.rows.astype(np.int64), about)
     return bundle
+
+
+def _check_sensitivity(rows: npt.NDArray[np.int64], about: About) -> None:
+    """A device draws its noise for what the file states, so the file must not state less than its rows can do.
+
+    2 max ||row||, or sqrt2 times it where no entry is negative, is enough; only where less is stated are all pairs looked at.
+    """
+    from fedrec.privaterec.additive import BITS, diameter  # brings the accountants, which a server does without
+
+    stated = about.sensitivity * about.history * 2.0**BITS
+    longest = math.sqrt(float((rows.astype(np.float64) ** 2).sum(1).max(initial=0.0)))
+    if stated < longest * (2 if rows.min(initial=0) < 0 else math.sqrt(2)) and stated * (1 + 1e-12) < diameter(rows):
+        raise ValueError(f"its rows can move coefficients by {diameter(rows) / about.history * 2.0**-BITS:g}, more than it states")
 
 
 def _check(users: UserMap, *of_items: npt.NDArray[np.generic]) -> None:
@@ -177,5 +208,5 @@ def _check(users: UserMap, *of_items: npt.NDArray[np.generic]) -> None:
     m, D = items.shape
     if (users.linear.shape[1], bias.shape, categories.shape) != (D, (m,), (m,)):
         raise ValueError(f"items {items.shape}, bias {bias.shape}, categories {categories.shape} and users do not fit together")
-    if not (np.isfinite(items).all() and np.isfinite(bias).all()):
+    if not np.isfinite([items.sum(dtype=np.float64), bias.sum(dtype=np.float64)]).all():  # without a copy of all, as flags
         raise ValueError("a vector that is not finite")

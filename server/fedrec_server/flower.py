@@ -2,6 +2,7 @@
 
     query.join   RecordDict {"fedrec": {"terms": bytes}}                                         -> {"fedrec": {"answer": bytes}}
     query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
+    query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
 
 The bytes are those of `fedrec.federation.wire`. What a node sends is read with suspicion: it costs that node its answer,
 never the others theirs. Flower's own waiting loop is not used: it polls every 3 s and ends with whoever was there first.
@@ -15,11 +16,14 @@ import json
 import logging
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import numpy as np
+import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
@@ -27,13 +31,16 @@ from flwr.supercore.run import RunNotRunningException
 
 from fedrec import __version__
 from fedrec.errors import RefusedError
-from fedrec.federation.protocol import Answer, Broadcast, Invitation, Refusal, Terms
+from fedrec.federation.npy import read_npy
+from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
 from fedrec.operations import logs
+from fedrec.privaterec.messages import Ask, NewsBroadcast, Reply, pack_ask
 from fedrec_server.stragglers import UNREACHABLE
 
 MESSAGE, PUBLIC = "fedrec", "public"
-JOIN, ASK = "query.join", "query.ask"
+JOIN, ASK, TELL = "query.join", "query.ask", "query.tell"
+REPLY = "reply"
 
 LOST = (httpx.HTTPError, RunNotRunningException)
 """What a grid raises when the SuperLink stays away, or has given the run up."""
@@ -51,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 def server_app(
-    serve: Callable[[Broadcast], None], *, timeout_s: float, again_s: float = 60.0, sleep: Callable[[float], None] = time.sleep
+    serve: Callable[[NewsBroadcast], None], *, timeout_s: float, again_s: float = 60.0, sleep: Callable[[float], None] = time.sleep
 ) -> ServerApp:
     """The app that runs `serve` over the grid it is given; seconds as those of `FlowerBroadcast`."""
     installed = ServerApp()
@@ -127,7 +134,18 @@ class FlowerBroadcast:
         content = RecordDict({MESSAGE: ConfigRecord({"header": header, "plan": plan}), PUBLIC: ArrayRecord(arrays)})
         return self._gathered(ASK, content)
 
-    def _gathered(self, kind: str, content: RecordDict) -> list[Answer]:
+    def tell(self, ask: Ask) -> list[Reply]:
+        """See `privaterec.messages.NewsBroadcast`."""
+        arrays = {name: Array(np.asarray(array, order="C")) for name, array in ask.public.items()}
+        content = RecordDict({MESSAGE: ConfigRecord({"ask": pack_ask(ask)}), PUBLIC: ArrayRecord(arrays)})
+        told = dict[str, Mapping[str, npt.NDArray[Any]]]()
+        answers = self._gathered(TELL, content, told)
+        return [Reply(answer, told.get(answer.client, {})) for answer in answers]
+
+    def _gathered(
+        self, kind: str, content: RecordDict, told: dict[str, Mapping[str, npt.NDArray[Any]]] | None = None
+    ) -> list[Answer]:
+        """`told` gets the arrays of each client's first answer."""
         started = self.clock()
         deadline, look_at, wave = started + self.timeout_s, started, _Wave(self.names)
         while True:
@@ -135,7 +153,7 @@ class FlowerBroadcast:
             if now >= look_at:
                 look_at = now + self.nodes_s
                 self._send(wave.due(self.grid.get_node_ids(), now, self.again_s), wave, kind, content, ttl_s=max(1.0, deadline - now))
-            self._collect(wave)
+            self._collect(wave, {} if told is None else told)
             if not wave.waiting() or self.clock() >= deadline:
                 return wave.results()
             self.sleep(self.poll_s)
@@ -150,7 +168,7 @@ class FlowerBroadcast:
             else:
                 wave.give_up(node, "the SuperLink did not take the message")
 
-    def _collect(self, wave: _Wave) -> None:
+    def _collect(self, wave: _Wave, told: dict[str, Mapping[str, npt.NDArray[Any]]]) -> None:
         """One by one: a reply that cannot be unpacked takes no other with it."""
         for name in wave.open_messages():
             try:
@@ -162,7 +180,10 @@ class FlowerBroadcast:
                 wave.take(name, _malformed("its reply cannot be unpacked"))
                 continue
             for reply in replies[:1]:
-                wave.take(name, _answer(reply))
+                answer = _answer(reply)
+                if not answer.refusal:
+                    told.setdefault(answer.client, _arrays(reply))
+                wave.take(name, answer)
 
 
 @dataclass
@@ -224,6 +245,16 @@ def _answer(reply: Message) -> Answer:
         return read_answer(value)
     except RefusedError as failure:
         return _malformed(failure.cause)
+
+
+def _arrays(reply: Message) -> Mapping[str, npt.NDArray[Any]]:
+    """What a client told, as far as it can be read; what is missing is found out by who needs it."""
+    record = reply.content.get(REPLY)
+    found = dict[str, npt.NDArray[Any]]()
+    for name, array in record.items() if isinstance(record, ArrayRecord) else ():
+        with suppress(ValueError):
+            found[name] = read_npy(array.data)
+    return found
 
 
 def _malformed(cause: str) -> Answer:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from fedrec.errors import UnreachableError
-from fedrec.federation.protocol import Answer, Broadcast, ReleaseDesk, Terms
+from fedrec.federation.protocol import Answer, Broadcast, Terms
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,14 @@ class Gathering:
         return len(joined) >= self.min_clients and min(users, enrolled) >= max(1, self.expected_users)
 
 
-def gather(terms: Terms, desk: ReleaseDesk, clients: Broadcast, gathering: Gathering) -> int:
+class Enrolling(Protocol):
+    """Who knows which users may report: an aggregator's desk."""
+
+    def enrolled(self) -> int:
+        """Users enrolled now."""
+
+
+def gather(terms: Terms, desk: Enrolling, clients: Broadcast, gathering: Gathering) -> int:
     """How many users have joined once enough are there: no more than clients say, since a shared aggregator may have enrolled others
     long ago, and no more than are enrolled. Clients that joined already join again, which changes nothing.
 

@@ -18,15 +18,16 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from fedrec import __version__
 from fedrec.checkpoint import write_json
 from fedrec.errors import FedRecError, RunError, SettingsError
-from fedrec.federation.protocol import Broadcast
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import AggregatorAccess
+from fedrec.privaterec.messages import NewsBroadcast
 from fedrec.settings import Scenario
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
@@ -37,6 +38,9 @@ from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, check, run_rounds
 from fedrec_server.settings import ServerSettings, SuperLinkTable
 from fedrec_server.superlink import SuperLink
+
+if TYPE_CHECKING:  # it brings torch, which a server of ratings does without
+    from fedrec.privaterec.trained import Catalogue
 
 _LOST_RUNS = 5
 """How many Flower runs may be lost one after the other, without a round in between, before the server gives up."""
@@ -95,11 +99,12 @@ def _run(
 ) -> None:
     log = logging.getLogger(__name__)
     _keep_loopback_direct()
-    desk = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=Retry(sleep=sleep)))
+    desk = None
+    if settings.aggregator is not None:
+        desk = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=Retry(sleep=sleep)))
     flower = stack.enter_context(_Flower(settings.superlink, folder))
     metrics, metrics_address = _metrics(settings.metrics, stack)
-    public = settings.public.read()  # while the SuperLink starts
-    check(scenario, public)
+    training = _training(scenario, settings, desk, folder, metrics, sleep)  # while the SuperLink starts
     writing = threading.Lock()
 
     def note() -> Status:
@@ -113,24 +118,43 @@ def _run(
     logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=flower.gate)
     if ready:
         ready(note())
-    _Training(scenario, settings, public, desk, folder, metrics, sleep).carry_out(executor)
+    training.carry_out(executor)
+
+
+def _training(
+    scenario: Scenario, settings: ServerSettings, desk: RemoteReleaseDesk | None, folder: Path, metrics: Metrics, sleep: _Sleep
+) -> _Training:
+    """Ready to be carried out, its public data read. Raises FedRecError where scenario and settings do not go together."""
+    if scenario.recipe == "privaterec":
+        from fedrec_server.news import check as check_news  # brings torch
+        from fedrec_server.public_news import read_public_news
+
+        check_news(scenario, desk)
+        catalogue = read_public_news(Path(settings.public.path), settings.public.format, seed=scenario.seed)
+        return _Training(scenario, settings, None, desk, folder, metrics, sleep, catalogue=catalogue)
+    public = settings.public.read()
+    check(scenario, public)
+    if desk is None:
+        raise SettingsError("the server's settings have no aggregator", "Give them an aggregator table, as in docs/deploy.md.")
+    return _Training(scenario, settings, public, desk, folder, metrics, sleep)
 
 
 @dataclass
 class _Training:
-    """The rounds, over as many Flower runs as it takes. `lost` counts runs lost since the last round."""
+    """The rounds, over as many Flower runs as it takes. `lost` counts runs lost since the last round. `catalogue`: of news."""
 
     scenario: Scenario
     settings: ServerSettings
-    public: PublicData
-    desk: RemoteReleaseDesk
+    public: PublicData | None
+    desk: RemoteReleaseDesk | None
     folder: Path
     metrics: Metrics
     sleep: _Sleep
     lost: int = 0
+    catalogue: Catalogue | None = None
 
     def carry_out(self, executor: Executor) -> None:
-        app = server_app(self._rounds, timeout_s=self.settings.rounds.timeout_s, sleep=self.sleep)
+        app = server_app(self._serve, timeout_s=self.settings.rounds.timeout_s, sleep=self.sleep)
         content = bundle(self.scenario.digest())
         while True:
             try:
@@ -142,12 +166,36 @@ class _Training:
                     raise RunError(f"{self.lost} Flower runs were lost one after the other: {failure}", remedy) from None
                 self.sleep(2.0 ** (self.lost - 1))
 
-    def _rounds(self, clients: Broadcast) -> None:
+    def _news(self, clients: NewsBroadcast, catalogue: Catalogue) -> None:
+        from fedrec_server.news import run_news
+
+        chosen, sleep = self.settings, self.sleep
+        steps = run_news(
+            self.scenario,
+            catalogue,
+            self.desk,
+            clients,
+            self.folder,
+            gathering=replace(chosen.whom_to_wait_for(), sleep=sleep),
+            patience=replace(chosen.patience(), sleep=sleep),
+            absent_s=chosen.rounds.absent_s,
+            run=chosen.run or None,
+        )
+        for _ in steps:
+            self.lost = 0
+
+    def _serve(self, clients: NewsBroadcast) -> None:
+        if self.catalogue is not None:
+            self._news(clients, self.catalogue)
+        elif self.public is not None and self.desk is not None:
+            self._rounds(clients, self.public, self.desk)
+
+    def _rounds(self, clients: NewsBroadcast, public: PublicData, desk: RemoteReleaseDesk) -> None:
         chosen, sleep = self.settings, self.sleep
         rounds = run_rounds(
             self.scenario,
-            self.public,
-            self.desk,
+            public,
+            desk,
             clients,
             self.folder,
             gathering=replace(chosen.whom_to_wait_for(), sleep=sleep),

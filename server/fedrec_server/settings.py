@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from fedrec.errors import SettingsError
 from fedrec.federation.link import Patience
 from fedrec.operations.party_settings import AggregatorAccess, FilePath, Table, checked, read
 from fedrec_server.gathering import Gathering
@@ -45,8 +46,10 @@ class PublicTable(Table):
     """What everybody may know of the items."""
 
     path: FilePath = Field(min_length=1, description="folder of public data, a table of items, or a folder with MovieLens's films file")
-    format: Literal["public", "table", "ml-100k", "ml-1m", "ml-10m", "ml-20m"] = Field(
-        "public", description="public: a folder that fedrec wrote; table: CSV, TSV, Parquet or .item; ml-...: a films file"
+    format: Literal["public", "table", "ml-100k", "ml-1m", "ml-10m", "ml-20m", "news", "mind", "click-log"] = Field(
+        "public",
+        description="public: a folder that fedrec wrote; table: CSV, TSV, Parquet or .item; ml-...: a films file; "
+        "of news: news (a folder that fedrec wrote), mind (news.tsv), click-log (the texts beside ratings)",
     )
     kind: Literal["ratings", "clicks"] = Field("ratings", description="what the clients hold")
     rating_range: tuple[float, float] | None = Field(None, description="lowest and highest rating, of a table")
@@ -57,7 +60,8 @@ class PublicTable(Table):
 
     @model_validator(mode="after")
     def _no_key_without_effect(self) -> PublicTable:
-        own = {"public": set[str](), "table": {"kind", "rating_range", "id_column", "separator", "min_items"}}
+        own = {name: set[str]() for name in ("public", "news", "mind", "click-log")}
+        own["table"] = {"kind", "rating_range", "id_column", "separator", "min_items"}
         known = {"path", "format"} | own.get(self.format, {"kind", "metadata", "min_items"})
         if unused := self.model_fields_set - known:
             raise ValueError(f"{min(unused)} says nothing where format is {self.format}")
@@ -66,6 +70,8 @@ class PublicTable(Table):
     def read(self) -> PublicData:
         """The public data of this table. Raises DataError or SettingsError."""
         path = Path(self.path)
+        if self.format in ("news", "mind", "click-log"):
+            raise SettingsError(f'public.format = "{self.format}" is about news', 'Choose a scenario with recipe = "privaterec".')
         if self.format == "public":
             return read_public(path)
         if self.format == "table":
@@ -129,7 +135,7 @@ class ServerSettings(Table):
     public: PublicTable
     gathering: GatheringTable = GatheringTable()
     rounds: RoundsTable = RoundsTable()
-    aggregator: AggregatorAccess
+    aggregator: AggregatorAccess | None = Field(None, description="needed but for news that is noised on devices")
     superlink: SuperLinkTable
     run: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$", description="id of the run; empty makes one, once")
     metrics: str = Field("", description="host:port of Prometheus metrics; port 0 picks one; empty for none")

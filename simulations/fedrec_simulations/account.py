@@ -13,14 +13,17 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
+from fedrec_simulations import account_news
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 
 
 def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str, Any]:
-    """The guarantee, three accountants, and every release with its share of mu^2 and its noise multiplier.
+    """The guarantee, three accountants, and every release with its share of mu^2 and its noise multiplier; for news, see `account_news`.
 
     A default of 0 users and items reads the data for its sizes. Raises SettingsError where only one is given, and what reading raises.
     """
+    if scenario.recipe == "privaterec":
+        return account_news.describe(scenario, users=users)
     facts = _planned(scenario, users, items) if users or items else _read(scenario)
     # a plan depends on whether there are features, not on what they say: nothing is decomposed for it
     facts = replace(facts, features=None if facts.features is None else PublicFeatures({}))
@@ -52,6 +55,8 @@ def _planned(scenario: Scenario, users: int, items: int) -> PublicFacts:
 
 def table(described: dict[str, Any]) -> str:
     """The same for a terminal."""
+    if "variant" in described:
+        return account_news.table(described)
     said = described["accountants"]
     unit = f"per {described['guarantee']['unit']} ({described['guarantee']['neighbours']})"
     facts = described["training"]

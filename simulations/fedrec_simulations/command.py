@@ -154,7 +154,8 @@ def account(
 
     A plan depends on the scenario and on three public facts of the training data: how many users, how many items, ratings
     or clicks. They are read from the data; with --users and --items no data is touched. What this prints is what a run
-    of the same scenario writes to plan.json.
+    of the same scenario writes to plan.json. For news: what each release costs whom, the total of training by unit, and
+    what 1 to 100 fresh answers of serving cost; data is read, or --users asked for, only where news.rounds is given.
 
     Examples:
 
@@ -217,11 +218,14 @@ def data_describe(
     \b
       fedrec data describe ml-1m
       fedrec data describe log.csv --set data.columns.user=who
+      fedrec data describe MINDsmall
+      fedrec data describe ml-1m --set data.format=click-log
     """
     from fedrec.settings import load
-    from fedrec_simulations.data_verbs import describe, table
+    from fedrec_simulations.data_verbs import describe, keys_of_news, table
 
-    described = describe(load(None, [f"data.path={json.dumps(path, ensure_ascii=False)}", *(overrides or ())]))
+    words = [f"data.path={json.dumps(path, ensure_ascii=False)}", *keys_of_news(path, overrides or ()), *(overrides or ())]
+    described = describe(load(None, words))
     typer.echo(json.dumps(described) if as_json else table(described))
 
 

@@ -2,25 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedrec.data.impressions import Impressions
+from fedrec.data.mind import is_mind
 from fedrec.data.planted import SHAPES, write_parquet
 from fedrec.data.read import FORMATS
 from fedrec.errors import SettingsError
-from fedrec.settings import Scenario
+from fedrec.settings import NEWS_FORMATS, Scenario
 from fedrec_simulations.datasets import load_dataset
+from fedrec_simulations.news_data import load_news
 
 
 def formats() -> str:
     """A line for every format."""
-    return "\n".join(f"{name:24} {reader.summary}" for name, reader in FORMATS.items())
+    known = {name: reader.summary for name, reader in FORMATS.items()}
+    news = {name: f'{summary} (recipe = "privaterec")' for name, summary in NEWS_FORMATS.items()}
+    return "\n".join(f"{name:24} {summary}" for name, summary in (known | news).items())
+
+
+def keys_of_news(path: str, overrides: Sequence[str]) -> list[str]:
+    """What a scenario must say beside the overrides for `path` to be read as news: nothing, where neither looks like news."""
+    named = any(f"data.format={name}" in override.replace('"', "") for override in overrides for name in NEWS_FORMATS)
+    looks = not any(override.startswith("data.format=") for override in overrides) and is_mind(Path(path))
+    return ["recipe=privaterec", "privacy.unit=click", *(["data.format=mind"] if looks else [])] if named or looks else []
 
 
 def describe(scenario: Scenario) -> dict[str, Any]:
     """Sizes, scale and features of a data set; nothing about any single user."""
+    return _describe_news(scenario) if scenario.recipe == "privaterec" else _describe_events(scenario)
+
+
+def _describe_news(scenario: Scenario) -> dict[str, Any]:
+    data = load_news(scenario)
+    about = {"format": scenario.data.format, "news": len(data.news), "categories": len(set(data.news.categories) - {""})}
+    parts = {"train": data.log.train, "validation": data.log.validation, "test": data.log.test}
+    return about | {name: _describe_impressions(part) for name, part in parts.items()}
+
+
+def _describe_impressions(part: Impressions) -> dict[str, Any]:
+    clicks = np.diff(np.concatenate([[0], np.cumsum(part.clicked)])[part.candidate_ptr])
+    shown, histories = np.diff(part.candidate_ptr), np.diff(part.history_ptr)
+    medians = {"median shown": float(np.median(shown)), "median history": float(np.median(histories))} if len(part) else {}
+    several = {"without a click": int((clicks == 0).sum()), "with several": int((clicks > 1).sum())}
+    return {"users": part.num_users, "impressions": len(part), **several, **medians}
+
+
+def _describe_events(scenario: Scenario) -> dict[str, Any]:
     dataset = load_dataset(scenario)
     events = dataset.interactions
     per_user, per_item = np.diff(events.user_ptr), np.bincount(events.items, minlength=events.num_items)
@@ -53,7 +85,7 @@ def _words(value: object) -> str:
         return " to ".join(f"{part:g}" for part in value)
     if isinstance(value, tuple):  # notes
         return "; ".join(value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def plant(folder: Path, preset: str, seed: int) -> str:

@@ -6,14 +6,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from fedrec.data.clicklog import ClickLog, click_log
+from fedrec.data.clicklog import ClickLog, ClickLogProtocol, click_log
 from fedrec.data.features import PublicFeatures
 from fedrec.data.film_news import read_rated_news
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.mind import read_mind
 from fedrec.data.planted_news import NEWS_SHAPES, planted_news
+from fedrec.data.vectors import read_vectors
 from fedrec.errors import DataError, SettingsError
+from fedrec.privaterec.topics import public_vectors
+from fedrec.privaterec.trained import Catalogue
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
 
@@ -51,21 +55,46 @@ def load_news(scenario: Scenario) -> NewsData:
     return found
 
 
+def catalogue_of(scenario: Scenario, data: NewsData) -> Catalogue:
+    """The public catalogue: a vector for every item, and `news.entity_vectors` beside it. Raises DataError on a file that names none."""
+    vectors = public_vectors(data.news, data.features, seed=scenario.seed)
+    if scenario.news.entity_vectors:
+        vectors = np.hstack([vectors, _entity_means(data.news, Path(scenario.news.entity_vectors))])
+    return Catalogue(data.news, vectors)
+
+
+def _entity_means(news: News, path: Path) -> npt.NDArray[np.float32]:
+    """(m, d) the mean vector of each item's entities, root mean square row norm 1; zero rows where none has a vector."""
+    found = read_vectors(path, wanted={name for names in news.entities for name in names})
+    if not found:
+        raise DataError(f"{path} names no entity of these news", "Give the entity_embedding.vec of the same release.")
+    means = np.zeros((len(news), len(next(iter(found.values())))), np.float32)
+    for item, names in enumerate(news.entities):
+        if known := [found[name] for name in names if name in found]:
+            means[item] = np.mean(known, axis=0)
+    return np.asarray(means / (float(np.sqrt((means.astype(np.float64) ** 2).sum(1).mean())) or 1.0), np.float32)
+
+
 def _mind(scenario: Scenario) -> NewsData:
-    mind = read_mind(Path(scenario.data.path))
-    log = mind.click_log(streams=Streams(scenario.split.seed))
-    return NewsData("MIND", mind.news, PublicFeatures({}), ClickLog(*map(only_told, (log.train, log.validation, log.test))))
+    mind = read_mind(Path(scenario.data.path), unknown=scenario.data.unknown_news)
+    users_of_train = scenario.split.kind == "held-out-users"
+    log = mind.click_log(streams=Streams(scenario.split.seed), held_out_users=users_of_train)
+    if scenario.news.no_click == "leave-out":
+        log = ClickLog(*map(only_told, (log.train, log.validation, log.test)))
+    part = users_of_train or scenario.data.unknown_news != "refuse"
+    return NewsData("a part of MIND" if part else "MIND", mind.news, PublicFeatures({}), log)
 
 
 def only_told(impressions: Impressions) -> Impressions:
-    """Impressions with a click: MIND logs no other in train and dev."""
+    """Impressions with a click: MIND as it is published has no other in train and dev."""
     clicks = np.add.reduceat(impressions.clicked, impressions.candidate_ptr[:-1]) if len(impressions) else np.zeros(0)
     return impressions if clicks.all() else impressions.select(np.flatnonzero(clicks))
 
 
 def _click_log(scenario: Scenario) -> NewsData:
     rated = read_rated_news(Path(scenario.data.path))
-    log = click_log(rated.ratings, streams=Streams(scenario.split.seed))
+    protocol = ClickLogProtocol(division="latest" if scenario.split.kind == "temporal" else "drawn")
+    log = click_log(rated.ratings, protocol, streams=Streams(scenario.split.seed))
     return NewsData(f"click log of {Path(scenario.data.path).name}", rated.news, rated.features, log)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from fedrec.evaluation.impressions import ImpressionMetrics
 from fedrec.privacy.guarantee import non_private
+from fedrec.privaterec.sensitivity import exempt
 from fedrec_simulations.news_published import published_rows
 from fedrec_simulations.report.content import (
     TO_THE_AGGREGATOR,
@@ -20,6 +22,7 @@ from fedrec_simulations.report.content import (
     Promise,
     ReportContent,
 )
+from fedrec_simulations.report.wording import size
 from fedrec_simulations.simulate import versions
 from fedrec_simulations.simulate_news import NewsRun, serving_guarantee
 
@@ -56,7 +59,7 @@ def _facts(run: NewsRun) -> Iterator[Fact]:
     if run.main.bytes_up:
         yield Fact(
             "Sent by a client",
-            f"{run.main.bytes_up / 1000:.3g} kB",
+            size(round(run.main.bytes_up)),
             f"in {run.main.rounds} round{'s' * (run.main.rounds != 1)}, on average",
         )
     if run.main.guarantee.private and run.scenario.privacy.noise == "seeded":
@@ -67,17 +70,19 @@ def _promises(run: NewsRun) -> Iterator[Promise]:
     main = run.main
     checked = (Opinion("the dearest ledger of a client", main.spent),) if main.guarantee.established else ()
     covers = "the model of this training, and nothing else on this page: metrics and baselines are measured without noise"
-    yield Promise(main.guarantee, covers=covers, accountant="exact, by unit", second_opinions=checked if main.guarantee.private else ())
+    seconds = checked if main.guarantee.private else ()
+    yield Promise(main.guarantee, covers=covers, accountant="exact, by unit", second_opinions=seconds, name="Training")
     private = [e for e in run.scenario.news.serving_epsilons if math.isfinite(e)]
     if private:
         words = "one served answer at the largest serving ε, remembered until a public date: a fresh one costs as much again"
-        yield Promise(serving_guarantee(max(private), run.scenario.privacy.delta), covers=words, accountant="exact Gaussian (GDP)")
+        one = replace(serving_guarantee(max(private), run.scenario.privacy.delta), note=exempt(run.scenario.news.open_categories))
+        yield Promise(one, covers=words, name="Serving")
 
 
 def _methods(run: NewsRun) -> Iterator[Method]:
     nothing = non_private(run.scenario.privacy.delta, run.main.guarantee.unit, run.main.guarantee.neighbours)
     for name, metrics in run.baselines.items():
-        yield Method(name, nothing, _shown(metrics))
+        yield Method(name, nothing, _shown(metrics), instead="spends nothing in training" if name.startswith("untrained") else "")
     for epsilon, trained in sorted(run.trained.items()):
         main = trained is run.main
         for at, (serving, metrics) in enumerate(run.outcomes[epsilon].served.items()):
@@ -92,7 +97,7 @@ def _in_short(serving: float) -> str:
 
 
 def _published(run: NewsRun) -> Iterator[Method]:
-    for row in published_rows(run.data.name, run.scenario.news.model):
+    for row in published_rows(run.data.name, run.scenario.news.variant, run.scenario.news.model):
         yield Method(row.name, row.guarantee(run.scenario.privacy.delta), row.metrics, note=row.note)
 
 
@@ -102,17 +107,18 @@ def _shown(metrics: ImpressionMetrics) -> dict[str, float]:
 
 def _curve(run: NewsRun) -> PrivacyCurve | None:
     """AUC against the epsilon of training where there are several, else against that of serving."""
-    baselines = tuple((name, metrics.auc) for name, metrics in run.baselines.items())
+    baselines = tuple((name, metrics.auc) for name, metrics in run.baselines.items() if ", served at" not in name)
     training = tuple(CurvePoint(e, o.headline.auc) for e, o in sorted(run.outcomes.items()) if math.isfinite(e))
     promised, privacy = run.main.guarantee, run.scenario.privacy
     if len(training) > 1:
         name = f"{run.scenario.news.variant}, {_in_short(run.scenario.news.serving_epsilons[0])}"
-        return PrivacyCurve("AUC", {name: training}, baselines, privacy.delta, promised.unit, promised.neighbours, lower_is_better=False)
+        words = {"lower_is_better": False, "levels": "controls"}
+        return PrivacyCurve("AUC", {name: training}, baselines, privacy.delta, promised.unit, promised.neighbours, **words)  # type: ignore[arg-type]
     serving = {e: m.auc for e, m in sorted(run.outcome.served.items())}
     points = tuple(CurvePoint(e, auc) for e, auc in serving.items() if math.isfinite(e))
     if len(points) < 2:
         return None
     bare = ((f"{run.scenario.news.variant}, served bare", serving[math.inf]),) if math.inf in serving else ()
-    words = {"lower_is_better": False, "each": "the same model serving answers of that ε"}
+    words = {"lower_is_better": False, "each": "the same model serving answers of that ε", "levels": "controls, and the model served bare"}
     name = f"{run.scenario.news.variant}, served"
     return PrivacyCurve("AUC", {name: points}, baselines + bare, privacy.delta, "click", "replace", **words)  # type: ignore[arg-type]

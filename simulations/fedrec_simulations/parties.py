@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from fedrec.errors import SettingsError
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -82,6 +85,103 @@ def server(
 
     preflight(server=settings, scenario=scenario)
     run(load_scenario(scenario, overrides or ()), load(settings))
+
+
+@app.command(short_help="Serve released models to private queries.")
+def serve(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders, or their serving.safetensors.")],
+    settings: Annotated[
+        Path | None, typer.Option("--settings", metavar="FILE", show_default=False, help="Settings file (TOML), as in docs/serving.md.")
+    ] = None,
+    grpc: Annotated[
+        str | None, typer.Option("--grpc", metavar="HOST:PORT", show_default=False, help="Where gRPC listens; port 0 takes a free one.")
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option("--http", metavar="HOST:PORT", show_default=False, help="Where HTTP listens; port 0 takes a free one.")
+    ] = None,
+    page: Annotated[bool, typer.Option("--page", help="Also serve a web page that makes private queries in the browser.")] = False,
+) -> None:
+    """Serve released models over gRPC and HTTP to queries that carry a few noised coefficients, and nothing else of a person.
+
+    Every run folder is watched: a new bundle there takes over without a failed request, and what it replaces answers until it is
+    retired. SIGTERM finishes what is running, SIGHUP looks for new bundles at once.
+
+    Examples:
+
+    \b
+      fedrec serve runs/planted-0123456789 --page
+      fedrec serve runs/news --settings serving.toml
+    """
+    from fedrec_server.serving.main import Serving, run
+    from fedrec_server.serving.settings import load, overridden
+
+    def told(serving: Serving) -> None:
+        for line in (f"model {serving.newest}", f"grpc  {serving.grpc or '-'}", f"http  {serving.http or '-'}"):
+            typer.echo(line)
+        sys.stdout.flush()
+
+    run(runs, overridden(load(settings) if settings else None, grpc=grpc, http=http), page=page, ready=told)
+
+
+@app.command(short_help="Ask a server for recommendations without telling it what you read.")
+def recommend(
+    run: Annotated[Path | None, typer.Argument(metavar="RUN_DIR", show_default=False, help="With --demo: the run to serve.")] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option("--history", metavar="FILE", show_default=False, help="Item ids, oldest first, or CSV: item, rating, timestamp."),
+    ] = None,
+    server: Annotated[
+        str, typer.Option("--server", metavar="URL", show_default=False, help="grpc(s)://host:port or http(s)://host:port.")
+    ] = "",
+    k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="How many to recommend.")] = 10,
+    epsilon: Annotated[float, typer.Option(metavar="E", help="Of a fresh answer, per click replaced; inf for no noise.")] = 5.0,
+    limit: Annotated[float, typer.Option(metavar="E", help="Of all answers together: past it, nothing fresh leaves.")] = 20.0,
+    delta: Annotated[float, typer.Option(metavar="D", help="At which both are stated.")] = 1e-5,
+    renew_every: Annotated[
+        float | None, typer.Option("--renew-every", metavar="DAYS", show_default=False, help="The limit is for any so many days.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option(metavar="DIR", show_default=False, help="Folder of ledger and models; ~/.local/state/fedrec/recommend.")
+    ] = None,
+    categories: Annotated[
+        list[str] | None, typer.Option("--category", metavar="NAME", show_default=False, help="Only items in it; may be repeated.")
+    ] = None,
+    candidates: Annotated[
+        int | None, typer.Option(metavar="N", min=1, show_default=False, help="Items to ask for; k and the places of a history, or more.")
+    ] = None,
+    local: Annotated[bool, typer.Option("--local", help="Rank on this device: nothing about you leaves, nothing is spent.")] = False,
+    last: Annotated[bool, typer.Option("--last", help="Ask with the last answer again, for nothing, whatever was clicked since.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print every byte that left, and what did not.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve RUN_DIR, or the newest run in ./runs, and ask for a made-up reader.")] = False,
+    ca: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="Authority that vouches for the server.")] = "",
+    pin: Annotated[str, typer.Option(metavar="HEX", show_default=False, help="SHA-256 of its certificate: any other is refused.")] = "",
+    certificate: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="Your certificate, where it asks for one.")] = "",
+    key: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="The key of your certificate.")] = "",
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="For an answer to come.")] = 10.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Ask a server for recommendations without telling it what you read.
+
+    A few noised numbers leave, made on this device from the latest clicks, and the same ones again until the history changes:
+    repeating a question costs nothing. A ledger is charged before anything leaves, and refuses past the limit.
+
+    Examples:
+
+    \b
+      fedrec recommend --demo
+      fedrec recommend --history read.txt --server grpcs://example.org:7443
+    """
+    from fedrec_client.serving_link import Trust
+    from fedrec_simulations import recommend as asking
+    from fedrec_simulations import recommend_demo
+
+    if run and not demo:
+        raise SettingsError(f"{run} is given without --demo", "To ask a running server: --server URL --history FILE.")
+    trust = Trust(ca, pin, certificate, key)
+    device = asking.Device(server, state or asking.default_state(), epsilon, limit, delta, renew_every, trust, timeout)
+    choices = asking.Choices(k, tuple(categories or ()), candidates, local, last, explain)
+    words, content = recommend_demo.run(run, device, choices) if demo else asking.run(history, device, choices)
+    typer.echo(json.dumps(content) if as_json else words)
 
 
 @app.command(short_help="Make certificates for a trial.")

@@ -26,9 +26,9 @@ from fedrec_aggregator.remote import healthy
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.ledger import Entry, read_entries
+from fedrec_client.main import read_site
 from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client
-from fedrec_client.store import read_users
 from fedrec_server.rounds import check
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings import load as load_server
@@ -68,13 +68,19 @@ def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
         yield Check("client", "settings", "failure", failure.cause, failure.remedy, failure.exit_code)
         return
     yield Check("client", "settings", "ok", str(path))
-    yield judged("client", "data", lambda: f"{read_users(settings.data).num_users:,} users can be read")
-    yield from _own_files("client", settings.aggregator, "client", Path(settings.state), clock)
-    yield judged("client", "ledger", lambda: _client_ledger(settings, clock()))
-    if scenario:
+    yield judged("client", "data", lambda: f"{read_site(settings.data).num_users:,} users can be read")
+    state = Path(settings.state)
+    if access := settings.aggregator:
+        yield from _own_files("client", access, "client", clock)
+    yield judged("client", "private files", lambda: checks.private([*_secrets(access), state / "ledger.sqlite", state / "clicks.sqlite"]))
+    yield judged("client", "disk", lambda: checks.disk(state))
+    if settings.privacy.unit == "user":
+        yield judged("client", "ledger", lambda: _client_ledger(settings, clock()))
+    if scenario and settings.privacy.unit == "user":
         yield judged("client", "limit", lambda: _client_limit(settings, scenario))
     if reach:
-        yield judged("client", "aggregator", lambda: _aggregator_answers(Access(name=settings.name, **settings.aggregator.model_dump())))
+        if access:
+            yield judged("client", "aggregator", lambda: _aggregator_answers(Access(name=settings.name, **access.model_dump())))
         link = settings.superlink
         yield judged("client", "superlink", lambda: _gate_answers(link.address, link.root_certificates, link.insecure, clock))
 
@@ -88,29 +94,33 @@ def server_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
         return
     yield Check("server", "settings", "ok", str(path))
     yield judged("server", "public data", lambda: _public(settings, scenario))
-    yield from _own_files("server", settings.aggregator, "server", Path(settings.state), clock)
+    if access := settings.aggregator:
+        yield from _own_files("server", access, "server", clock)
+    yield judged("server", "private files", lambda: checks.private(_secrets(access)))
+    yield judged("server", "disk", lambda: checks.disk(Path(settings.state)))
     gate = settings.superlink
     if gate.start:
         yield judged("server", "port", lambda: checks.port(gate.listen, told=Path(settings.state) / "server.json"))
     if gate.certificate:
         yield judged("server", "gate's certificate", lambda: certificate(Path(gate.certificate), Path(gate.key), now_s=clock()))
         yield judged("server", "gate's key", lambda: checks.private([Path(gate.key)]))
-    if reach:
-        yield judged("server", "aggregator", lambda: _aggregator_answers(Access(name="server", **settings.aggregator.model_dump())))
+    if reach and access:
+        yield judged("server", "aggregator", lambda: _aggregator_answers(Access(name="server", **access.model_dump())))
 
 
 # --- what they have in common ---
 
 
-def _own_files(party: str, access: AggregatorAccess, role: Role, state: Path, clock: Clock) -> Iterator[Check]:
+def _secrets(access: AggregatorAccess | None) -> list[Path]:
+    return [Path(name) for name in (access.key, access.token) if name] if access else []
+
+
+def _own_files(party: str, access: AggregatorAccess, role: Role, clock: Clock) -> Iterator[Check]:
     own, ca = access.certificate, Path(access.ca) if access.ca else None
     if own:
         yield judged(party, "certificate", lambda: certificate(Path(own), Path(access.key), now_s=clock(), role=role))
     if ca:
         yield judged(party, "authority", lambda: authority(ca, now_s=clock()))
-    secret = [Path(name) for name in (access.key, access.token) if name]
-    yield judged(party, "private files", lambda: checks.private([*secret, state / "ledger.sqlite"]))
-    yield judged(party, "disk", lambda: checks.disk(state))
 
 
 def _aggregator_answers(access: Access) -> str:
@@ -225,6 +235,13 @@ def _require_forward(last_s: float, now_s: float) -> None:
 
 
 def _public(settings: ServerSettings, scenario: Scenario | None) -> str:
+    if scenario and scenario.recipe == "privaterec":
+        from fedrec_server.news import check as check_news  # brings torch
+        from fedrec_server.public_news import read_public_news
+
+        catalogue = read_public_news(Path(settings.public.path), settings.public.format, seed=scenario.seed)
+        check_news(scenario, settings.aggregator)
+        return f"{len(catalogue.news):,} items, news"
     public = settings.public.read()
     if scenario:
         check(scenario, public)

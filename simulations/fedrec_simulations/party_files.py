@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from fedrec.checkpoint import write_bytes
 from fedrec.data.dataset import Catalogue
 from fedrec.operations.certificates import pins, write_development_certificates
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.settings import Scenario
 from fedrec_client.store import write_shard
 from fedrec_server.public import write_public
 from fedrec_simulations.in_process import limits
@@ -25,13 +27,74 @@ from fedrec_simulations.runtimes import Job, Shard, shards
 ANY_PORT = "127.0.0.1:0"
 
 
+class Rehearsed(Protocol):
+    """What all parties of a rehearsal agree on: `runtimes.Job`, or `news_runtimes.NewsJob`."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is trained."""
+
+    @property
+    def folder(self) -> Path:
+        """Where everything lies."""
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+
+    @property
+    def limit(self) -> Guarantee:
+        """What every party allows."""
+
+
+class Held(Protocol):
+    """One client's part."""
+
+    @property
+    def name(self) -> str:
+        """The client's."""
+
+    @property
+    def first_user(self) -> int:
+        """The number of its first user among all."""
+
+
+Part = TypeVar("Part", bound=Held)
+
+
 @dataclass(frozen=True)
-class PartyFiles:
+class Holdings(Generic[Part]):
+    """Who holds what: ratings or news. formats: of `public` and of `data` in settings; client: further settings of every client."""
+
+    shards: Sequence[Part]
+    num_users: int
+    num_items: int
+    formats: tuple[str, str]
+    write_public: Callable[[Path], None]
+    write_shard: Callable[[Path, Part], None]
+    aggregated: bool = True
+    client: Mapping[str, Any] = field(default_factory=dict)
+    privacy: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ratings(job: Job, catalogue: Catalogue, clients: int) -> Holdings[Shard]:
+    """Ratings or clicks, divided over so many clients."""
+    return Holdings(
+        shards(job.data, clients),
+        job.data.num_users,
+        job.data.num_items,
+        ("public", "shard"),
+        lambda folder: write_public(folder, catalogue, job.facts),
+        lambda path, shard: write_shard(path, shard.events, catalogue.item_ids, shard.user_ids),
+    )
+
+
+@dataclass(frozen=True)
+class PartyFiles(Generic[Part]):
     """Where everything of one rehearsal lies."""
 
-    job: Job
-    catalogue: Catalogue
-    clients: int
+    job: Rehearsed
+    holdings: Holdings[Part]
 
     @property
     def root(self) -> Path:
@@ -39,9 +102,9 @@ class PartyFiles:
         return self.job.folder.resolve()
 
     @property
-    def shards(self) -> list[Shard]:
+    def shards(self) -> Sequence[Part]:
         """Who holds whom."""
-        return shards(self.job.data, self.clients)
+        return self.holdings.shards
 
     def state(self, party: str) -> Path:
         """A party's own folder."""
@@ -59,9 +122,9 @@ class PartyFiles:
         """Certificates, shards, public data and the scenario: what does not depend on who listens where."""
         held = self.shards
         write_development_certificates(self._certificates, clients=[shard.name for shard in held])
-        write_public(self.root / "public", self.catalogue, self.job.facts)
+        self.holdings.write_public(self.root / "public")
         for shard in held:
-            write_shard(self._shard(shard), shard.events, self.catalogue.item_ids, shard.user_ids)
+            self.holdings.write_shard(self._shard(shard), shard)
         self._write("scenario", self.job.scenario.model_dump(mode="json", exclude={"run"}))
 
     def write_aggregator(self, *, listen: str) -> None:
@@ -75,7 +138,7 @@ class PartyFiles:
             "tls": {**self._pair("aggregator"), "client_ca": str(self._authority)},
             "clients": [{"name": shard.name} for shard in self.shards],
             "privacy": {"max_epsilon": limit.epsilon, "delta": limit.delta, "without_noise": not limit.private, **seeded},
-            "limits": asdict(limits(job.data.num_users, job.data.num_items)),
+            "limits": asdict(limits(self.holdings.num_users, self.holdings.num_items)),
         }
         self._write("aggregator", content)
 
@@ -84,28 +147,33 @@ class PartyFiles:
         content = {
             "state": str(self.state("server")),
             "run": self.job.run,
-            "public": {"path": str(self.root / "public"), "format": "public"},
-            "gathering": {"expected_users": self.job.data.num_users, "min_clients": self.clients},
-            "aggregator": {"address": aggregator, "ca": str(self._authority), **self._pair("server")},
+            "public": {"path": str(self.root / "public"), "format": self.holdings.formats[0]},
+            "gathering": {"expected_users": self.holdings.num_users, "min_clients": len(self.shards)},
+            **self._aggregator(aggregator, "server"),
             "superlink": {"listen": listen, **self._pair("server")},
         }
         self._write("server", content)
 
-    def write_client(self, shard: Shard, *, gate: str, aggregator: str) -> None:
+    def write_client(self, shard: Part, *, gate: str, aggregator: str) -> None:
         """Settings of a client."""
         limit, pin = self.job.limit, pins((self._certificates / "aggregator.pem").read_bytes()).certificate
-        pair = self._pair(f"client-{shard.name}")
         content = {
             "name": shard.name,
             "state": str(self.state(shard.name)),
             "first_user": shard.first_user,
             "keep_sent": True,  # a rehearsal is there to be looked at
-            "data": {"path": str(self._shard(shard)), "format": "shard"},
-            "privacy": {"max_epsilon": limit.epsilon, "delta": limit.delta, "allow_not_established": True},
-            "aggregator": {"address": aggregator, "ca": str(self._authority), "pin": pin, **pair},
+            "data": {"path": str(self._shard(shard)), "format": self.holdings.formats[1]},
+            "privacy": {"max_epsilon": limit.epsilon, "delta": limit.delta, "allow_not_established": True, **self.holdings.privacy},
+            **self._aggregator(aggregator, f"client-{shard.name}", pin=pin),
+            **self.holdings.client,
             "superlink": {"address": gate, "root_certificates": str(self._authority)},
         }
         self._write(shard.name, content)
+
+    def _aggregator(self, address: str, party: str, **more: str) -> dict[str, Any]:
+        if not self.holdings.aggregated:
+            return {}
+        return {"aggregator": {"address": address, "ca": str(self._authority), **more, **self._pair(party)}}
 
     @property
     def _certificates(self) -> Path:
@@ -118,7 +186,7 @@ class PartyFiles:
     def _pair(self, name: str) -> dict[str, str]:
         return {"certificate": str(self._certificates / f"{name}.pem"), "key": str(self._certificates / f"{name}-key.pem")}
 
-    def _shard(self, shard: Shard) -> Path:
+    def _shard(self, shard: Part) -> Path:
         return self.root / "shards" / f"{shard.name}.safetensors"
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedrec.checkpoint import read_json
 from fedrec.data.dataset import Catalogue
@@ -15,7 +16,7 @@ from fedrec.errors import RunError
 from fedrec.federation.rounds import State
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import check
-from fedrec_simulations.party_files import ANY_PORT, PartyFiles
+from fedrec_simulations.party_files import ANY_PORT, PartyFiles, ratings
 from fedrec_simulations.runtimes import Carried, Job, Runtime, kept_rounds
 from fedrec_simulations.supervision import Company
 
@@ -28,7 +29,7 @@ def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
 
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
         check(job.scenario, PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features))
-        files, company = PartyFiles(job, catalogue, clients), Company()
+        files, company = PartyFiles(job, ratings(job, catalogue, clients)), Company()
         try:
             start(files, company)
             yield from follow(files, company, after=int(state["round"]))
@@ -38,10 +39,10 @@ def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
     return carry
 
 
-def start(files: PartyFiles, company: Company) -> None:
+def start(files: PartyFiles[Any], company: Company) -> None:
     """Start all parties, each when it can be told where the others are; a party keeps the port it got, so that it is found again."""
     files.prepare()
-    aggregator = start_aggregator(files, company)
+    aggregator = start_aggregator(files, company) if files.holdings.aggregated else ""
     files.write_server(listen=ANY_PORT, aggregator=aggregator)
     verb = ["server", "--settings", str(files.settings("server")), "--scenario", str(files.settings("scenario"))]
     gate = _listening(files, company, "server", verb, files.state("server") / "server.json", "gate")
@@ -51,7 +52,7 @@ def start(files: PartyFiles, company: Company) -> None:
         company.start(shard.name, ["client", "--settings", str(files.settings(shard.name))], log=files.log(shard.name))
 
 
-def start_aggregator(files: PartyFiles, company: Company) -> str:
+def start_aggregator(files: PartyFiles[Any], company: Company) -> str:
     """The address where it listens, and listens again when it is started again."""
     files.write_aggregator(listen=ANY_PORT)
     told = files.state("aggregator") / "address.json"
@@ -60,7 +61,7 @@ def start_aggregator(files: PartyFiles, company: Company) -> str:
     return address
 
 
-def follow(files: PartyFiles, company: Company, *, after: int) -> Iterator[Carried]:
+def follow(files: PartyFiles[Any], company: Company, *, after: int) -> Iterator[Carried]:
     """Every round from number `after` on, when the server has kept it, until it has finished. Raises RunError as `Company.look` does."""
     server = files.state("server")
     while True:
@@ -74,7 +75,7 @@ def follow(files: PartyFiles, company: Company, *, after: int) -> Iterator[Carri
         company.rest()
 
 
-def _listening(files: PartyFiles, company: Company, party: str, verb: Sequence[str], told: Path, key: str) -> str:
+def _listening(files: PartyFiles[Any], company: Company, party: str, verb: Sequence[str], told: Path, key: str) -> str:
     """The address that a party writes into `told` when it listens."""
     told.unlink(missing_ok=True)
     company.start(party, verb, log=files.log(party), ends=party == "server")

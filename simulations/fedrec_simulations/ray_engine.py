@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from tempfile import TemporaryDirectory
 from threading import Event
 
@@ -42,7 +43,7 @@ from fedrec_server.public import PublicData
 from fedrec_server.rounds import check, run_rounds
 from fedrec_server.settings import ServerSettings
 from fedrec_simulations.in_process import SLOWEST_ROUND_S
-from fedrec_simulations.party_files import ANY_PORT, PartyFiles
+from fedrec_simulations.party_files import ANY_PORT, PartyFiles, ratings
 from fedrec_simulations.processes import follow, start_aggregator
 from fedrec_simulations.runtimes import Carried, Job, Runtime
 from fedrec_simulations.supervision import Company
@@ -71,7 +72,7 @@ def ray(catalogue: Catalogue, *, clients: int) -> Runtime:
 
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
         check(job.scenario, PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features))
-        files, company = PartyFiles(job, catalogue, clients), Company()
+        files, company = PartyFiles(job, ratings(job, catalogue, clients)), Company()
         with rays_folder() as folder:  # cleaned here: whoever is killed leaves it
             try:
                 start_aggregator_for(files, company)
@@ -88,12 +89,12 @@ def rays_folder() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
 
 
-def _verb(files: PartyFiles, folder: str) -> list[str]:
+def _verb(files: PartyFiles[Any], folder: str) -> list[str]:
     chosen = {"--scenario": files.settings("scenario"), "--settings": files.settings("server"), "--ray": folder}
     return ["engine", *(str(word) for pair in chosen.items() for word in pair), *map(str, files_of_clients(files))]
 
 
-def start_aggregator_for(files: PartyFiles, company: Company) -> None:
+def start_aggregator_for(files: PartyFiles[Any], company: Company) -> None:
     """Write all settings, those of server and clients when it is known where the aggregator listens."""
     files.prepare()
     address = start_aggregator(files, company)
@@ -102,7 +103,7 @@ def start_aggregator_for(files: PartyFiles, company: Company) -> None:
         files.write_client(shard, gate=NO_GATE, aggregator=address)
 
 
-def files_of_clients(files: PartyFiles) -> list[Path]:
+def files_of_clients(files: PartyFiles[Any]) -> list[Path]:
     """Their settings, in the order of their nodes."""
     return [files.settings(shard.name) for shard in files.shards]
 
@@ -131,6 +132,7 @@ def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path],
     public, state, run = settings.public.read(), Path(settings.state), settings.run or None
 
     def rounds(broadcast: Broadcast) -> None:
+        assert settings.aggregator is not None  # as `party_files` wrote it
         with RemoteReleaseDesk(access(settings.aggregator), retry=Retry(sleep=sleep)) as desk:
             for _ in run_rounds(scenario, public, desk, broadcast, state, gathering=gathering, patience=patience, run=run):
                 pass  # whoever follows reads them in the folder

@@ -21,7 +21,7 @@ from fedrec.checkpoint import read_json, write_bytes
 from fedrec.data.planted import SHAPES
 from fedrec.data.read import FORMATS
 from fedrec.errors import RunError
-from fedrec.settings import Scenario
+from fedrec.settings import NEWS_FORMATS, Scenario
 from fedrec_simulations.command import EXIT_CODES, app
 from fedrec_simulations.report import charts
 from fedrec_simulations.report.content import CurvePoint, PrivacyCurve
@@ -49,6 +49,8 @@ def page() -> str:
         *_tables(),
         "## Data formats",
         _markdown(("`data.format`", "what it reads"), [(f"`{name}`", reader.summary) for name, reader in FORMATS.items()]),
+        'With `recipe = "privaterec"`:',
+        _markdown(("`data.format`", "what it reads"), [(f"`{name}`", summary) for name, summary in NEWS_FORMATS.items()]),
         "## Planted data",
         _markdown(
             ("`data.preset`", "users", "items", "events"),

@@ -24,12 +24,16 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.factorization.released import save
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.serving.export_factorization import factorization_bundle
+from fedrec.serving.exporting import Export, Origin, PublicItems
 from fedrec.settings import Scenario
+from fedrec.streams import Streams
 from fedrec_simulations.ceiling import als_model
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate
 from fedrec_simulations.run_folder import RESULT, open_folder
 from fedrec_simulations.runtimes import ALONE, Cast, Runtime
+from fedrec_simulations.serving_bundle import liked_of, released_of, write_bundle
 from fedrec_simulations.training import Trained, Training
 
 
@@ -85,7 +89,9 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
     with stage(console, "drawing the report"):
         content = report_content(done)
         write(folder / "report.html", content)
-    result = {**_result(done), "seconds": time.perf_counter() - started}
+    with stage(console, "making the serving bundle"):
+        serving = write_bundle(folder, lambda: _bundle(done))
+    result = {**_result(done), "serving": serving, "seconds": time.perf_counter() - started}
     write_json(folder / RESULT, result)
     if not quiet:
         Console().print(methods_table(content))
@@ -168,6 +174,15 @@ def _write_model(done: Run) -> None:
         "items": list(done.dataset.catalogue.item_ids),
     }
     save(done.folder / "model", done.main.model, about=about)
+
+
+def _bundle(done: Run) -> Export:
+    scenario, dataset, train = done.scenario, done.dataset, done.split.train
+    guarantee = done.main.prepared.plan.guarantee
+    origin = Origin(done.folder.name, guarantee.delta, guarantee, guarantee.epsilon, scenario.privacy.noise)
+    catalogue = PublicItems.of_features(dataset.catalogue.item_ids, dataset.catalogue.titles, dataset.features)
+    released, streams = released_of(done.main, train), Streams(scenario.seed)
+    return factorization_bundle(released, catalogue, origin, liked=liked_of(scenario, train), streams=streams)
 
 
 def _result(done: Run) -> dict[str, Any]:

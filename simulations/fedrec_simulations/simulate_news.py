@@ -18,19 +18,23 @@ from rich.console import Console
 
 from fedrec import __version__
 from fedrec.checkpoint import finite, write_arrays, write_bytes, write_json
+from fedrec.data.clicklog import ClickLogProtocol
 from fedrec.data.impressions import Impressions
-from fedrec.errors import SettingsError
 from fedrec.evaluation.controls import SHUFFLED, Verdict, compare
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privaterec.prior import public_prior
-from fedrec.privaterec.topics import public_vectors
-from fedrec.privaterec.variants import Catalogue, TrainedNews, topics_of, train_news
+from fedrec.privaterec.serving import news_bundle
+from fedrec.privaterec.trained import promised, public_table
+from fedrec.privaterec.variants import Catalogue, TrainedNews
+from fedrec.serving.exporting import Export, Origin
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
-from fedrec_simulations.news_data import NewsData, load_news
+from fedrec_simulations.news_data import NewsData, catalogue_of, load_news
+from fedrec_simulations.news_runtimes import NewsJob, NewsRuntime, carrier
 from fedrec_simulations.run_folder import RESULT, open_folder
 from fedrec_simulations.runtimes import ALONE, Cast
+from fedrec_simulations.serving_bundle import write_bundle
 from fedrec_simulations.simulate import progress_bar, promise_in_short, stage
 
 
@@ -73,7 +77,7 @@ class NewsRun:
     def verdicts(self) -> tuple[Verdict, ...]:
         """AUC beside exchanged histories and popularity."""
         ours = self.outcome.headline
-        rivals = {SHUFFLED: self.outcome.swapped} | self.baselines
+        rivals = {SHUFFLED: self.outcome.swapped} | {name: m for name, m in self.baselines.items() if _NOISED not in name}
         return tuple(
             compare("AUC", ours.auc, ours.stderr["auc"], name, other.auc, other.stderr["auc"], lower_is_better=False)
             for name, other in rivals.items()
@@ -86,23 +90,22 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
     from fedrec_simulations.report.page import write
     from fedrec_simulations.report.table import methods_table
 
-    if cast.runtime != "loopback":
-        raise SettingsError(f"--runtime {cast.runtime} does not carry news training yet", "Run it without --runtime.")
-    if resume:
-        raise SettingsError("a news run has no checkpoints to resume from", "Run it again: the same scenario gives the same bytes.")
+    runtime = carrier(scenario, cast)
     torch.set_num_threads(1)  # sums depend on their number: the same scenario gives the same bytes everywhere
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
-    folder = open_folder(scenario, name, cast, resume=False)
+    folder = open_folder(scenario, name, cast, resume=resume)
     with stage(console, "reading data"):
         data = load_news(scenario)
-        catalogue = Catalogue(data.news, public_vectors(data.news, data.features, seed=scenario.seed))
+        catalogue = catalogue_of(scenario, data)
     write_json(folder / "data.json", data.describe())
-    done = _finish(scenario, folder, data, catalogue, console)
+    done = _finish(scenario, folder, data, catalogue, console, runtime)
     _keep(done)
     with stage(console, "drawing the report"):
         content = report_content(done)
         write(folder / "report.html", content)
-    result = {**_result(done), "seconds": time.perf_counter() - started}
+    result = _result(done)
+    result["serving"] |= write_bundle(folder, lambda: _bundle(done))
+    result["seconds"] = time.perf_counter() - started
     write_json(folder / RESULT, result)
     if not quiet:
         Console().print(methods_table(content))
@@ -112,11 +115,12 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
     return result
 
 
-def _finish(scenario: Scenario, folder: Path, data: NewsData, catalogue: Catalogue, console: Console) -> NewsRun:
+def _finish(scenario: Scenario, folder: Path, data: NewsData, catalogue: Catalogue, console: Console, runtime: NewsRuntime) -> NewsRun:
     trained, seconds = dict[float, TrainedNews](), dict[float, float]()
     for epsilon in dict.fromkeys([scenario.privacy.epsilon, *scenario.compare.epsilons]):
         started = time.perf_counter()
-        trained[epsilon] = _train(scenario.with_epsilon(epsilon), catalogue, data.log.train, console)
+        job = NewsJob(scenario.with_epsilon(epsilon), catalogue, data.log.train, folder / f"epsilon-{epsilon:g}")
+        trained[epsilon] = _train(job, runtime, console)
         seconds[epsilon] = time.perf_counter() - started
     with stage(console, "evaluating"):
         outcomes = {e: _evaluate(scenario, t, data.log.test) for e, t in trained.items()}
@@ -124,21 +128,15 @@ def _finish(scenario: Scenario, folder: Path, data: NewsData, catalogue: Catalog
     return NewsRun(scenario, folder, data, trained, outcomes, baselines, seconds)
 
 
-def _train(scenario: Scenario, catalogue: Catalogue, train: Impressions, console: Console) -> TrainedNews:
+def _train(job: NewsJob, runtime: NewsRuntime, console: Console) -> TrainedNews:
     with progress_bar(console) as progress:
         task = progress.add_task("training", total=None)
-        for done in train_news(scenario, catalogue, train):
+        for done in runtime(job):
             if isinstance(done, TrainedNews):
                 return done
-            words = f"{promise_in_short(_guarantee(scenario))}, {done.words}"
+            words = f"{promise_in_short(promised(job.scenario))}, {done.words}"
             progress.update(task, completed=done.step, total=done.steps, description=words)
     raise AssertionError("a training ended without a model")
-
-
-def _guarantee(scenario: Scenario) -> Guarantee:
-    from fedrec.privaterec.variants import promised
-
-    return promised(scenario)
 
 
 def serving_guarantee(epsilon: float, delta: float) -> Guarantee:
@@ -160,14 +158,25 @@ def _evaluate(scenario: Scenario, trained: TrainedNews, test: Impressions) -> Ne
 
 
 def _baselines(scenario: Scenario, data: NewsData, catalogue: Catalogue) -> dict[str, ImpressionMetrics]:
-    """Popularity, counted without noise, and public topics without any training."""
+    """Popularity, counted without noise, and public rows of every kind without any training, directions at every serving epsilon."""
     test, train = data.log.test, data.log.train
     counts = np.bincount(train.candidates[train.clicked], minlength=train.num_news).astype(np.float32)
-    prior = public_prior(topics_of(scenario, catalogue), catalogue.vectors, history=scenario.news.history)
-    return {
-        "popularity": evaluate_impressions(counts[test.candidates], test),
-        "untrained public topics": evaluate_impressions(prior.scores(test), test),
-    }
+    found = {"popularity": evaluate_impressions(counts[test.candidates], test)}
+    for kind, name in _UNTRAINED.items():
+        if kind == "categories" != scenario.news.topics:
+            continue
+        prior = public_prior(public_table(kind, scenario, catalogue), catalogue.vectors, history=scenario.news.history)
+        for epsilon in (math.inf, *(e for e in scenario.news.serving_epsilons if kind == "directions" and math.isfinite(e))):
+            asked = serving_guarantee(epsilon, scenario.privacy.delta)
+            scores = prior.scores(test, guarantee=asked, key=Streams(scenario.seed).key(f"untrained/{epsilon:g}"))
+            served = "" if math.isinf(epsilon) else f"{_NOISED}{epsilon:g}"
+            found[f"untrained public {name}{served}"] = evaluate_impressions(scores, test)
+    return found
+
+
+_UNTRAINED = {"directions": "directions", "text": "topics", "categories": "categories"}
+"""Values of news.topics, and their names in results."""
+_NOISED = ", served at "
 
 
 def _keep(done: NewsRun) -> None:
@@ -178,6 +187,13 @@ def _keep(done: NewsRun) -> None:
     write_json(done.folder / "guarantee.json", {**asdict(main.guarantee), "spent": main.spent, "noise": done.scenario.privacy.noise})
     lines = "".join(json.dumps(finite(row)) + "\n" for row in _rows(done))
     write_bytes(done.folder / "metrics.jsonl", lines.encode())
+
+
+def _bundle(done: NewsRun) -> Export:
+    main, privacy = done.main, done.scenario.privacy
+    origin = Origin(done.folder.name, privacy.delta, main.guarantee, main.spent, privacy.noise)
+    liked = ClickLogProtocol().liked if done.scenario.data.format == "click-log" else 0.0
+    return news_bundle(main.recommender, done.data.news, origin, liked=liked)
 
 
 def _rows(done: NewsRun) -> Iterator[dict[str, object]]:

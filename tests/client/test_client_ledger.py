@@ -15,7 +15,8 @@ from fedrec.federation.protocol import Refusal
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_client.ledger import CLOCK_SLACK_S, ClientLedger, read_entries
+from fedrec_client.ledger import ClientLedger, read_entries
+from fedrec_client.ledger_files import CLOCK_SLACK_S, HeadFile
 
 LIMIT = Guarantee(5.0, 1e-5)
 
@@ -183,7 +184,7 @@ def test_a_crash_between_database_and_head_file_is_no_going_back(opened: Any, pa
     ledger = opened()
     charged(ledger, 0, "counts")
     with monkeypatch.context() as patch:
-        patch.setattr(ClientLedger, "_write_head", lambda self: None)
+        patch.setattr(HeadFile, "write", lambda self, number, head: None)
         charged(ledger, 1, "step/0")
     again = opened()
     assert len(again.entries) == 2

@@ -76,7 +76,7 @@ def test_the_place_of_the_click_tells_nothing(log):
 
 def test_test_users_are_the_latest_by_time_and_the_last_by_row_without_times():
     def test_histories(data: OrderedRatings) -> set[tuple[int, ...]]:
-        part = click_log(data, PROTOCOL, streams=Streams(1)).test
+        part = click_log(data, replace(PROTOCOL, division="latest"), streams=Streams(1)).test
         return {tuple(part.history[a:b].tolist()) for a, b in itertools.pairwise(part.history_ptr)}
 
     likes = likes_in_order(ratings())  # by user number, and the first numbers are the latest users
@@ -90,6 +90,18 @@ def test_test_users_are_the_latest_by_time_and_the_last_by_row_without_times():
     unknown = ratings()
     unknown.times[unknown.users == 3] = 0
     assert test_histories(unknown) == expected[1], "a user without any puts all users in the order of rows"
+
+
+def test_users_drawn_for_test_depend_on_the_streams_and_not_on_when_they_came():
+    def users(division: str, seed: int) -> set[tuple[int, ...]]:
+        part = click_log(ratings(), replace(PROTOCOL, division=division), streams=Streams(seed)).test
+        return {tuple(part.history[a:b].tolist()) for a, b in itertools.pairwise(part.history_ptr)}
+
+    assert users("latest", 1) == users("latest", 2)
+    drawn = [users("drawn", seed) for seed in range(8)]
+    latest, size = users("latest", 1), len(drawn[0])
+    assert all(found != latest and len(found) == size for found in drawn)
+    assert len(set.union(*drawn)) > 3 * size, "eight draws of a tenth meet more than three tenths of all users"
 
 
 def test_every_user_with_enough_likes_is_in_exactly_one_part(log):

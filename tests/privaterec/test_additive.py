@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -19,6 +20,14 @@ def topics(items: int = 40, width: int = 6, seed: int = 1) -> additive.TopicTabl
     return additive.topic_table(np.random.default_rng(seed).dirichlet(np.full(width, 0.3), size=items))
 
 
+def directions(items: int = 40, width: int = 6, seed: int = 1) -> additive.TopicTable:
+    rows = np.random.default_rng(seed).standard_normal((items, width))
+    return additive.topic_table(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+BOTH = pytest.mark.parametrize("table", [topics(), directions()], ids=["topics", "directions"])
+
+
 def histories(users: int, H: int, items: int = 40, seed: int = 2) -> np.ndarray:
     rng = np.random.default_rng(seed)
     table = rng.integers(items, size=(users, H)).astype(np.int32)
@@ -26,22 +35,24 @@ def histories(users: int, H: int, items: int = 40, seed: int = 2) -> np.ndarray:
     return table
 
 
-def test_at_infinite_budget_the_report_is_the_average_of_public_rows() -> None:
-    table, clicks = topics(), histories(9, 7)
+@BOTH
+def test_at_infinite_budget_the_report_is_the_average_of_public_rows(table: additive.TopicTable) -> None:
+    clicks = histories(9, 7)
     got = additive.report(clicks, table, mu=math.inf, name="history", key=KEY)
     plain = [sum((table.weights[j] for j in row if j >= 0), np.zeros(6)) / 7 for row in clicks]
     np.testing.assert_allclose(got.values, plain, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(additive.coefficients(clicks, table), got.values)
     np.testing.assert_array_equal(additive.decode(got, additive.population(got)), got.values)
-    np.testing.assert_allclose(table.weights, np.random.default_rng(1).dirichlet(np.full(6, 0.3), size=40), atol=2.0**-20)
+    np.testing.assert_allclose(topics().weights, np.random.default_rng(1).dirichlet(np.full(6, 0.3), size=40), atol=2.0**-20)
 
 
-@given(place=st.integers(0, 6), old=st.integers(-1, 39), new=st.integers(-1, 39), seed=st.integers(0, 5), user=st.integers(0, 2))
+@given(place=st.integers(0, 6), old=st.integers(-1, 39), new=st.integers(-1, 39), seed=st.integers(0, 5), user=st.integers(0, 2),
+       made=st.sampled_from([topics, directions]))  # fmt: skip
 @settings(max_examples=200, deadline=None)
 def test_replacing_adding_or_removing_a_click_moves_one_row_by_at_most_the_declared_bound(
-    place: int, old: int, new: int, seed: int, user: int
+    place: int, old: int, new: int, seed: int, user: int, made: Callable[..., additive.TopicTable]
 ) -> None:
-    table, clicks = topics(seed=seed), histories(3, 7)
+    table, clicks = made(seed=seed), histories(3, 7)
     clicks[user, place] = old
     other = clicks.copy()
     other[user, place] = new
@@ -51,7 +62,7 @@ def test_replacing_adding_or_removing_a_click_moves_one_row_by_at_most_the_decla
 
 
 @given(
-    rows=st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), min_size=1, max_size=12),
+    rows=st.lists(st.lists(st.integers(-9, 9), min_size=3, max_size=3), min_size=1, max_size=12),
 )
 @settings(max_examples=100, deadline=None)
 def test_the_diameter_is_the_largest_of_all_pairs_and_zero(rows: list[list[int]]) -> None:
@@ -61,16 +72,18 @@ def test_the_diameter_is_the_largest_of_all_pairs_and_zero(rows: list[list[int]]
 
 
 def test_the_diameter_of_many_blocks_is_that_of_all_pairs_and_one_hot_rows_have_root_two() -> None:
-    rows = topics(items=2600, width=4).rows
-    everyone = (rows**2).sum(1)[:, None] + (rows**2).sum(1) - 2 * rows @ rows.T
-    assert additive.diameter(rows) == pytest.approx(math.sqrt(everyone.max()), rel=1e-15)
+    for rows in (topics(items=2600, width=4).rows, directions(items=2600, width=12).rows):
+        everyone = (rows**2).sum(1)[:, None] + (rows**2).sum(1) - 2 * rows @ rows.T
+        assert additive.diameter(rows) == pytest.approx(math.sqrt(everyone.max()), rel=1e-15)
     assert additive.topic_table(np.eye(5)).diameter == pytest.approx(math.sqrt(2), rel=1e-15)
+    assert additive.topic_table(np.array([[0.6, 0.8], [-0.6, -0.8]])).diameter == pytest.approx(2, rel=1e-5)
     assert additive.topic_table(np.full((3, 4), 0.25)).diameter == pytest.approx(0.5, rel=1e-15)  # a click against padding
 
 
-def test_noise_has_the_declared_std_and_not_two_thirds_or_three_halves_of_it() -> None:
+@BOTH
+def test_noise_has_the_declared_std_and_not_two_thirds_or_three_halves_of_it(table: additive.TopicTable) -> None:
     """KS at level 1e-4, 12,000 numbers; and the declared std is the calibrated one for the table's own diameter."""
-    table, clicks = topics(), histories(2000, 7)
+    clicks = histories(2000, 7)
     mu = mu_for(5.0, 1e-5)
     got = additive.report(clicks, table, mu=mu, name="history", key=KEY)
     noise = (got.values - additive.coefficients(clicks, table)).ravel()
@@ -80,12 +93,13 @@ def test_noise_has_the_declared_std_and_not_two_thirds_or_three_halves_of_it() -
 
 
 @pytest.mark.parametrize(("epsilon", "std"), [(1, 0.1055), (5, 0.0252), (10, 0.0141)])
-def test_epsilon_equals_an_independent_computation(epsilon: float, std: float) -> None:
-    """H = 50, one-hot topics: RECIPE's stds; and the hockey stick of the two Gaussians on a grid."""
-    table, mu = additive.topic_table(np.eye(32)), mu_for(epsilon, 1e-5)
+@pytest.mark.parametrize("signed", [False, True])
+def test_epsilon_equals_an_independent_computation(epsilon: float, std: float, signed: bool) -> None:
+    """H = 50; one-hot topics: sqrt2 / (H mu), and opposite directions: 2 / (H mu); and the hockey stick of two Gaussians on a grid."""
+    std, shift = (std * math.sqrt(2), 2 / 50) if signed else (std, math.sqrt(2) / 50)
+    table, mu = additive.topic_table(np.vstack([np.eye(32), -np.eye(32)]) if signed else np.eye(32)), mu_for(epsilon, 1e-5)
     s = additive.noise_std(table, 50, mu=mu)
-    assert s == pytest.approx(std, abs=6e-5)
-    shift = math.sqrt(2) / 50
+    assert s == pytest.approx(std, abs=9e-5)
     z = np.linspace(-12 * s, shift + 12 * s, 400_001)
     p, q = stats.norm.pdf(z, shift, s), stats.norm.pdf(z, 0, s)
     assert np.maximum(p - math.exp(epsilon) * q, 0).sum() * (z[1] - z[0]) == pytest.approx(1e-5, rel=1e-3)
@@ -136,7 +150,7 @@ def test_a_row_is_a_function_of_its_own_history_the_key_and_nothing_else() -> No
 
 
 def test_bad_tables_and_histories_are_refused() -> None:
-    for bad in (np.array([[0.5, 0.6]]), np.array([[-0.1, 0.5]]), np.array([[np.nan, 0.5]]), np.zeros((0, 2))):
+    for bad in (np.array([[0.8, 0.7]]), np.array([[-0.1, 1.0]]), np.array([[1e9, 0.0]]), np.array([[np.nan, 0.5]]), np.zeros((0, 2))):
         with pytest.raises(ValueError):
             additive.topic_table(bad)
     for history in (np.array([[40]]), np.array([[-2]]), np.zeros((2, 0), int), np.array([1])):

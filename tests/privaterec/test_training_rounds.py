@@ -9,8 +9,6 @@ import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting import pld
-from flwr.app import Array, ArrayRecord
-from flwr.serverapp.strategy import FedAdam as FlowerFedAdam
 from scipy import stats
 
 from fedrec.data.features import PublicFeatures
@@ -22,6 +20,7 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privaterec import fedadam, federated, labels, rounds, topics
 from fedrec.privaterec.attention import gaussian_plan
+from fedrec.privaterec.fleet import Together
 from fedrec.privaterec.local_update import Behind, Devices, NoisedGradients, Through, released_gradient, released_weights
 from fedrec.privaterec.models import news_model
 from fedrec.privaterec.trained import Catalogue, Progress, TrainedNews
@@ -52,25 +51,6 @@ def fresh(world: tuple[Catalogue, Impressions, Impressions], basis: int = 5) -> 
 
 def devices(train: Impressions, epsilon: float = 5.0) -> Devices:
     return Devices.of(train, history=12, labels=labels.report_clicks(train, epsilon=epsilon, key=bytes(32)))
-
-
-def test_fedadam_is_flowers_to_rounding() -> None:
-    rng = np.random.default_rng(1)
-    flower = FlowerFedAdam(eta=0.03, beta_1=0.8, beta_2=0.95, tau=1e-2)
-    rule = fedadam.FedAdam(0.03, 0.8, 0.95, 1e-2)
-    x = rng.standard_normal(9)
-    moments, theirs = fedadam.Moments.like(x), {"x": x.copy()}
-    for t in range(1, 7):
-        movement = rng.standard_normal(9)
-        flower.current_arrays = theirs
-        averaged = ArrayRecord({"x": Array(theirs["x"] + movement)})
-        delta, first, _ = flower._compute_deltat_and_mt(averaged)
-        flower.v_t = {k: flower.beta_2 * v + (1 - flower.beta_2) * delta[k] ** 2 for k, v in (flower.v_t or {"x": np.zeros(9)}).items()}
-        rate = flower.eta * np.sqrt(1 - flower.beta_2 ** (t + 1.0)) / (1 - flower.beta_1 ** (t + 1.0))
-        theirs = {"x": theirs["x"] + rate * first["x"] / (np.sqrt(flower.v_t["x"]) + flower.tau)}
-        moved, moments = fedadam.step(x, movement, moments, rule)
-        x = np.asarray(moved, np.float64)
-        np.testing.assert_allclose(x, theirs["x"], rtol=1e-12)
 
 
 def test_every_user_answers_once_a_pass() -> None:
@@ -155,7 +135,7 @@ def test_the_answers_of_all_passes_cost_what_was_promised_by_another_accountant(
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 def test_every_variant_trains_serves_and_states_its_unit(variant: str, world: tuple[Catalogue, Impressions, Impressions]) -> None:
     catalogue, train, test = world
-    *progress, last = train_news(scenario(variant), catalogue, train)
+    *progress, last = train_news(scenario(variant), catalogue, Together(scenario(variant), catalogue, train))
     assert progress
     assert all(isinstance(done, Progress) for done in progress)
     assert isinstance(last, TrainedNews)
@@ -171,6 +151,7 @@ def test_every_variant_trains_serves_and_states_its_unit(variant: str, world: tu
 
 def test_the_other_models_and_padding_run_too(world: tuple[Catalogue, Impressions, Impressions]) -> None:
     for model in ("naml", "plm-nr"):
-        *_, last = train_news(scenario("local", f"news.model={model}", "news.padding=0.3"), world[0], world[1])
+        chosen = scenario("local", f"news.model={model}", "news.padding=0.3")
+        *_, last = train_news(chosen, world[0], Together(chosen, world[0], world[1]))
         assert isinstance(last, TrainedNews)
         assert last.spent == pytest.approx(5.0, rel=1e-6)

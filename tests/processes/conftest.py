@@ -23,9 +23,9 @@ from fedrec.recipes import prepare
 from fedrec.settings import load
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.party_files import PartyFiles
+from fedrec_simulations.party_files import PartyFiles, ratings
 from fedrec_simulations.processes import follow, start
-from fedrec_simulations.runtimes import Job, loopback
+from fedrec_simulations.runtimes import Job, Shard, loopback
 from fedrec_simulations.supervision import Company
 
 LONGEST_S = 240.0
@@ -35,7 +35,7 @@ State = dict[str, bytes]
 
 
 @dataclass(frozen=True)
-class StageFiles(PartyFiles):
+class StageFiles(PartyFiles[Shard]):
     """Files of a rehearsal whose logs lie apart: a full disk leaves room for the words about it. `more`: further settings, by party."""
 
     more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ def _with(old: Any, new: Any) -> Any:
 class Rehearsal:
     """One training by real processes, from outside: what they say, who they are, and what the server keeps."""
 
-    files: PartyFiles
+    files: PartyFiles[Shard]
     company: Company
 
     def start(self) -> None:
@@ -166,12 +166,12 @@ def stage(play: Play, tmp_path: Path) -> Iterator[Callable[..., Rehearsal]]:
         def make(
             *,
             data: Interactions | None = None,
-            files: Callable[..., PartyFiles] = StageFiles,
+            files: Callable[..., PartyFiles[Shard]] = StageFiles,
             company: Company | None = None,
             **options: Any,
         ) -> Rehearsal:
             job = replace(play.job, folder=tmp_path / f"run-{next(numbers)}", data=play.job.data if data is None else data)
-            made = Rehearsal(files(job, play.catalogue, 2, **options), company or Company())
+            made = Rehearsal(files(job, ratings(job, play.catalogue, 2), **options), company or Company())
             stack.callback(made.company.stop)
             return made
 

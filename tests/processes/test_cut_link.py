@@ -17,6 +17,7 @@ import pytest
 from fedrec.operations.certificates import write_development_certificates
 from fedrec_client.ledger import read_entries
 from fedrec_simulations.party_files import PartyFiles
+from fedrec_simulations.runtimes import Shard
 from fedrec_simulations.supervision import Company
 
 PARTIES = ("aggregator", "server", "client-1", "client-2")
@@ -90,7 +91,7 @@ class Apart(Company):
 
 
 @dataclass(frozen=True)
-class FilesOfHosts(PartyFiles):
+class FilesOfHosts(PartyFiles[Shard]):
     """Parties that listen on their hosts' addresses, with certificates that name these."""
 
     hosts: Hosts = field(kw_only=True)

@@ -30,6 +30,7 @@ from fedrec.federation.protocol import Answer
 from fedrec.federation.wire import read_answer
 from fedrec_aggregator.api import aggregator_pb2 as pb
 from fedrec_simulations.party_files import PartyFiles
+from fedrec_simulations.runtimes import Shard
 
 RANDOM_OR_TIME = {
     *("node_id", "src_node_id", "dst_node_id", "public_key", "run_id", "session_id", "src_task_id", "dst_task_id"),
@@ -110,7 +111,7 @@ def _heard(stage: Callable[..., Any], data: Interactions) -> Heard:
 class Heard:
     """What the server heard before its first release: (where, content) of every message, in order."""
 
-    files: PartyFiles
+    files: PartyFiles[Shard]
     messages: list[tuple[str, Any]]
     release: bytes
 
@@ -199,7 +200,7 @@ class Inbound:
 
 
 @dataclass(frozen=True)
-class TappedFiles(PartyFiles):
+class TappedFiles(PartyFiles[Shard]):
     """Files that lead the server to the aggregator, and the clients to the server's gate, by way of relays."""
 
     stack: ExitStack = field(kw_only=True)

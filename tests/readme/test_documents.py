@@ -74,7 +74,7 @@ def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(
     assert all((ROOT / name).is_file() for name in scenarios)
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name != "deploy.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name not in ("deploy.md", "serving.md")], ids=lambda path: path.name)
 def test_every_scenario_of_the_documents_is_valid(path: Path) -> None:
     for block in blocks(path, "toml"):
         validated(tomllib.loads(block), source=path.name)

@@ -30,7 +30,7 @@ from fedrec_simulations.bench import grid as bench
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.grid import RUN_ID, InProcessGrid
 from fedrec_simulations.in_process import FIRST_NODE
-from fedrec_simulations.party_files import PartyFiles
+from fedrec_simulations.party_files import PartyFiles, ratings
 from fedrec_simulations.runtimes import ALONE, Carried, Cast, Job, Runtime, kept_rounds
 from fedrec_simulations.supervision import Company
 from fedrec_simulations.training import RoundRecord, Training
@@ -126,7 +126,7 @@ def served_here(catalogue: Catalogue) -> Runtime:
     """As `ray_engine.ray`, with the server in this process."""
 
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
-        files, company = PartyFiles(job, catalogue, CLIENTS), Company()
+        files, company = PartyFiles(job, ratings(job, catalogue, CLIENTS)), Company()
         try:
             ray_engine.start_aggregator_for(files, company)
             settings = server_settings.load(files.settings("server"))

@@ -36,7 +36,9 @@ def test_the_json_line_holds_metrics_the_history_swap_and_a_guarantee_with_its_u
     assert result["spent_epsilon"] == pytest.approx(5.0)
     assert [answer["epsilon"] for answer in result["serving"]["answers"]] == ["inf", 10.0, 5.0, 1.0]
     assert [point["epsilon"] for point in result["curve"]] == [5.0, 1.0]
-    assert {"popularity", "untrained public topics"} == set(result["baselines"])
+    directions = "untrained public directions"
+    noised = {f"{directions}, served at {epsilon}" for epsilon in (10, 5, 1)}
+    assert {"popularity", "untrained public topics", directions} | noised == set(result["baselines"])
     folder = Path(result["run_dir"])
     page = (folder / "report.html").read_text()
     assert "per click (replace)" in page
@@ -82,12 +84,12 @@ def test_wrong_combinations_are_named(override: str, named: str) -> None:
     assert named in failure.value.cause
 
 
-def test_an_unknown_size_and_another_runtime_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_unknown_size_and_collecting_clicks_over_flower_are_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     _, err = simulate(capsys, tmp_path, "data.preset=enormous", code=2)
     assert "small, demo, mind-small" in err
-    words = [word for key in [*KEYS, f"run.directory={tmp_path}"] for word in ("--set", key)]
-    assert _guarded(["simulate", *words, "--runtime", "flower"]) == 2
-    assert "does not carry news" in capsys.readouterr().err
+    keys = [*KEYS, "news.variant=centralized", "privacy.epsilon=inf", f"run.directory={tmp_path}"]
+    assert _guarded(["simulate", *(word for key in keys for word in ("--set", key)), "--runtime", "flower"]) == 2
+    assert "has no devices" in capsys.readouterr().err
 
 
 def test_a_click_log_of_films_reaches_the_targets(capsys: pytest.CaptureFixture[str], tmp_path: Path, real_data: Path) -> None:

@@ -20,9 +20,10 @@ from fedrec.data.impressions import Impressions
 from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question, Reports
 from fedrec.privacy.calibration import Plan
-from fedrec.privaterec import additive, central
+from fedrec.privaterec import additive, central, central_client
 from fedrec.privaterec.additive import TopicTable
-from fedrec.privaterec.central import CentralModel, CentralSettings, Users
+from fedrec.privaterec.central import CentralModel, CentralSettings
+from fedrec.privaterec.central_client import Users
 from fedrec.streams import Streams
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.replays import Exposure, drawn_finding, exact_finding, exact_mu
@@ -74,8 +75,8 @@ def attacked(
 def asked(models: Sequence[CentralModel]) -> list[Asked]:
     """Every question of a run that made `models`, each with the model after the round before (the first twice)."""
     rows, width = models[0].W.shape
-    gradients = [(central.gradient_question(t, rows, width), models[max(t - 2, 0)]) for t in range(1, len(models) + 1)]
-    return [(central.population_question(rows - 1), None), *gradients]
+    gradients = [(central_client.gradient_question(t, rows, width), models[max(t - 2, 0)]) for t in range(1, len(models) + 1)]
+    return [(central_client.population_question(rows - 1), None), *gradients]
 
 
 def exposed(
@@ -99,8 +100,8 @@ def planted(exposure: Exposure) -> Exposure:
 def reports_of(users: Users, model: CentralModel | None, settings: CentralSettings) -> Reports:
     """What the clients send."""
     if model is None:
-        return central.population_reports(users)
-    return central.gradient_reports(users, model.whitening, model.W, model.items, clip=settings.clip)
+        return central_client.population_reports(users)
+    return central_client.gradient_reports(users, model.whitening, model.W, model.items, clip=settings.clip)
 
 
 def _sums(question: Question, reports: Reports) -> tuple[npt.NDArray[np.int64], ...]:
@@ -112,5 +113,5 @@ def _sums(question: Question, reports: Reports) -> tuple[npt.NDArray[np.int64], 
 def _candidates(data: Impressions, topics: TopicTable, model: CentralModel) -> list[int]:
     """The users with the largest gradients at one model: they stay at the clip longest."""
     U = model.whitening(additive.coefficients(data.last_clicks(model.history), topics)) @ model.W
-    lengths = np.linalg.norm(central.user_gradients(U, data, model.items), axis=1)
+    lengths = np.linalg.norm(central_client.user_gradients(U, data, model.items), axis=1)
     return np.argsort(-lengths, kind="stable")[:_TRIED].tolist()  # type: ignore[no-any-return]

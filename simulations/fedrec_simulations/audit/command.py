@@ -11,12 +11,11 @@ import numpy as np
 import torch
 
 from fedrec.data.impressions import Impressions
-from fedrec.errors import PrivacyError
+from fedrec.errors import PrivacyError, SettingsError
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import randomised_response, subset_selection
 from fedrec.privaterec import attention, central, federated
-from fedrec.privaterec.topics import public_vectors
 from fedrec.privaterec.trained import Catalogue, promised, topics_of
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
@@ -25,7 +24,7 @@ from fedrec_simulations.audit import canaries, coupling, label_table, membership
 from fedrec_simulations.audit.finding import Finding, Recovery
 from fedrec_simulations.audit.uploads import clients_of, gradient_distance
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.news_data import load_news
+from fedrec_simulations.news_data import catalogue_of, load_news
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,11 @@ def _factorisation(scenario: Scenario, effort: Effort) -> Iterator[Finding]:
 def _news(scenario: Scenario, effort: Effort) -> Iterator[Finding]:
     torch.set_num_threads(1)  # sums depend on their number, and uploads are compared bit for bit
     data = load_news(scenario)
-    catalogue = Catalogue(data.news, public_vectors(data.news, data.features, seed=scenario.seed))
+    if scenario.news.open_categories:
+        raise SettingsError(
+            "the attacks exchange any click for any other, and open ones are not covered", "Audit without news.open_categories."
+        )
+    catalogue = catalogue_of(scenario, data)
     attacks = {"additive": _additive, "central": _central, "centralized": _centralized}.get(scenario.news.variant, _in_rounds)
     yield from attacks(scenario, catalogue, data.log.train, effort)
 

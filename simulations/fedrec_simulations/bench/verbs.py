@@ -57,9 +57,9 @@ def _clicks(data: str, quick: bool) -> dict[str, Any]:
 
 
 def _news_paper(data: str, quick: bool) -> dict[str, Any]:
-    from fedrec_simulations.bench import news
+    from fedrec_simulations.bench import news_paper
 
-    return news.run(data, methods=news.PAPER, quick=quick)
+    return news_paper.run(data, quick=quick)
 
 
 def _intake(data: str, quick: bool) -> dict[str, Any]:

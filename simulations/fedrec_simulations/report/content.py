@@ -32,17 +32,21 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Promise:
-    """A guarantee, what it covers, the accountant that established it, and second opinions."""
+    """A guarantee, what it covers, the accountant that established it, and second opinions. `name` tells it from others on the page."""
 
     guarantee: Guarantee
     covers: str = "everything this run released"
     accountant: str = "exact Gaussian (GDP)"
     second_opinions: tuple[Opinion, ...] = ()
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class Method:
-    """One row of the table of methods. bytes: per client over the whole run, None where nothing is sent."""
+    """One row of the table of methods. bytes: per client over the whole run, None where nothing is sent.
+
+    instead: words in the place of the guarantee's, where nothing was trained that could have one.
+    """
 
     name: str
     guarantee: Guarantee
@@ -51,6 +55,7 @@ class Method:
     bytes_down: int | None = None
     ours: bool = False
     note: str = ""
+    instead: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ class Series:
 class PrivacyCurve:
     """A metric against epsilon, all points with the same delta, unit and neighbours; baselines are (name, value).
 
-    each: what one point is, in words.
+    each: what one point is, levels: what the baselines are, in words.
     """
 
     metric: str
@@ -90,6 +95,7 @@ class PrivacyCurve:
     neighbours: Neighbours
     lower_is_better: bool = True
     each: str = "a training run of its own"
+    levels: str = "methods without privacy"
 
     def __post_init__(self) -> None:
         for name, points in self.lines.items():

@@ -60,6 +60,7 @@ def _environment() -> Environment:
         "unit": wording.unit,
         "power": wording.power,
         "guarantee": lambda promise: wording.guarantee(promise).replace(" = ", _EQUALS),
+        "unbroken": lambda words: words.replace(" = ", _EQUALS),
         "in_plain_words": wording.in_plain_words,
         "opinion": wording.opinion,
         "number": wording.number,

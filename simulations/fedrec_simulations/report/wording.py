@@ -38,7 +38,9 @@ def guarantee(promise: Guarantee) -> str:
     if not promise.private:
         return "no privacy"
     words = f"ε = {promise.epsilon:.4g} {unit(promise)}, δ = {power(promise.delta)}"
-    return words if promise.established else f"{words}: not established, {promise.note or 'kept for reproduction only'}"
+    if promise.established:
+        return f"{words}; {promise.note}" if promise.note else words
+    return f"{words}: not established, {promise.note or 'kept for reproduction only'}"
 
 
 def in_plain_words(promise: Guarantee) -> str:
@@ -49,7 +51,7 @@ def in_plain_words(promise: Guarantee) -> str:
     factor = math.exp(promise.epsilon) if promise.epsilon < 700 else math.inf
     size = power(factor) if factor >= 1e6 else f"{factor:,.3g}" if factor < 1000 else f"{factor:,.0f}"
     return (
-        f"Had {_UNITS[promise.unit]} {change}, no outcome of this run would have become more than {size} times "
+        f"Had {_UNITS[promise.unit]} {change}, no outcome would have become more than {size} times "
         f"as likely or unlikely, up to a probability of {power(promise.delta)}."
     )
 

@@ -1,0 +1,88 @@
+"""One person's own history, from a file of theirs: item ids, oldest first, with ratings and times where there are any.
+
+Either one id a line, or CSV with a header that names `item` and perhaps `rating` and `timestamp`; with timestamps the file may be in any
+order. Nothing of it is written anywhere else.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from fedrec.data.delimited import require_file
+from fedrec.errors import DataError, MalformedRowError
+
+_ITEM, _RATING, _TIME = ("item", "item_id", "itemid", "movieid", "news_id"), ("rating",), ("timestamp", "time")
+
+
+@dataclass(frozen=True)
+class Click:
+    """One event. rating: None where there is none. line: of the file, from 1."""
+
+    item: str
+    rating: float | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Clicks:
+    """Private: one person's events, oldest first, and the file they came from."""
+
+    events: tuple[Click, ...]
+    path: Path = Path("history")
+
+    @staticmethod
+    def of(items: Sequence[str]) -> Clicks:
+        """Of plain ids, oldest first."""
+        return Clicks(tuple(Click(item, line=line) for line, item in enumerate(items, start=1)))
+
+
+def read_clicks(path: Path) -> Clicks:
+    """Raises DataError where the file is missing or empty, MalformedRowError at the first wrong line."""
+    try:
+        text = require_file(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as failure:
+        raise DataError(f"{path} is not UTF-8: {failure.reason} at byte {failure.start}", "Save it as UTF-8.") from None
+    lines = text.splitlines()
+    header = [name.strip().lower() for name in next(csv.reader(lines[:1]), [])]
+    events = tuple(_table(path, text, header) if set(header) & set(_ITEM) else _plain(lines))
+    if not events:
+        raise DataError(f"{path} holds no item", "One item id a line, or CSV with a column named item.")
+    return Clicks(events, path)
+
+
+def _plain(lines: list[str]) -> Iterator[Click]:
+    for number, line in enumerate(lines, start=1):
+        if item := line.strip():
+            yield Click(item, line=number)
+
+
+def _table(path: Path, text: str, header: list[str]) -> Iterator[Click]:
+    item, rating, moment = (next((header.index(name) for name in names if name in header), None) for names in (_ITEM, _RATING, _TIME))
+    found = list[tuple[float, Click]]()
+    reader = csv.reader(StringIO(text))
+    next(reader)
+    for row in reader:
+        if not row:
+            continue
+        line = reader.line_num
+        if len(row) != len(header) or item is None or not row[item].strip():
+            raise MalformedRowError(path, line, f"{len(header)} columns with an item", ",".join(row))
+        value = None if rating is None else _number(path, line, "a rating", row[rating])
+        time_s = 0.0 if moment is None else _number(path, line, "a timestamp in seconds", row[moment])
+        found.append((time_s, Click(row[item].strip(), value, line)))
+    yield from (click for _, click in sorted(found, key=lambda pair: pair[0]))
+
+
+def _number(path: Path, line: int, what: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise MalformedRowError(path, line, what, text)
+    return value

@@ -1,0 +1,80 @@
+"""What keeps a ledger's file honest: one process at a time, and a small file beside it that remembers its newest head.
+
+What is noticed of going back in time: a ledger older than the head file beside it, or without one. What is not: the whole folder, or
+the disk, put back to an earlier state together. So a backup of such a folder is there to be read, not to be restored.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrec.checkpoint import read_json, write_json
+from fedrec.errors import RefusedError, RunError
+from fedrec.federation.protocol import Refusal
+
+CLOCK_SLACK_S = 86_400.0
+"""A clock that is this far before the last entry has gone back, or the ledger was written under another one."""
+
+
+def locked(path: Path) -> Any:
+    """An open file that no other process can lock; closing it lets go, and so does the end of this process."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path.with_suffix(".lock"), "a")  # noqa: SIM115 - held for as long as the ledger is
+    except OSError as failure:
+        raise RunError(f"{path.parent} cannot be used: {failure.strerror}", "Give a folder that this process may write to.") from None
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise RunError(f"{path} is in use by another process", "Stop the other client, or give this one its own state folder.") from None
+    return file
+
+
+def opened(path: Path, schema: str) -> sqlite3.Connection:
+    """The database, made where neither it nor its head file is there; readable by its owner alone. Every commit is durable."""
+    if not path.exists() and HeadFile(path).path.exists():
+        raise RunError(f"{path} is gone, but the file beside it knows of it", "Put it back: without it, what was spent is not known.")
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    database = sqlite3.connect(path, check_same_thread=False)
+    database.executescript(f"PRAGMA synchronous=FULL; BEGIN; {schema} COMMIT;")
+    return database
+
+
+def require_forward_clock(now_s: float, last_s: float) -> None:
+    """Raises RefusedError (`STALE_LEDGER`) where the clock is more than `CLOCK_SLACK_S` before the last entry."""
+    if now_s < last_s - CLOCK_SLACK_S:
+        late = (last_s - now_s) / 3600
+        cause = f"the clock is {late:.0f} hours before the ledger's last entry"
+        raise RefusedError(Refusal.STALE_LEDGER.value, cause, "Set the clock right.")
+
+
+class HeadFile:
+    """`ledger.head.json` beside `ledger.sqlite`."""
+
+    def __init__(self, ledger: Path) -> None:
+        self.ledger, self.path = ledger, ledger.with_suffix(".head.json")
+
+    def write(self, number: int, head: str) -> None:
+        """After `number` entries the chain ends in `head`. Raises RunError where that cannot be written."""
+        try:
+            write_json(self.path, {"number": number, "head": head})
+        except OSError as failure:
+            raise RunError(f"{self.path} cannot be written: {failure.strerror}", "Free space or correct permissions.") from None
+
+    def agree(self, heads: Sequence[str]) -> None:
+        """heads: of the ledger, oldest first, its beginning included. The file may be behind, after a crash; the ledger may not."""
+        there = self.path.exists()
+        kept = read_json(self.path).get("head") if there else None if len(heads) > 1 else heads[0]
+        if kept not in heads:
+            raise RunError(
+                f"{self.ledger} is older than {self.path.name} beside it, or one of the two was replaced",
+                "Put back the newest pair. If it is lost, what was spent is not known: begin a new state folder only with other users.",
+            )
+        if kept != heads[-1] or not there:
+            self.write(len(heads) - 1, heads[-1])

@@ -1,0 +1,92 @@
+"""A public model on the device: where a person's clicks stand in its catalogue, and what a question to it is remembered by."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.errors import MalformedRowError, SettingsError
+from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.padding import inner_mu
+from fedrec.serving.bundle import Bundle
+from fedrec_client.clicks import Clicks
+from fedrec_client.serving_ledger import Event, Question, event_of
+
+
+@dataclass(frozen=True)
+class PublicModel:
+    """A bundle, and what is computed from it once."""
+
+    bundle: Bundle
+
+    @property
+    def version(self) -> str:
+        """16 hexadecimal digits."""
+        return self.bundle.version
+
+    @property
+    def places(self) -> int:
+        """H: how many of the latest clicks count."""
+        return self.bundle.about.history
+
+    @cached_property
+    def asked_with(self) -> str:
+        """Digest of the public numbers that a release depends on. Models that share it share answers, which then cost nothing."""
+        about = self.bundle.about
+        if about.form != "additive":  # a release there comes from the model's own user encoder
+            return self.bundle.sha256
+        digest = hashlib.sha256(json.dumps([about.form, about.history, about.unit, about.sensitivity.hex()]).encode())
+        for name, array in (("rows", self.bundle.rows), ("ids", self.bundle.ids.content), ("ids.ptr", self.bundle.ids.ptr)):
+            digest.update(f"{name} {array.dtype} {array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def price(self, guarantee: Guarantee) -> Event:
+        """What a fresh answer with `guarantee` costs a click. An attention form pads first, at the bundle's probability."""
+        if self.bundle.about.form == "additive":
+            return event_of(mu_for(guarantee.epsilon, guarantee.delta))
+        padding = float(self.bundle.more["padding"].item()) if guarantee.private else 0.0
+        return event_of(inner_mu(guarantee, padding), padding)
+
+    def question(self, clicks: Clicks, guarantee: Guarantee) -> Question:
+        """What an answer to these clicks is remembered by: all of them, so that every new click is a change."""
+        ids = [clicks.events[place].item for place in self._counted(clicks)]
+        history = hashlib.sha256(json.dumps(ids).encode()).hexdigest()
+        return Question(self.version, self.asked_with, history, guarantee, self.price(guarantee))
+
+    def rows(self, clicks: Clicks) -> npt.NDArray[np.int64]:
+        """Row of every event's item. Raises MalformedRowError at the first that the catalogue does not have."""
+        for click in clicks.events:
+            if click.item not in self._rows:
+                remedy = "Drop the line, or correct the id: it must be as in the data that the model was trained on."
+                raise MalformedRowError(clicks.path, click.line, "an item of the catalogue", click.item, remedy)
+        return np.array([self._rows[click.item] for click in clicks.events], np.int64)
+
+    def window(self, clicks: Clicks) -> npt.NDArray[np.int32]:
+        """(H,) rows of the latest H clicks, -1 in front where there are fewer."""
+        rows = self.rows(clicks)[self._counted(clicks)][-self.places :]
+        return np.concatenate([np.full(self.places - len(rows), -1), rows]).astype(np.int32)
+
+    def category_bits(self, names: Sequence[str]) -> int:
+        """Raises SettingsError on a name that the bundle does not have."""
+        known = self.bundle.about.categories
+        for name in names:
+            if name not in known:
+                raise SettingsError(f"there is no category {name!r}", f"This model has: {', '.join(known) or 'none'}.")
+        return sum(1 << known.index(name) for name in set(names))
+
+    @cached_property
+    def _rows(self) -> Mapping[str, int]:
+        return {item: row for row, item in enumerate(self.bundle.ids.all())}
+
+    def _counted(self, clicks: Clicks) -> list[int]:
+        """Places of the events that count as clicks: all, or those rated well enough."""
+        liked = self.bundle.about.liked
+        return [place for place, click in enumerate(clicks.events) if click.rating is None or click.rating >= liked]

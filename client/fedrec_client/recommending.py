@@ -1,0 +1,220 @@
+"""Asking a server for recommendations without telling it what one read or watched.
+
+    with Recommender("grpcs://recommender.example.org:7443", state=Path("state")) as recommender:
+        answer = recommender.recommend(Clicks.of(["1193", "661", "914"]), k=10)
+
+The server's public bundle is fetched once. What leaves is a version, B noised coefficients, k, and categories that the person names;
+everything else happens here: windows, noise, the ledger, leaving out what was seen. The same question is asked again with the same bytes
+and costs nothing, in another process too; so does a new model with the same public rows. `k + H` items are asked for whatever was
+seen, H the places of a history.
+
+Guarantee: `ServingLedger`'s. Everything that leaves is a function of the noised release, of public numbers, and of what the person
+chose openly: k, categories, and when to ask.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.errors import BudgetExceededError, ProtocolError, RefusedError, SettingsError
+from fedrec.privacy.accounting import GaussianEvent
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privaterec.additive import Coefficients
+from fedrec.serving.asking import ask, query
+from fedrec.serving.bundle import Bundle
+from fedrec.streams import SystemStreams
+from fedrec_client.bundle_cache import BundleCache
+from fedrec_client.clicks import Clicks
+from fedrec_client.public_model import PublicModel
+from fedrec_client.serving_ledger import Answer, Drawn, ServingLedger
+from fedrec_client.serving_link import WRONG_VERSION, Left, Query, Reply, Server, Trust, connect
+
+_ATTEMPTS = 3
+"""Models that may be retired between two questions before this gives up."""
+
+
+class Keys(Protocol):
+    """Where noise comes from: `streams.SystemStreams`, or for tests `streams.Streams`."""
+
+    def key(self, name: str, *, round: int = 0) -> bytes:
+        """32 bytes."""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One item of a list."""
+
+    id: str
+    title: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A list, best first, and what it cost.
+
+    answer: what was paid for, None for a list made on this device. fresh: whether it was paid for now. asked: items asked for;
+    hidden: how many of them had been seen. left: every message that left in this call.
+    """
+
+    items: tuple[Recommendation, ...]
+    bundle: Bundle
+    answer: Answer | None
+    fresh: bool
+    asked: int
+    hidden: int
+    left: tuple[Left, ...]
+
+
+class Recommender:
+    """A person's device. One process at a time for a state folder; a context."""
+
+    def __init__(
+        self,
+        server: str | Server,
+        state: Path,
+        *,
+        epsilon: float = 5.0,
+        limit: float = 20.0,
+        delta: float = 1e-5,
+        renew_every_s: float | None = None,
+        trust: Trust | None = None,
+        timeout_s: float = 10.0,
+        keys: Keys | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """epsilon: of a fresh answer; limit: of all answers together, or of those of any `renew_every_s` seconds; both at `delta`.
+
+        Raises SettingsError on what cannot be, RunError where `state` is in use or its ledger is damaged.
+        """
+        if not (epsilon > 0 and limit > 0 and 0 < delta < 1):
+            raise SettingsError(f"epsilon {epsilon!r}, limit {limit!r}, delta {delta!r}", "Positive numbers, delta below 1.")
+        self.guarantee, self._keys = Guarantee(epsilon, delta, "click", "replace"), keys or SystemStreams()
+        self._server = connect(server, trust or Trust(), timeout_s=timeout_s) if isinstance(server, str) else server
+        self._name = server if isinstance(server, str) else "server"
+        self._cache = BundleCache(state / "bundles")
+        self._used: PublicModel | None = None
+        state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.ledger = ServingLedger(
+            state / "ledger.sqlite", limit=replace(self.guarantee, epsilon=limit), renew_every_s=renew_every_s, clock=clock
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection and let another process have the ledger."""
+        self._server.close()
+        self.ledger.close()
+
+    def recommend(
+        self, clicks: Clicks, *, k: int = 10, categories: Sequence[str] = (), candidates: int | None = None, last: bool = False
+    ) -> Answered:
+        """The k best items that are not among the clicks, by the server's ranking of noised coefficients; fewer where most were seen.
+
+        candidates: items to ask for, at least k + H; a public choice. last: ask with the last answer, whatever the clicks are now.
+        Raises BudgetExceededError, DataError on clicks that the catalogue does not know, ProtocolError, RunError.
+        """
+        began, paid = len(self._server.journal), False
+        for attempt in range(_ATTEMPTS):
+            model = self._model(clicks, may_be_old=attempt == 0, last=last)
+            answer, fresh = self._answer(model, clicks, last=last, may_pay=not paid)
+            paid = paid or fresh
+            asked = min(max(candidates or 0, k + model.places), model.bundle.size)
+            try:
+                reply = self._server.recommend(_query(model, answer, asked, categories))
+            except RefusedError as failure:
+                if failure.code != WRONG_VERSION:
+                    raise
+                continue
+            rows = _checked(reply, model.bundle, asked)
+            kept = ~np.isin(rows, model.rows(clicks))
+            items = _listed(model.bundle, rows[kept][:k], reply.scores[kept][:k])
+            journal = tuple(self._server.journal[began:])
+            return Answered(items, model.bundle, answer, paid, asked, int((~kept).sum()), journal)
+        raise ProtocolError("the server retires models faster than they can be asked", "Ask again later: what was paid for is kept.")
+
+    def local(self, clicks: Clicks, *, k: int = 10, categories: Sequence[str] = ()) -> Answered:
+        """The k best by the clicks themselves, ranked on this device. Nothing about them leaves, and nothing is spent."""
+        from fedrec_client.exact_ranking import best  # brings the solvers of all factorisation models
+
+        began = len(self._server.journal)
+        model = self._current() or self._newest()
+        events = [(int(row), click.rating) for row, click in zip(model.rows(clicks), clicks.events, strict=True)]
+        rows, scores = best(model.bundle, model.window(clicks), events, k=k, categories=model.category_bits(categories))
+        return Answered(_listed(model.bundle, rows, scores), model.bundle, None, False, 0, 0, tuple(self._server.journal[began:]))
+
+    def _model(self, clicks: Clicks, *, may_be_old: bool, last: bool) -> PublicModel:
+        """The model asked before, for as long as it answers and nothing would be paid; else the newest."""
+        current = self._current() if may_be_old else None
+        if current is not None:
+            ledger = self.ledger
+            paid_for = ledger.last(current.asked_with) if last else ledger.kept(current.question(clicks, self.guarantee))
+            if paid_for is not None:
+                return current
+        return self._newest()
+
+    def _current(self) -> PublicModel | None:
+        if self._used is None and (bundle := self._cache.current(self._name)) is not None:
+            self._used = PublicModel(bundle)
+        return self._used
+
+    def _newest(self) -> PublicModel:
+        version = self._server.newest()
+        if self._used is None or self._used.version != version:
+            bundle = self._cache.get(version) or self._cache.fetch(version, self._server.bundle(version))
+            self._cache.use(self._name, bundle)
+            self._used = PublicModel(bundle)
+        return self._used
+
+    def _answer(self, model: PublicModel, clicks: Clicks, *, last: bool, may_pay: bool) -> tuple[Answer, bool]:
+        question = model.question(clicks, self.guarantee)
+        if last:
+            if (answer := self.ledger.last(question.asked_with)) is None:
+                raise BudgetExceededError("no answer was given to this model yet", "Ask without --last.")
+            return answer, False
+        if not may_pay and self.ledger.kept(question) is None:
+            cause = "the model was retired after an answer for it was paid for, and the newest has other rows"
+            raise ProtocolError(cause, "Ask again to pay for an answer to the newest model.")
+        history = model.window(clicks)
+        return self.ledger.answer(question, lambda: self._drawn(model.bundle, history))
+
+    def _drawn(self, bundle: Bundle, history: npt.NDArray[np.int32]) -> Drawn:
+        key = self._keys.key("serving", round=len(self.ledger.answers))
+        asked = ask(bundle, history[None], guarantee=self.guarantee, key=key)
+        return Drawn(asked.raw[0], asked.sent[0], asked.noise_std, asked.event)
+
+
+def _query(model: PublicModel, answer: Answer, asked: int, categories: Sequence[str]) -> Query:
+    """What leaves. An answer that was drawn for another version is decoded again, which is post-processing."""
+    sent, bundle = answer.sent, model.bundle
+    if answer.version != model.version and isinstance(answer.event, GaussianEvent):
+        sent = query(bundle, Coefficients(answer.raw[None], answer.noise_std, answer.event))[0]
+    return Query(bundle.version, sent, asked, tuple(categories), model.category_bits(categories))
+
+
+def _checked(reply: Reply, bundle: Bundle, asked: int) -> npt.NDArray[np.int64]:
+    rows, scores = reply.items, reply.scores
+    whole = reply.version == bundle.version and rows.ndim == 1 and rows.shape == scores.shape and len(rows) <= asked
+    if not whole or (len(rows) and (rows.min() < 0 or rows.max() >= bundle.size)) or len(np.unique(rows)) != len(rows):
+        raise ProtocolError("the server's list is not one of this model", "Do not use this server.")
+    if not np.isfinite(scores).all():
+        raise ProtocolError("the server's list has scores that are not finite", "Do not use this server.")
+    return rows
+
+
+def _listed(bundle: Bundle, rows: npt.NDArray[np.integer], scores: npt.NDArray[np.floating]) -> tuple[Recommendation, ...]:
+    return tuple(
+        Recommendation(bundle.ids[int(row)], bundle.titles[int(row)], float(score)) for row, score in zip(rows, scores, strict=True)
+    )

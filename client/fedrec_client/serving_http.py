@@ -1,0 +1,155 @@
+"""A serving server over HTTP: plain JSON for a query, the bundle as bytes. No cookie is kept, no redirect is followed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from fedrec.errors import ProtocolError
+from fedrec.federation.protocol import Refusal
+from fedrec.federation.wire import refused
+from fedrec.operations.addresses import Address
+from fedrec_aggregator.channel import Access, check_pin, tls
+from fedrec_client.serving_link import Left, Query, Reply, lost, patiently, told
+
+_MOST_BYTES = 2**22
+"""Of an answer that is not a bundle."""
+
+
+@dataclass
+class HttpServer:
+    """Over HTTP or HTTPS; the connection is opened when it is first needed."""
+
+    access: Access
+    timeout_s: float = 10.0
+    journal: list[Left] = field(default_factory=list)
+    _client: httpx.Client | None = None
+
+    def newest(self) -> str:
+        """As the protocol's."""
+        found = patiently(lambda: self._json("GET", "/v1/models", b""))
+        version = found.get("newest")
+        if not (isinstance(version, str) and len(version) == 16 and set(version) <= set("0123456789abcdef")):
+            raise _unexpected(self.access, "names no newest model")
+        return version
+
+    def bundle(self, version: str) -> Iterator[bytes]:
+        """As the protocol's."""
+        try:
+            with self._open().stream("GET", f"/v1/models/{version}/bundle") as response:
+                if response.status_code != httpx.codes.OK:
+                    self._refuse(response.status_code, response.read())
+                yield from response.iter_bytes(2**20)
+        except (httpx.HTTPError, OSError) as failure:
+            raise self._lost(failure) from None
+
+    def recommend(self, query: Query) -> Reply:
+        """As the protocol's."""
+        coefficients = [float(number) for number in query.sent]
+        content: dict[str, Any] = {"version": query.version, "coefficients": coefficients, "k": query.k}
+        if query.categories:
+            content["categories"] = list(query.categories)
+        body = json.dumps(content, separators=(",", ":")).encode()
+        reply = patiently(lambda: self._json("POST", "/v1/recommend", body))
+        try:
+            return Reply(str(reply["version"]), np.array(reply["items"], np.int64), np.array(reply["scores"], np.float32))
+        except (KeyError, TypeError, ValueError):
+            raise _unexpected(self.access, "gives no items and scores") from None
+
+    def close(self) -> None:
+        """As the protocol's."""
+        if self._client is not None:
+            self._client.close()
+
+    def _json(self, method: str, path: str, body: bytes) -> dict[str, Any]:
+        headers = {"content-type": "application/json"} if body else {}
+        try:
+            with self._open().stream(method, path, content=body, headers=headers) as response:
+                content = b""
+                for part in response.iter_bytes():
+                    content += part
+                    if len(content) > _MOST_BYTES:
+                        raise _unexpected(self.access, "sends too much")
+        except (httpx.HTTPError, OSError) as failure:
+            raise self._lost(failure) from None
+        if response.status_code != httpx.codes.OK:
+            self._refuse(response.status_code, content)
+        return self._table(content)
+
+    def _table(self, content: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(content)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise _unexpected(self.access, "does not answer with JSON")
+        return found
+
+    def _refuse(self, status: int, content: bytes) -> None:
+        words = self._table(content)
+        if not words.get("code"):
+            raise _unexpected(self.access, f"answers with status {status}")
+        raise told(str(words["code"]), str(words.get("cause", "")), str(words.get("remedy", "")))
+
+    def _lost(self, failure: Exception) -> ProtocolError:
+        cause: BaseException | None = failure
+        while cause is not None and not isinstance(cause, ssl.SSLError):
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            words = f"the server at {self.access.address} shows a certificate that is not to be trusted: {cause.verify_message}"
+            return refused(Refusal.WRONG_CERTIFICATE, words, "Check the address and --ca; do not go on otherwise.")
+        return lost(self.access.address, str(failure) or type(failure).__name__)
+
+    def _open(self) -> httpx.Client:
+        if self._client is None:
+            where, plain = Address.of(self.access.address), self.access.insecure
+            self._client = httpx.Client(
+                base_url=f"http{'' if plain else 's'}://{where}",
+                verify=False if plain else self._context(where),
+                timeout=self.timeout_s,
+                headers={"user-agent": "fedrec", "accept-encoding": "identity"},
+                trust_env=not where.loopback,  # a proxy that the person chose, but none to this machine
+                event_hooks={"request": [self._note], "response": [self._forget]},
+            )
+        return self._client
+
+    def _context(self, where: Address) -> ssl.SSLContext:
+        """TLS by authority; with a pin, the very certificate that was looked at is the only one trusted."""
+        context = tls(self.access, protocol="http/1.1")
+        if not self.access.pin:
+            return context
+        try:
+            with (
+                socket.create_connection((where.host, where.port), timeout=self.timeout_s) as plain,
+                context.wrap_socket(plain, server_hostname=where.host) as line,
+            ):
+                shown = x509.load_der_x509_certificate(line.getpeercert(binary_form=True) or b"")
+        except OSError as failure:
+            raise self._lost(failure) from None
+        check_pin(shown, self.access)
+        pinned = tls(self.access, protocol="http/1.1")
+        pinned.verify_mode, pinned.verify_flags = ssl.CERT_REQUIRED, ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+        pinned.load_verify_locations(cadata=shown.public_bytes(Encoding.PEM).decode())
+        return pinned
+
+    def _note(self, request: httpx.Request) -> None:
+        headers = tuple((name.decode(), value.decode()) for name, value in request.headers.raw)
+        self.journal.append(Left(f"{request.method} {request.url.raw_path.decode()} HTTP/1.1", headers, request.read()))
+
+    def _forget(self, _response: httpx.Response) -> None:
+        """A cookie would let the server tell callers apart."""
+        if self._client is not None:
+            self._client.cookies.clear()
+
+
+def _unexpected(access: Access, what: str) -> ProtocolError:
+    return ProtocolError(f"the server at {access.address} {what}", "Check that it is a serving server of this version of fedrec.")

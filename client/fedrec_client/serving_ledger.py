@@ -1,0 +1,266 @@
+"""What one person's clicks have cost in private serving, with every noised answer that was paid for.
+
+An answer and its price are written in one transaction, and only what has been written leaves. So there is no moment at which a
+crash loses an answer that was paid for, or lets one out that was not; a repeated question finds the answer and costs nothing. Entries
+form a SHA-256 chain over answers and prices, whose head is also kept beside the database (`ledger_files`).
+
+Guarantee: all answers of any period of `renew_every_s` seconds together are (epsilon, delta) = `limit`; of all time where there is no
+period; unit "click", neighbours "replace". Proof: one click is seen by no more than all of them, and all are composed, exactly where they
+are Gaussian (`privaterec.spending`), however each was chosen after those before. A fresh answer is drawn when the history changes.
+*When* it changes is public: neighbours change at the same moments. Histories that only grow always do, whatever is clicked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.errors import BudgetExceededError, PrivacyError, RunError
+from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.mixtures import epsilon_of_events
+from fedrec.privacy.padding import PaddedEvent
+from fedrec.privaterec.spending import ClickLedger, Cohort
+from fedrec_client.ledger_files import HeadFile, locked, opened, require_forward_clock
+
+_GENESIS = hashlib.sha256(b"fedrec serving ledger 1").hexdigest()
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS answers (
+    number INTEGER PRIMARY KEY, time_s REAL NOT NULL, version TEXT NOT NULL, asked_with TEXT NOT NULL, history TEXT NOT NULL,
+    mu TEXT NOT NULL, padding TEXT NOT NULL, noise_std TEXT NOT NULL, raw BLOB NOT NULL, sent BLOB NOT NULL, head TEXT NOT NULL
+);
+"""
+_FIELDS = ("number", "time_s", "version", "asked_with", "history", "mu", "padding", "noise_std", "raw", "sent", "head")
+
+
+Event = GaussianEvent | PaddedEvent
+"""What an answer may cost."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What an answer is remembered by. asked_with: digest of the public numbers of its release; history: of all clicks.
+
+    version: of the bundle it is asked with; it does not tell questions apart. price: of a fresh answer with `guarantee`.
+    """
+
+    version: str
+    asked_with: str
+    history: str
+    guarantee: Guarantee
+    price: Event
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One answer: raw (B,) is the release, sent (B,) what leaves of it, noise_std: of each entry of raw; event: its price."""
+
+    raw: npt.NDArray[np.float64]
+    sent: npt.NDArray[np.float32]
+    noise_std: float
+    event: object
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer that was paid for. `head` closes the chain so far."""
+
+    number: int
+    time_s: float
+    version: str
+    asked_with: str
+    history: str
+    mu: float
+    padding: float
+    noise_std: float
+    raw: npt.NDArray[np.float64]
+    sent: npt.NDArray[np.float32]
+    head: str
+
+    @property
+    def event(self) -> Event:
+        """What it cost each click of the history."""
+        return event_of(self.mu, self.padding)
+
+
+def event_of(mu: float, padding: float = 0.0) -> Event:
+    """The price of one answer: Gaussian, inside padding where there is some."""
+    return PaddedEvent("answer", mu, padding) if padding else GaussianEvent("answer", mu, "click", "replace")
+
+
+class ServingLedger:
+    """An open ledger of answers. One process at a time."""
+
+    def __init__(self, path: Path, *, limit: Guarantee, renew_every_s: float | None = None, clock: Callable[[], float] = time.time) -> None:
+        """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older than it was."""
+        limit.require_same_unit(_CLICK)
+        self.limit, self.renew_every_s = limit, renew_every_s
+        self._clock, self._path, self._file, self._lock = clock, path, HeadFile(path), locked(path)
+        try:
+            self._database = opened(path, _SCHEMA)
+            self._answers = self._read()
+            self._file.agree([_GENESIS, *(answer.head for answer in self._answers)])
+        except sqlite3.Error as failure:
+            self._lock.close()
+            remedy = "Free space, check permissions; a damaged ledger must not be replaced."
+            raise RunError(f"{path} cannot be used: {failure}", remedy) from None
+        except BaseException:
+            self._lock.close()
+            raise
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """All, oldest first."""
+        return tuple(self._answers)
+
+    @property
+    def epsilon(self) -> float:
+        """What counts against the limit now, at its delta."""
+        return self._counting().epsilon
+
+    @property
+    def epsilon_of_all_time(self) -> float:
+        """Of every answer there was, at the limit's delta."""
+        return epsilon_of_events([answer.event for answer in self._answers], self.limit.delta)
+
+    @property
+    def epsilon_left(self) -> float:
+        """The largest Gaussian answer that still fits, at the limit's delta. Not the difference: guarantees do not add up plainly."""
+        if not self.limit.private:
+            return self.limit.epsilon
+        left = mu_for(self.limit.epsilon, self.limit.delta) ** 2 - sum(answer.mu**2 for answer in self._answers if self._counts(answer))
+        return epsilon_of(left**0.5, self.limit.delta) if left > 0 else 0.0
+
+    def kept(self, question: Question) -> Answer | None:
+        """The answer that was paid for already, if there is one."""
+        asked = (question.asked_with, question.history, question.price)
+        return next((a for a in reversed(self._answers) if (a.asked_with, a.history, a.event) == asked), None)
+
+    def last(self, asked_with: str) -> Answer | None:
+        """The newest answer to any history, for public numbers that did not change since."""
+        return next((answer for answer in reversed(self._answers) if answer.asked_with == asked_with), None)
+
+    def fits_at_s(self, question: Question) -> float | None:
+        """Seconds since 1970 when a fresh answer fits, None for never."""
+        if self.renew_every_s is None:
+            return None
+        counting = [answer for answer in self._answers if self._counts(answer)]
+        for dropped in range(len(counting) + 1):
+            with suppress(BudgetExceededError):
+                self._ledger(counting[dropped:]).charge_history(question.price)
+                return self._clock() if not dropped else counting[dropped - 1].time_s + self.renew_every_s
+        return None
+
+    def answer(self, question: Question, draw: Callable[[], Drawn]) -> tuple[Answer, bool]:
+        """The kept answer, or one that `draw` makes, and whether it is fresh.
+
+        There must be room before anything is drawn, and the price is on disk before anything drawn can leave. Raises
+        BudgetExceededError past the limit, RefusedError where the clock went back, RunError where the entry cannot be written,
+        PrivacyError where what was drawn does not cost what was agreed.
+        """
+        if (known := self.kept(question)) is not None:
+            return known, False
+        question.guarantee.require_same_unit(self.limit)
+        if self._answers:
+            require_forward_clock(self._clock(), self._answers[-1].time_s)
+        self._require_room(question)
+        drawn = draw()
+        if not isinstance(drawn.event, Event) or replace(drawn.event, name="answer") != question.price:
+            raise PrivacyError("the answer does not cost what was agreed", "Nothing left this device. Use another model.")
+        return self._append(question, drawn), True
+
+    def close(self) -> None:
+        """Let another process have it."""
+        self._database.close()
+        self._lock.close()
+
+    def _counts(self, answer: Answer) -> bool:
+        return self.renew_every_s is None or answer.time_s > self._clock() - self.renew_every_s
+
+    def _counting(self) -> ClickLedger:
+        return self._ledger([answer for answer in self._answers if self._counts(answer)])
+
+    def _ledger(self, answers: Iterable[Answer]) -> ClickLedger:
+        return ClickLedger(self.limit, (Cohort("history", tuple(answer.event for answer in answers)),))
+
+    def _require_room(self, question: Question) -> None:
+        try:
+            self._counting().charge_history(question.price)
+        except BudgetExceededError:
+            cause = f"a fresh answer of epsilon {question.guarantee.epsilon:g} does not fit: {self.epsilon:.4g} of {self.limit} is spent"
+            raise BudgetExceededError(cause, self._possible(question)) from None
+
+    def _possible(self, question: Question) -> str:
+        ways = [f"--epsilon {_rounded_down(self.epsilon_left)} still fits" if self.epsilon_left > 0.01 else ""]
+        if (when := self.fits_at_s(question)) is not None:
+            ways.append(f"this one fits from {time.strftime('%Y-%m-%d %H:%M', time.gmtime(when + 60))} UTC")
+        ways.append("--last repeats the last answer for nothing" if self.last(question.asked_with) else "")
+        return "; ".join([way for way in ways if way] + ["--local ranks on this device and spends nothing."])
+
+    def _append(self, question: Question, drawn: Drawn) -> Answer:
+        before = self._answers[-1].head if self._answers else _GENESIS
+        price = question.price.mu, getattr(question.price, "padding", 0.0)
+        content = (
+            len(self._answers) + 1, float(self._clock()), question.version, question.asked_with, question.history,
+            *price, float(drawn.noise_std), np.asarray(drawn.raw, np.float64), np.asarray(drawn.sent, np.float32),
+        )  # fmt: skip
+        answer = Answer(*content, head=_next_head(before, *content))
+        try:
+            with self._database:
+                self._database.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _row(answer))
+        except sqlite3.Error as failure:
+            with suppress(sqlite3.Error):  # a commit that is said to have failed may be on disk, and is spent then
+                self._answers = self._read()
+            remedy = "Nothing left this device. Free space or correct permissions."
+            raise RunError(f"{self._path} cannot be written: {failure}", remedy) from None
+        self._answers.append(answer)  # spent from here on, whatever happens next
+        self._file.write(answer.number, answer.head)
+        return answer
+
+    def _read(self) -> list[Answer]:
+        rows = self._database.execute(f"SELECT {', '.join(_FIELDS)} FROM answers ORDER BY number").fetchall()
+        return list(_verified(rows, self._path))
+
+
+_CLICK = Guarantee(1.0, 0.5, "click", "replace")
+
+
+def _rounded_down(epsilon: float) -> str:
+    return f"{int(epsilon * 100) / 100:g}"
+
+
+def _row(answer: Answer) -> tuple[Any, ...]:
+    numbers = answer.mu.hex(), answer.padding.hex(), answer.noise_std.hex(), answer.raw.tobytes(), answer.sent.tobytes()
+    return (answer.number, answer.time_s, answer.version, answer.asked_with, answer.history, *numbers, answer.head)
+
+
+def _verified(rows: Sequence[tuple[Any, ...]], path: Path) -> Iterable[Answer]:
+    head = _GENESIS
+    for expected, (number, time_s, version, asked_with, history, *exact, raw, sent, claimed) in enumerate(rows, start=1):
+        try:
+            arrays = np.frombuffer(raw, np.float64), np.frombuffer(sent, np.float32)
+            content = (number, time_s, version, asked_with, history, *(float.fromhex(text) for text in exact), *arrays)
+            head = _next_head(head, *content)
+        except (TypeError, ValueError, AttributeError):
+            head = ""
+        if number != expected or head != claimed:
+            cause = f"{path} is damaged at entry {expected}: its chain is broken"
+            raise RunError(cause, "Put back the ledger as it was; do not begin a new one.")
+        yield Answer(**dict(zip(_FIELDS, (*content, head), strict=True)))
+
+
+def _next_head(head: str, number: int, time_s: float, *rest: Any) -> str:
+    version, asked_with, history, mu, padding, noise_std, raw, sent = rest
+    plain = [head, number, time_s.hex(), version, asked_with, history]
+    content = [*plain, mu.hex(), padding.hex(), noise_std.hex(), raw.tobytes().hex(), sent.tobytes().hex()]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()

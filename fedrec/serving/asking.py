@@ -1,0 +1,84 @@
+"""What a device does with its own history: coefficients over public rows, noise, and the query that leaves.
+
+    a = (1/H) sum of the rows of the history        exact(...): stays on the device
+    raw = a + noise of real std `noise_std`         the release, in integers (`privaterec.additive`)
+    sent = (E[a | raw] - mean) / scale              float32: what leaves, a function of raw and of public numbers
+
+Guarantee of `ask`: that which is asked for, and its `event` says what one answer costs; unit "click", neighbours "replace" (one click of
+the history exchanged for another, added or removed). The proof is that of `additive`, with rows that may have any sign: exchanging
+one click moves a by at most `About.sensitivity`, which `bundle.read` checks against the rows that it read. A bundle with an
+attention form is asked by `privaterec.serving`, since its user encoder is a network.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.privacy.mixtures import Event
+from fedrec.privaterec import additive
+from fedrec.privaterec.additive import Coefficients, Population, TopicTable
+from fedrec.serving.bundle import Bundle
+
+Floats = npt.NDArray[np.float64]
+Float32s = npt.NDArray[np.float32]
+Histories = npt.NDArray[np.integer]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """n queries. sent (n, B) float32 leaves; raw (n, B) is the release; noise_std: of each of its entries; event: the price of one row."""
+
+    sent: Float32s
+    raw: Floats
+    noise_std: float
+    event: Event
+
+
+def exact(bundle: Bundle, history: Histories) -> Floats:
+    """(n, B) without noise, for (n, H) rows of items with -1 in front for padding. Private: never leaves the device."""
+    if bundle.about.form == "attention":
+        return ask(bundle, history, guarantee=non_private(bundle.about.delta, "click", "replace"), key=b"").raw
+    return additive.coefficients(_of_length(history, bundle), public_table(bundle))
+
+
+def ask(bundle: Bundle, history: Histories, *, guarantee: Guarantee, key: bytes) -> Asked:
+    """One query a row of `history` (n, H), each with `guarantee`; exact for an infinite one.
+
+    key: 32 bytes, secret and never used before (`streams.SystemStreams`). Raises ValueError on a history of another length or an item
+    that there is none of, UnitMismatchError on a guarantee of another unit.
+    """
+    if bundle.about.form == "attention":
+        from fedrec.privaterec.serving import ask_attention  # brings torch
+
+        return ask_attention(bundle, _of_length(history, bundle), guarantee=guarantee, key=key)
+    guarantee.require_same_unit(_CLICK)
+    mu = mu_for(guarantee.epsilon, guarantee.delta)
+    report = additive.report(_of_length(history, bundle), public_table(bundle), mu=mu, name="serving", key=key)
+    return Asked(query(bundle, report), report.values, report.noise_std, report.event)
+
+
+def query(bundle: Bundle, report: Coefficients) -> Float32s:
+    """(n, B) what is sent for a release: its posterior mean, centred and scaled by public numbers. Post-processing."""
+    decoded = additive.decode(report, Population(bundle.mean, bundle.covariance))
+    return np.asarray((decoded - bundle.mean) / bundle.about.scale, np.float32)
+
+
+def public_table(bundle: Bundle) -> TopicTable:
+    """The rows of a bundle, with the sensitivity that it states."""
+    rows, H = bundle.rows.astype(np.int64), bundle.about.history
+    return TopicTable(rows, math.nextafter(bundle.about.sensitivity * H, math.inf))
+
+
+def _of_length(history: Histories, bundle: Bundle) -> Histories:
+    if history.ndim != 2 or history.shape[1] != bundle.about.history:
+        raise ValueError(f"a history is (n, {bundle.about.history}) rows of items, -1 in front for padding; found shape {history.shape}")
+    return history
+
+
+_CLICK = Guarantee(1.0, 0.5, "click", "replace")

@@ -1,0 +1,262 @@
+"""The server's whole training of news, whatever carries it: gather clients, ask, keep everything, save the model.
+
+Its folder holds `run.json`, `clients.json` (who has which users), what `privaterec.kept` keeps, for `central` the `releases`, and at the
+end `model/`. Started again, it goes on after the last step to the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fedrec import __version__
+from fedrec.checkpoint import read_json, write_arrays, write_json
+from fedrec.data.impressions import Impressions
+from fedrec.errors import RefusedError, SettingsError, UnreachableError
+from fedrec.federation.link import AggregatedLink, Patience
+from fedrec.federation.protocol import Answer, Invitation, Refusal, ReleaseDesk, Terms
+from fedrec.federation.rounds import Link
+from fedrec.privacy.calibration import Plan
+from fedrec.privaterec.additive import TopicTable, noise_std
+from fedrec.privaterec.fedadam import FedAdam
+from fedrec.privaterec.kept import Kept
+from fedrec.privaterec.messages import Arrays, Ask, NewsBroadcast, Reply, news_recipe
+from fedrec.privaterec.reports_training import Collected, collected_of, joined
+from fedrec.privaterec.rounds import Course, Int64s
+from fedrec.privaterec.spending import TrainingPlan
+from fedrec.privaterec.trained import Catalogue, Progress, TrainedNews, public_table
+from fedrec.privaterec.variants import train_news
+from fedrec.settings import Scenario
+from fedrec_server.gathering import Gathering, gather
+from fedrec_server.kept_releases import KeptReleases
+from fedrec_server.notes import only_one, open_notes
+from fedrec_server.stragglers import UNREACHABLE, EveryClient
+from fedrec_server.strategy import flower_step
+
+_NOT_YET = {UNREACHABLE, Refusal.BUSY.value}
+
+
+def run_news(
+    scenario: Scenario,
+    catalogue: Catalogue,
+    desk: ReleaseDesk | None,
+    clients: NewsBroadcast,
+    folder: Path,
+    *,
+    gathering: Gathering,
+    patience: Patience,
+    absent_s: float = 0.0,
+    run: str | None = None,
+) -> Iterator[Progress | TrainedNews]:
+    """Train to the end in `folder`, or on from where it stopped; the last thing is the model, which then lies in `folder/model` too.
+
+    desk: the aggregator's, for `central` alone. Raises as `rounds.run_rounds` does.
+    """
+    check(scenario, desk)
+    with only_one(folder):
+        recipe = news_recipe(scenario)
+        notes = open_notes(folder, {"news": recipe, "items": list(catalogue.news.ids)}, run)
+        terms = Terms(notes.run, recipe, "news", (0.0, 1.0), catalogue.news.ids)
+        roster = Roster(clients, folder / "clients.json")
+        begun = roster.known
+        try:
+            gather(terms, desk or _NoDesk(), roster, gathering)
+        except UnreachableError:  # after a restart the steps themselves say who is missing
+            if not begun:
+                raise
+        fleet = RemoteFleet(scenario, catalogue, terms, roster, desk, folder, gathering, patience, absent_s)
+        for done in train_news(scenario, catalogue, fleet, kept=Kept(folder)):
+            if isinstance(done, TrainedNews):
+                save_model(folder / "model", scenario, done, noise="devices" if desk is None else "aggregator")
+            else:
+                write_json(folder / "progress.json", asdict(done))
+            yield done
+
+
+def check(scenario: Scenario, desk: object | None) -> None:
+    """Raises SettingsError on a scenario that cannot run between real parties."""
+    if scenario.news.variant == "centralized":
+        raise SettingsError('news.variant = "centralized" has no devices: it collects the clicks', "Use fedrec simulate.")
+    if scenario.news.word_vectors or scenario.news.language_model:
+        raise SettingsError("files of word vectors or language models are not sent to clients", "Leave them out, or use fedrec simulate.")
+    if scenario.news.variant == "central" and desk is None:
+        raise SettingsError('news.variant = "central" needs an aggregator', "Give the server's settings an aggregator table.")
+
+
+def save_model(folder: Path, scenario: Scenario, trained: TrainedNews, *, noise: str) -> None:
+    """Arrays and manifest of a released model."""
+    write_arrays(folder / "model.safetensors", trained.parameters)
+    about = {"recipe": "privaterec", "variant": scenario.news.variant, "fedrec": __version__, "noise": noise}
+    write_json(folder / "manifest.json", about | {"guarantee": asdict(trained.guarantee), "spent": trained.spent})
+
+
+@dataclass
+class Roster:
+    """A broadcast that remembers how many users each client brought when the run began: their numbers never change afterwards."""
+
+    clients: NewsBroadcast
+    path: Path
+    users: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def known(self) -> bool:
+        """Whether the run began before; then `users` are those of that time."""
+        if self.path.exists() and not self.users:
+            self.users = {str(name): int(count) for name, count in read_json(self.path).items()}
+        return bool(self.users)
+
+    @property
+    def first_user(self) -> dict[str, int]:
+        """The number of each client's first user, clients in the order of their names, `client-2` before `client-10`."""
+        names = sorted(self.users, key=lambda name: (len(name), name))
+        starts = np.cumsum([0, *(self.users[name] for name in names)]).tolist()
+        return dict(zip(names, starts[:-1], strict=True))
+
+    @property
+    def num_users(self) -> int:
+        """Of all clients."""
+        return sum(self.users.values())
+
+    def begin(self) -> None:
+        """Keep who is there: from now on this is everybody."""
+        if not self.path.exists():
+            write_json(self.path, self.users)
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        """As the broadcast's."""
+        answers = self.clients.join(terms)
+        if not self.path.exists():
+            self.users |= {answer.client: answer.users for answer in answers if not answer.refusal and answer.users}
+        return answers
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        """As the broadcast's."""
+        return self.clients.ask(invitation)
+
+    def tell(self, ask: Ask) -> list[Reply]:
+        """As the broadcast's."""
+        return self.clients.tell(ask)
+
+
+@dataclass(frozen=True)
+class RemoteFleet:
+    """A `privaterec.fleet.Fleet` of clients elsewhere."""
+
+    scenario: Scenario
+    catalogue: Catalogue
+    terms: Terms
+    roster: Roster
+    desk: ReleaseDesk | None
+    folder: Path
+    gathering: Gathering
+    patience: Patience
+    absent_s: float
+
+    @property
+    def num_users(self) -> int:
+        """See `Fleet`."""
+        self.roster.begin()
+        return self.roster.num_users
+
+    def reports(self, topics: TopicTable, plan: TrainingPlan) -> Collected:
+        """See `Fleet`. The devices get the public rows and open categories by themselves (`TopicTable.told`)."""
+        rows = public_table(self.scenario.news.topics, self.scenario, self.catalogue).rows.astype(np.int32)
+        std = noise_std(topics, self.scenario.news.history, mu=plan.report_mu)
+        parts = []
+        for name, arrays in self._told(0, {"topics": rows}):
+            require_reports(name, arrays, users=self.roster.users[name], items=len(rows), topics=topics.topics)
+            sound = {key: array.astype(bool) if key in {"reported", "null"} else array for key, array in arrays.items()}
+            parts.append(collected_of(sound, plan, noise_std=std, told=topics.told))
+        return joined(parts)
+
+    def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
+        """See `rounds.Step`: Flower's own strategy takes the step."""
+        public: Arrays = {"parameters": course.parameters.astype(np.float32), "cohort": users.astype(np.int64)}
+        told = self._told(course.moments.rounds + 1, public)
+        for name, arrays in told:
+            require_gradient(name, arrays, length=len(course.parameters))
+        return flower_step(course, [arrays for _, arrays in told if arrays["weight"][0]], rule)
+
+    def link(self, plan: Plan, released: Sequence[str]) -> Link:
+        """See `Fleet`."""
+        assert self.desk is not None  # `check`
+        self.roster.begin()
+        every = EveryClient(self.roster, self.absent_s, self.gathering.pause_s, self.gathering.sleep, self.gathering.clock)
+        return AggregatedLink(self.terms, plan, KeptReleases(self.desk, self.folder / "releases"), every, self.patience)
+
+    def data(self) -> Impressions:
+        """See `Fleet`."""
+        raise SettingsError("clicks stay on devices", "Choose a variant that trains on devices.")
+
+    def _told(self, round: int, public: Arrays) -> list[tuple[str, Arrays]]:
+        """What clients told, in the order of their users; asked again until all have answered or `absent_s` is over.
+
+        Raises RefusedError with the first refusal where nobody takes part.
+        """
+        ask = Ask(self.terms.run, round, self.num_users, self.roster.first_user, public)
+        deadline, heard = self.gathering.clock() + self.absent_s, dict[str, Reply]()
+        while True:
+            for reply in self.roster.tell(ask):
+                if reply.answer.client in self.roster.users:
+                    heard[reply.answer.client] = reply
+            codes = {name: heard[name].answer.refusal if name in heard else UNREACHABLE for name in self.roster.users}
+            if Refusal.RUN_UNKNOWN.value in codes.values():  # a client lost its notes
+                self.roster.join(self.terms)
+            elif not _NOT_YET & set(codes.values()):
+                break
+            if self.gathering.clock() >= deadline:
+                break
+            self.gathering.sleep(self.gathering.pause_s)
+        told = [(name, heard[name].arrays) for name in self.roster.first_user if not codes[name]]
+        if not told:
+            raise _nobody(round, [reply.answer for reply in heard.values()])
+        return told
+
+
+def require_reports(client: str, arrays: Arrays, *, users: int, items: int, topics: int) -> None:
+    """Raises RefusedError where a client's reports are not what was asked for: nobody's word is taken for a shape."""
+    forms = {"coefficients": "f", "users": "i", "candidates": "i", "candidate_ptr": "i", "reported": "u", "null": "u"}
+    with suppress(IndexError, ValueError, KeyError):
+        sizes = np.diff(arrays["candidate_ptr"])
+        rows, shown = arrays["candidates"], arrays["candidates"] >= 0
+        if (
+            all(arrays[name].dtype.kind == kind for name, kind in forms.items())
+            and arrays["coefficients"].shape == (users, topics)
+            and np.isfinite(arrays["coefficients"]).all()
+            and arrays["candidate_ptr"][0] == 0
+            and len(rows) == len(arrays["users"]) == len(sizes) == len(arrays["null"])
+            and (shown.sum(1) == sizes).all()
+            and (shown == (np.arange(rows.shape[1]) < sizes[:, None])).all()
+            and rows.max(initial=0) < items
+            and len(arrays["reported"]) == int(sizes.sum())
+            and (len(rows) == 0 or 0 <= arrays["users"].min() <= arrays["users"].max() < users)
+        ):
+            return
+    raise RefusedError(Refusal.MALFORMED.value, f"{client} told something that is no report", "Use the same version of fedrec everywhere.")
+
+
+def require_gradient(client: str, arrays: Arrays, *, length: int) -> None:
+    """Raises RefusedError where a client's answer is no gradient of so many numbers with its weight."""
+    gradient, weight, loss = (arrays.get(name, np.zeros(0)) for name in ("gradient", "weight", "loss"))
+    sound = gradient.shape == (length,) and gradient.dtype.kind == "f" and bool(np.isfinite(gradient).all())
+    if not sound or weight.shape != (1,) or weight.dtype.kind != "i" or not 0 <= int(weight[0]) < 2**40 or loss.shape != (1,):
+        raise RefusedError(Refusal.MALFORMED.value, f"{client} told something that is no gradient", "Leave it out, and start again.")
+
+
+class _NoDesk:
+    """In place of an aggregator where there is none: whoever joined takes part."""
+
+    def enrolled(self) -> int:
+        return 2**40
+
+
+def _nobody(round: int, answers: Sequence[Answer]) -> RefusedError:
+    said = "; ".join(f"{answer.client}: {answer.refusal} ({answer.cause})" for answer in answers) or "nobody answered"
+    code = next((answer.refusal for answer in answers if answer.refusal), UNREACHABLE)
+    return RefusedError(code, f"no client takes part in round {round}: {said}", "Start the missing clients and run the server again.")
+
+

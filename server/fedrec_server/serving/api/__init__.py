@@ -1,0 +1,1 @@
+"""The serving service as a .proto, and what protoc makes of it."""

@@ -1,0 +1,111 @@
+"""Queries in, answers out: what is wrong with a query is said before it costs anything; those that wait are ranked together.
+
+A query alone is ranked in the same turn of the event loop. Small catalogues are ranked on the loop, since a thread would cost more
+than the ranking; large ones in one thread, and what arrives meanwhile is the next batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from fedrec.serving.ranking import Best, Float32s, Query
+from fedrec_server.serving.counts import Counts
+from fedrec_server.serving.refusals import Code, busy, refused
+from fedrec_server.serving.settings import ServingSettings
+from fedrec_server.serving.store import Model
+
+_SMALL_BYTES = 2**23
+"""Item vectors of a catalogue that is ranked on the event loop: about .3 ms a query."""
+
+LARGEST = 1e9
+"""Of a coefficient; scores stay finite in single precision."""
+
+Waiting = tuple[Model, Query, "asyncio.Future[Best]"]
+
+
+class Desk:
+    """Made and used on the event loop."""
+
+    def __init__(self, settings: ServingSettings, counts: Counts) -> None:
+        self._most_items, self._most_waiting = settings.limits.most_items, settings.limits.waiting
+        self._together, self._counts = settings.ranking.together, counts
+        self._waiting = deque[Waiting]()
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "ranking")
+        self._due = False
+
+    def close(self) -> None:
+        """End the thread."""
+        self._thread.shutdown()
+
+    def check(self, model: Model, query: Query) -> None:
+        """Raises RefusedError with the code of what is wrong."""
+        if len(query.coefficients) != model.coefficients:
+            cause = f"this version takes {model.coefficients} coefficients, the query has {len(query.coefficients)}"
+            raise refused(Code.WRONG_LENGTH, cause, "Make the coefficients with this version's bundle.")
+        if not (np.abs(query.coefficients) <= LARGEST).all():  # false for what is not a number, too
+            raise refused(Code.NOT_FINITE, f"a coefficient is not a number of size up to {LARGEST:g}", "Send finite numbers.")
+        if not 1 <= query.k <= self._most_items:
+            raise refused(Code.K_OUT_OF_RANGE, f"k is 1 to {self._most_items}", "Ask for a number of items in that range.")
+        if query.categories >> len(model.categories):
+            raise refused(Code.UNKNOWN_CATEGORY, "a category that this version does not have", "/v1/models lists its categories.")
+
+    def answer(self, model: Model, query: Query) -> asyncio.Future[Best]:
+        """The answer to a query that was checked. Raises RefusedError (`BUSY`)."""
+        if len(self._waiting) >= self._most_waiting:
+            raise busy("too many queries are waiting")
+        future = self._loop.create_future()
+        self._waiting.append((model, query, future))
+        self._call()
+        return future
+
+    def _call(self) -> None:
+        if self._waiting and not self._due:
+            self._due = True
+            self._loop.call_soon(self._rank)
+
+    def _rank(self) -> None:
+        batch = self._batch()
+        if batch and batch[0][0].ranked.items.nbytes > _SMALL_BYTES:
+            self._loop.run_in_executor(self._thread, _ranked, batch).add_done_callback(lambda done: self._tell(batch, done.result()))
+        else:
+            self._tell(batch, _ranked(batch))
+
+    def _batch(self) -> list[Waiting]:
+        """The longest wait, and all that can be ranked with it. Callers that gave up are left out."""
+        batch, others = list[Waiting](), list[Waiting]()
+        while self._waiting and len(batch) < self._together:
+            one = self._waiting.popleft()
+            if not one[2].done():
+                (batch if not batch or one[0] is batch[0][0] else others).append(one)
+        self._waiting.extendleft(reversed(others))
+        return batch
+
+    def _tell(self, batch: list[Waiting], answers: list[Best] | Exception) -> None:
+        for place, (_, _, future) in enumerate(batch):
+            if future.done():
+                continue
+            if isinstance(answers, Exception):
+                future.set_exception(answers)
+            else:
+                future.set_result(answers[place])
+        self._counts.batch(len(batch))
+        self._due = False
+        self._call()
+
+
+def _ranked(batch: list[Waiting]) -> list[Best] | Exception:
+    try:
+        return batch[0][0].rank([query for _, query, _ in batch]) if batch else []
+    except Exception as failure:  # every caller is told; the desk goes on
+        return failure
+
+
+def coefficients_of(numbers: object) -> Float32s:
+    """(B,) float32; what single precision cannot hold becomes infinite, and is refused as such."""
+    with np.errstate(over="ignore"):
+        return np.asarray(numbers, np.float64).astype(np.float32)

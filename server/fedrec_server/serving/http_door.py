@@ -1,0 +1,253 @@
+"""The HTTP routes as one ASGI application. FastAPI answers all but the query itself, and makes the OpenAPI document of all.
+
+The query's route bypasses FastAPI's own reading and writing, which take longer than the ranking; the types are the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path as FilePath
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Header, Path, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fedrec import __version__
+from fedrec.errors import RefusedError
+from fedrec.serving.ranking import Query
+from fedrec_server.serving import counts
+from fedrec_server.serving.desk import coefficients_of
+from fedrec_server.serving.http_forms import VERSION, Answer, Models, Problem, Question, Served, question
+from fedrec_server.serving.office import PIECE_BYTES, Office
+from fedrec_server.serving.refusals import HTTP_STATUS, Code, malformed, refused, too_large, too_slow
+from fedrec_server.serving.store import Model, newest_hint
+
+PAGE = FilePath(__file__).parent / "page"
+QUERY_PATH = "/v1/recommend"
+
+_JSON, _PROBLEM = b"application/json", "application/problem+json"
+_PAGE_HEADERS = {
+    "content-security-policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
+_VersionInPath = Annotated[str, Path(pattern=VERSION)]
+
+
+class HttpDoor:
+    """All requests over one office."""
+
+    def __init__(self, office: Office, *, page: bool) -> None:
+        self._office, self._limits = office, office.settings.limits
+        self._app: ASGIApp = application(office, page=page)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        try:
+            with self._office.peers.enter(scope["client"][0] if scope["client"] else ""):
+                if scope["path"] == QUERY_PATH and scope["method"] == "POST":
+                    await self._query(scope, receive, send)
+                else:
+                    async with asyncio.timeout(self._limits.download_s):
+                        await self._app(scope, receive, send)
+        except _GoneError:
+            return
+        except TimeoutError:  # of a download: it is cut, which the length in its head tells
+            raise ConnectionResetError from None
+        except RefusedError as failure:
+            await _problem(self._office, failure)(scope, receive, send)
+
+    async def _query(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            content = await self._answered(await self._body(scope, receive))
+        except _GoneError:
+            raise
+        except Exception as failure:
+            await _problem(self._office, failure)(scope, receive, send)
+            return
+        head = [(b"content-type", _JSON), (b"content-length", b"%d" % len(content))]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send({"type": "http.response.body", "body": content})
+
+    async def _answered(self, body: bytes) -> bytes:
+        arrived_s, office = time.perf_counter(), self._office
+        asked = question(body)
+        office.require_open()
+        model = office.store.get(asked.version)
+        query = Query(coefficients_of(asked.coefficients), min(asked.k, 2**62), _bits(model, asked.categories))
+        office.desk.check(model, query)
+        best = await office.desk.answer(model, query)
+        office.counts.answered("http", time.perf_counter() - arrived_s)
+        return json.dumps({"version": asked.version, "items": best.items.tolist(), "scores": best.scores.tolist()}).encode()
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        most, parts, size, more = self._limits.body_bytes, list[bytes](), 0, True
+        if _announced(scope) > most:
+            raise too_large(most)
+        try:
+            async with asyncio.timeout(self._limits.request_s):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _GoneError
+                    parts.append(message["body"])
+                    size, more = size + len(message["body"]), message["more_body"]
+                    if size > most:
+                        raise too_large(most)
+        except TimeoutError:
+            raise too_slow() from None
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def application(office: Office, *, page: bool) -> FastAPI:
+    """Every route, as FastAPI describes them."""
+    app = FastAPI(
+        title="fedrec serving",
+        version=__version__,
+        summary="Recommendations for queries that carry a few noised coefficients and nothing else of a person.",
+        docs_url=None,  # these load scripts from elsewhere
+        redoc_url=None,
+    )
+    _queries(app)
+    _models(app, office)
+    _operations(app, office)
+    if page:
+        _page(app)
+    app.add_exception_handler(HTTPException, _not_found(office))
+    app.add_exception_handler(RequestValidationError, lambda *_: _problem(office, malformed("not a version"), 422))
+    app.add_exception_handler(RefusedError, lambda _, failure: _problem(office, failure))
+    return app
+
+
+def _queries(app: FastAPI) -> None:
+    problems: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in sorted(set(HTTP_STATUS.values()) - {404})}
+
+    @app.post(QUERY_PATH, responses=problems)
+    async def recommend(query: Question) -> Answer:
+        """The k best items for the coefficients of one query."""
+        raise AssertionError("answered before it comes here")
+
+
+def _models(app: FastAPI, office: Office) -> None:
+    @app.get("/v1/models")
+    async def models() -> Models:
+        """Every version that answers, the newest first."""
+        served = [_served(model, retiring) for model, retiring in office.store.all()]
+        return Models(newest=office.store.newest.version, models=served)
+
+    answers: dict[int | str, dict[str, Any]] = {
+        200: {"content": {"application/octet-stream": {}}, "description": "A safetensors file."},
+        304: {"description": "The caller has it."},
+        409: {"model": Problem},
+        422: {"model": Problem},
+        429: {"model": Problem},
+    }
+
+    @app.get("/v1/models/{version}/bundle", response_class=StreamingResponse, responses=answers)
+    async def bundle(version: _VersionInPath, if_none_match: Annotated[str, Header()] = "") -> Response:
+        """The public bundle that queries are made with; its SHA-256 is in the ETag, and the version its first 16 digits."""
+        office.require_open()
+        model = office.store.get(version)
+        head = {"etag": f'"{model.sha256}"', "cache-control": "public, max-age=31536000, immutable"}
+        if head["etag"] in if_none_match:
+            return Response(status_code=304, headers=head)
+        head["content-length"] = str(model.size)
+        return StreamingResponse(_pieces(office, model), media_type="application/octet-stream", headers=head)
+
+
+def _operations(app: FastAPI, office: Office) -> None:
+    @app.get("/health/live")
+    async def live() -> dict[str, str]:
+        """The process runs."""
+        return {"status": "live"}
+
+    @app.get("/health/ready", responses={503: {}})
+    async def ready() -> JSONResponse:
+        """Whether to send queries here."""
+        return JSONResponse({"status": "ready" if office.ready else "draining"}, 200 if office.ready else 503)
+
+    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+    async def metrics() -> Response:
+        """Counts and times for Prometheus."""
+        return Response(office.counts.text(), media_type=counts.CONTENT_TYPE)
+
+
+def _page(app: FastAPI) -> None:
+    @app.get("/", include_in_schema=False)
+    async def index() -> FileResponse:
+        return FileResponse(PAGE / "index.html", headers=_PAGE_HEADERS)
+
+    app.mount("/page", _PageFiles(directory=PAGE))
+
+
+class _PageFiles(StaticFiles):
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(_PAGE_HEADERS)
+        return response
+
+
+class _GoneError(Exception):
+    """The caller hung up."""
+
+
+def _served(model: Model, retiring: bool) -> Served:
+    return Served(
+        version=model.version,
+        about=model.ranked.about,
+        coefficients=model.coefficients,
+        items=len(model.ranked.items),
+        bundle_bytes=model.size,
+        sha256=model.sha256,
+        retiring=retiring,
+    )
+
+
+async def _pieces(office: Office, model: Model) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    with office.peers.enter_download():
+        for start in range(0, model.size, PIECE_BYTES):
+            data = await loop.run_in_executor(None, model.piece, start, PIECE_BYTES)
+            office.counts.sent(len(data))
+            yield data
+
+
+def _bits(model: Model, names: list[str]) -> int:
+    try:
+        return sum({1 << model.categories[name] for name in names})
+    except KeyError:
+        raise refused(Code.UNKNOWN_CATEGORY, "a category that this version does not have", "/v1/models lists its categories.") from None
+
+
+def _announced(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() and len(value) < 20 else 2**63
+    return 0
+
+
+def _problem(office: Office, failure: Exception, status: int | None = None) -> Response:
+    refusal = office.refusal(failure, "http")
+    code = Code(refusal.code)
+    content = {"code": refusal.code, "cause": refusal.cause, "remedy": refusal.remedy}
+    if newest := newest_hint(office.store, refusal):
+        content["newest"] = newest
+    # a body that was not read to its end must not be taken for the next request
+    unread = {"connection": "close"} if code in {Code.TOO_LARGE, Code.TOO_SLOW, Code.DRAINING, Code.BUSY} else {}
+    return JSONResponse(content, status or HTTP_STATUS[code], headers=unread, media_type=_PROBLEM)
+
+
+def _not_found(office: Office) -> Any:
+    async def told(_: Request, failure: HTTPException) -> Response:
+        nothing = refused(Code.NOT_FOUND, "there is nothing at this path", "/openapi.json lists what there is.")
+        return _problem(office, nothing, failure.status_code)
+
+    return told

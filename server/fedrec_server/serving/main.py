@@ -1,0 +1,206 @@
+"""The serving process: bundles and settings in, two doors on one event loop, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from fedrec import __version__
+from fedrec.checkpoint import write_json
+from fedrec.errors import SettingsError
+from fedrec.operations import logs
+from fedrec.operations.addresses import Address
+from fedrec_server.serving.counts import Counts
+from fedrec_server.serving.desk import Desk
+from fedrec_server.serving.grpc_door import GrpcDoor
+from fedrec_server.serving.http_door import HttpDoor
+from fedrec_server.serving.http_lines import bounded
+from fedrec_server.serving.office import Office
+from fedrec_server.serving.peers import Peers
+from fedrec_server.serving.settings import ServingSettings
+from fedrec_server.serving.store import Store
+from fedrec_server.serving.watch import Watch
+
+_LOOK_S = 0.1
+"""How often the process looks whether it was told something."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """Where a server listens, kept as `serving.json` in the state folder while it runs. grpc: host:port, http: URL, "" for none."""
+
+    pid: int
+    grpc: str
+    http: str
+    newest: str
+
+
+def run(
+    paths: Sequence[Path],
+    settings: ServingSettings,
+    *,
+    page: bool = False,
+    ready: Callable[[Serving], None] | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Serve the bundles at `paths`, run folders or files, until SIGTERM, SIGINT or `stop`; SIGHUP looks for new ones.
+
+    When it listens, `ready` is told where. Raises SettingsError or RunError where it cannot start.
+    """
+    log = logs.configure("serving", file=Path(settings.log) if settings.log else None)
+    with ExitStack() as stack:
+        stack.callback(logs.close, log)
+        runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
+        runner.run(_serve(paths, settings, log, page=page, ready=ready, stop=stop or threading.Event()))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if sys.platform == "win32":
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop
+
+
+async def _serve(
+    paths: Sequence[Path],
+    settings: ServingSettings,
+    log: logging.Logger,
+    *,
+    page: bool,
+    ready: Callable[[Serving], None] | None,
+    stop: threading.Event,
+) -> None:
+    counts = Counts(__version__)
+    office = Office(settings, Store(settings.models), Desk(settings, counts), Peers(settings.limits), counts, log)
+    watch = Watch(paths, office)
+    with ExitStack() as stack:
+        stack.callback(office.desk.close)
+        await watch.start()
+        grpc_server, grpc_at = await _open_grpc(office)
+        try:
+            http_server, http_at = await _open_http(office, page, stack)
+        except BaseException:
+            if grpc_server:
+                await grpc_server.stop(None)
+            raise
+        told = Serving(os.getpid(), grpc_at, http_at, office.store.newest.version)
+        _tell(told, settings, stack)
+        logs.say(log, "listening", address=f"grpc {grpc_at or '-'}, http {http_at or '-'}", pid=told.pid, version=told.newest)
+        if ready:
+            ready(told)
+        await _until_told(office, watch, stop)
+        await _drain(office, grpc_server, http_server)
+        logs.say(log, "stopped")
+
+
+async def _open_grpc(office: Office) -> tuple[Any, str]:
+    if not office.settings.grpc:
+        return None, ""
+    server, address = await GrpcDoor(office).open(Address.of(office.settings.grpc), office.settings.tls)
+    return server, str(address)
+
+
+async def _open_http(office: Office, page: bool, stack: ExitStack) -> tuple[tuple[uvicorn.Server, asyncio.Task[None]] | None, str]:
+    if not office.settings.http:
+        return None, ""
+    listening = stack.enter_context(_listening(Address.of(office.settings.http)))
+    server = _HttpServer(_http_config(office, page))
+    task = asyncio.create_task(server.serve([listening]))
+    while not server.started:
+        if task.done():
+            await task
+        await asyncio.sleep(0.005)
+    host, port = Address.of(office.settings.http).host, int(listening.getsockname()[1])
+    return (server, task), f"{'https' if office.settings.tls else 'http'}://{Address(host, port)}"
+
+
+class _HttpServer(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the process's: they stop both doors."""
+        yield
+
+
+def _http_config(office: Office, page: bool) -> uvicorn.Config:
+    settings, tls = office.settings, office.settings.tls
+    # Its words are about malformed requests of anybody who finds the port, and not in our form.
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    config = uvicorn.Config(
+        HttpDoor(office, page=page),
+        http=bounded(settings.limits),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=max(1, round(settings.limits.idle_s)),
+        timeout_graceful_shutdown=max(1, round(settings.limits.grace_s)),
+        ssl_certfile=tls.certificate if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+        ssl_ca_certs=tls.client_ca if tls and tls.client_ca else None,
+        ssl_cert_reqs=2 if tls and tls.client_ca else 0,  # ssl.CERT_REQUIRED, ssl.CERT_NONE
+    )
+    try:
+        config.load()
+    except OSError as failure:  # of ssl too
+        raise SettingsError(f"tls: the certificate cannot be used: {failure}", "Correct the files that [tls] names.") from None
+    return config
+
+
+def _listening(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    try:
+        return socket.create_server((address.host, address.port), family=family, backlog=512)
+    except OSError as failure:
+        raise SettingsError(f"http = {str(address)!r}: {failure.strerror or failure}", "Name a free address, or port 0.") from None
+
+
+def _tell(told: Serving, settings: ServingSettings, stack: ExitStack) -> None:
+    if settings.state:
+        file = Path(settings.state) / "serving.json"
+        write_json(file, asdict(told))
+        stack.callback(lambda: file.unlink(missing_ok=True))
+
+
+async def _until_told(office: Office, watch: Watch, stop: threading.Event) -> None:
+    over, again, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, over.set)
+        if hasattr(signal, "SIGHUP"):
+            loop.add_signal_handler(signal.SIGHUP, again.set)
+    every_s, due_s = office.settings.models.watch_s, 0.0
+    while not (over.is_set() or stop.is_set()):
+        if again.is_set() or (every_s and loop.time() >= due_s):
+            again.clear()
+            await watch.look()
+            due_s = loop.time() + every_s
+        office.store.retire()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(over.wait(), _LOOK_S)
+
+
+async def _drain(office: Office, grpc_server: Any, http: tuple[uvicorn.Server, asyncio.Task[None]] | None) -> None:
+    limits, office.stopping = office.settings.limits, True
+    logs.say(office.log, "stopping")
+    await asyncio.sleep(limits.notice_s)
+    office.closed = True
+    endings = [grpc_server.stop(limits.grace_s)] if grpc_server else []
+    if http:
+        http[0].should_exit = True
+        endings.append(http[1])
+    await asyncio.gather(*endings)

@@ -1,0 +1,94 @@
+/**
+ * From a history to the numbers that leave: `fedrec.serving.asking` for the additive form, in the browser.
+ *
+ *     a    = (1/H) sum over H places of the public row of its title, in whole steps of 2^-20 / H; an empty place adds 0
+ *     a~   = a + discrete Gaussian noise on the same grid                  the only line that meets a secret
+ *     sent = (posterior mean of a given a~ - mean) / scale, as float32     public numbers and a~ alone
+ *
+ * Guarantee: mu-GDP, unit "click", neighbours "replace": two histories that differ in which title stands at one place. One such
+ * change moves a by at most bundle.sensitivity = S; with noise of variance (S/mu)^2 + 8 step^2 the proof of
+ * `fedrec/privacy/gaussian.py` applies. The variance is rounded up to a whole number of squared steps.
+ * S is looked at in `sensitivity.js`.
+ */
+
+import { draw, Uniform } from "./discrete_gaussian.js";
+
+const GRID = 2 ** 20;
+const ROUNDED_UP = 1 + 2 ** -40; // more than double arithmetic can lose
+const SMALLEST_VARIANCE = 16; // in squared steps: below, the proof would eat the noise
+
+/** (B,) whole numbers: the rows of the last H items added up. history: item rows, oldest first, -1 for none. */
+export function sums({ rows, m, B, about }, history) {
+  const total = new Float64Array(B); // whole numbers far below 2^53
+  for (const item of history.slice(-about.history)) {
+    if (!Number.isInteger(item) || item < -1 || item >= m) throw new RangeError(`no item ${item} among ${m}`);
+    for (let b = 0; item >= 0 && b < B; b += 1) total[b] += rows[item * B + b];
+  }
+  return total;
+}
+
+/** (B,) coefficients without noise. They never leave the device. */
+export function exact(bundle, history) {
+  return sums(bundle, history).map((steps) => steps * stepOf(bundle));
+}
+
+/** Variance of the noise in squared steps, a BigInt, for mu-GDP. Throws RangeError where the grid is too coarse. */
+export function noiseVariance(bundle, mu) {
+  const variance = Math.ceil((bundle.sensitivity / mu / stepOf(bundle)) ** 2 * ROUNDED_UP + 8);
+  if (!(variance >= SMALLEST_VARIANCE)) throw new RangeError(`the grid is too coarse for noise of mu ${mu}`);
+  return BigInt(variance);
+}
+
+/** The real standard deviation of that noise. */
+export function noiseStdOf(bundle, mu) {
+  return Math.sqrt(Number(noiseVariance(bundle, mu))) * stepOf(bundle);
+}
+
+/** {noised, noiseStd, sent}: one noised release of a history, mu-GDP per click replaced. */
+export function ask(bundle, history, { mu, uniform = new Uniform() }) {
+  const [variance, noiseStd, step] = [noiseVariance(bundle, mu), noiseStdOf(bundle, mu), stepOf(bundle)];
+  const noised = sums(bundle, history).map((steps) => Number(BigInt(steps) + draw(variance, uniform)) * step);
+  return { noised, noiseStd, sent: query(bundle, decode(bundle, noised, noiseStd)) };
+}
+
+/** (B,) m + C (C + s^2 I)^-1 (a~ - m): the posterior mean given the noised coefficients and the public population. */
+export function decode({ mean, covariance, B }, noised, noiseStd) {
+  if (noiseStd === 0) return Float64Array.from(noised);
+  const system = Float64Array.from(covariance);
+  for (let b = 0; b < B; b += 1) system[b * B + b] += noiseStd ** 2;
+  const x = solve(system, noised.map((value, b) => value - mean[b]));
+  return Float64Array.from(mean, (value, b) => {
+    let moved = value;
+    for (let c = 0; c < B; c += 1) moved += covariance[b * B + c] * x[c];
+    return moved;
+  });
+}
+
+/** (B,) float32: centred and scaled by public numbers, as the model reads them. */
+export function query({ mean, about }, coefficients) {
+  return Float32Array.from(coefficients, (value, b) => (value - mean[b]) / about.scale);
+}
+
+function stepOf({ about }) {
+  return 1 / GRID / about.history;
+}
+
+/** x with A x = y for a symmetric positive definite A (n x n, overwritten), by Cholesky. */
+function solve(A, y) {
+  const n = y.length;
+  const x = Float64Array.from(y);
+  for (let i = 0; i < n; i += 1) {
+    for (let j = 0; j <= i; j += 1) {
+      let value = A[i * n + j];
+      for (let k = 0; k < j; k += 1) value -= A[i * n + k] * A[j * n + k];
+      A[i * n + j] = i === j ? Math.sqrt(value) : value / A[j * n + j];
+    }
+    for (let k = 0; k < i; k += 1) x[i] -= A[i * n + k] * x[k];
+    x[i] /= A[i * n + i];
+  }
+  for (let i = n - 1; i >= 0; i -= 1) {
+    for (let k = i + 1; k < n; k += 1) x[i] -= A[k * n + i] * x[k];
+    x[i] /= A[i * n + i];
+  }
+  return x;
+}

@@ -1,0 +1,230 @@
+/** The page: what is picked, asked and shown. Everything it knows is in `state`; every change ends in `render`. */
+
+import { muFor, rightGuesses } from "./accounting.js";
+import { bundleOf } from "./bundle.js";
+import { History } from "./history.js";
+import { Ledger, SpentError } from "./ledger.js";
+import { ask, exact, noiseStdOf, query } from "./mechanism.js";
+import { makePicker, plain } from "./picker.js";
+import { ranking, scores } from "./ranking.js";
+import { sensitivityOf } from "./sensitivity.js";
+import { bundleBytes, models, questionBody, recommend, ServerError } from "./server.js";
+import { part, say, showBytes, showLedger, showList, showModel, showPicked, showPrivate, showSlope } from "./views.js";
+import { inWords, short, size } from "./words.js";
+
+const EPSILONS = [0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20];
+const BEGINNING = 5;
+const LIMIT = 20; // for all answers of this device together
+const LARGEST_DELTA = 1e-5; // whatever the model says
+const SHOWN = 10;
+
+const state = { epsilon: BEGINNING, category: null, answer: null, asking: false };
+
+/** Load the newest model and make the page work with it. */
+async function begin() {
+  await load();
+  setUpControls();
+  document.querySelector("main").hidden = false;
+  render();
+}
+
+async function load() {
+  const { newest, models: offered } = await models();
+  const model = offered.find(({ version }) => version === newest);
+  if (!model) throw new ServerError({ code: "no-model", cause: "The server has no model.", remedy: "Come back later." });
+  part("model").textContent = `Loading the public model, ${size(model.bundle_bytes)}…`;
+  const bundle = bundleOf(await bundleBytes(model), newest);
+  state.bundle = { ...bundle, sensitivity: sensitivityOf(bundle) };
+  state.rowOf = new Map(bundle.ids.map((id, row) => [id, row]));
+  state.history = new History(localStorage, bundle.about.history);
+  state.ledger = new Ledger(localStorage, { epsilon: LIMIT, delta: Math.min(bundle.about.delta, LARGEST_DELTA) });
+  state.searched = bundle.ids.map((_, row) => plain(titleOf(row)));
+  showModel(bundle);
+  showCategories(bundle.about.categories);
+}
+
+function setUpControls() {
+  makePicker({
+    input: part("search"),
+    list: part("found"),
+    searched: () => state.searched,
+    titleOf,
+    wanted: (row) => !state.history.has(state.bundle.ids[row]),
+    onPick,
+  });
+  part("forget").addEventListener("click", forget);
+  part("ask").addEventListener("click", onAsk);
+  part("epsilon").max = String(EPSILONS.length - 1);
+  part("epsilon").value = String(EPSILONS.indexOf(state.epsilon));
+  part("epsilon").addEventListener("input", () => change({ epsilon: EPSILONS[Number(part("epsilon").value)] }));
+  part("category").addEventListener("change", () => change({ category: part("category").value || null }));
+  addEventListener("storage", render); // another tab picked or paid
+  addEventListener("resize", renderAnswer);
+}
+
+function showCategories(names) {
+  if (!names.includes(state.category)) state.category = null;
+  part("category-part").hidden = names.length === 0;
+  part("category").replaceChildren(...["every category", ...names].map((name, at) => new Option(name, at === 0 ? "" : name)));
+  part("category").value = state.category ?? "";
+}
+
+function change(to) {
+  Object.assign(state, to);
+  render();
+}
+
+function edit(how, said) {
+  how();
+  say(said);
+  render();
+}
+
+function onPick(row) {
+  if (state.history.full) return say("No more titles count. Take one out first.", { warn: true });
+  return edit(() => state.history.add(state.bundle.ids[row]), `Added ${titleOf(row)}.`);
+}
+
+function forget() {
+  state.ledger.forgetAnswers();
+  edit(() => state.history.forget(), "Your titles are forgotten. The ledger stays.");
+  part("search").focus();
+}
+
+/** The question as it stands: what decides whether an earlier answer may be repeated. */
+function question() {
+  return { edit: state.history.edit, version: state.bundle.version, epsilon: state.epsilon };
+}
+
+/** The answer that is here, where it is one to the question as it stands. */
+function answerNow() {
+  const { answer, category } = state;
+  return answer && answer.asked === JSON.stringify([question(), category]) ? answer : null;
+}
+
+async function onAsk() {
+  if (state.asking) return;
+  state.asking = true;
+  render();
+  try {
+    await askServer();
+  } catch (failure) {
+    await explain(failure);
+  }
+  state.asking = false;
+  render();
+}
+
+/** Charge and draw, or remember; send; keep what came back. */
+async function askServer() {
+  const { bundle, ledger, category } = state;
+  const { asked, coefficients, cost } = await alone(() => {
+    const now = question();
+    return { asked: now, ...ledger.ask(now, bundle.about.name, (mu) => ask(bundle, rowsOfHistory(), { mu }).sent) };
+  });
+  const k = Math.min(SHOWN + bundle.about.history, bundle.m); // always as many: what is picked is taken out here
+  const body = questionBody({ version: bundle.version, coefficients, k, category });
+  showLedger(ledger);
+  const reply = await recommend(body);
+  state.answer = { asked: JSON.stringify([asked, category]), items: reply.items, coefficients, cost, body };
+  say(cost ? `Answered. This cost ε = ${short(cost)}.` : "Answered again: the same bytes were sent, and nothing was spent.");
+}
+
+/** One tab at a time, where the browser can. */
+function alone(charge) {
+  return navigator.locks ? navigator.locks.request("fedrec.ledger", charge) : charge();
+}
+
+async function explain(failure) {
+  if (failure instanceof SpentError) {
+    const fits = EPSILONS.filter((epsilon) => state.ledger.allows(epsilon)).at(-1);
+    const choice = fits ? `ε = ${short(fits)} still fits.` : "Nothing more fits.";
+    const cause = `Not asked: ε = ${state.epsilon} is more than is left.`;
+    return say(`${cause} ${choice} The list of your own device costs nothing.`, { warn: true });
+  }
+  if (failure instanceof ServerError && failure.code === "wrong-version") {
+    await load();
+    return say("The server has a new model, which is loaded now. Asking it is a new question.", { warn: true });
+  }
+  if (failure instanceof ServerError) return say(`${failure.message} Asking again is the same question: it costs nothing.`, { warn: true });
+  return say(`Nothing was sent: ${failure.message}`, { warn: true });
+}
+
+function titleOf(row) {
+  return state.bundle.titles[row] || state.bundle.ids[row];
+}
+
+/** Item rows of the picked titles, oldest first; -1 where this model does not have one. */
+function rowsOfHistory() {
+  return state.history.ids.map((id) => state.rowOf.get(id) ?? -1);
+}
+
+/** What the server does, here, without noise: rows by rank, without those that were picked. Only where something changed. */
+function rankHere() {
+  const { bundle, category, history } = state;
+  const of = JSON.stringify([bundle.version, history.edit, category]);
+  if (state.rankedOf === of) return;
+  const seen = new Set(rowsOfHistory());
+  const bit = 1n << BigInt(Math.max(0, bundle.about.categories.indexOf(category)));
+  const wanted = (row) => !seen.has(row) && (category === null || (bundle.categories[row] & bit) !== 0n);
+  const exactQuery = query(bundle, exact(bundle, rowsOfHistory()));
+  const exactOrder = history.ids.length ? ranking(scores(bundle, exactQuery), wanted) : [];
+  Object.assign(state, { exactQuery, exactOrder, rankedOf: of });
+}
+
+function render() {
+  const picked = state.history.ids.map((id) => ({ id, title: state.rowOf.has(id) ? titleOf(state.rowOf.get(id)) : id }));
+  showPicked(picked, state.history.longest, takeOut);
+  renderPrice(picked.length);
+  showLedger(state.ledger);
+  rankHere();
+  showList("exact", state.exactOrder.slice(0, SHOWN).map((row) => ({ title: titleOf(row) })), "Pick a title to see this list.");
+  renderAnswer();
+}
+
+function takeOut(id) {
+  edit(() => state.history.remove(id), "Taken out.");
+  part("search").focus();
+}
+
+function renderPrice(picked) {
+  const { epsilon, ledger, asking } = state;
+  const mu = muFor(epsilon, ledger.limit.delta);
+  part("epsilon-value").textContent = `ε = ${epsilon}`;
+  part("epsilon").ariaValueText = `epsilon ${epsilon}`;
+  part("epsilon-words").textContent = inWords(rightGuesses(mu));
+  part("promise").textContent =
+    `(ε, δ) = (${epsilon}, ${ledger.limit.delta}) for one answer; unit: one title of your history; neighbours: replaced by another. ` +
+    `When you picked is not hidden, and many titles together are hidden far less than one.`;
+  part("ask").disabled = picked === 0 || asking;
+  part("ask").textContent = asking ? "Asking…" : "Ask the server";
+  part("price").textContent = priceInWords(picked);
+}
+
+function priceInWords(picked) {
+  const { epsilon, ledger } = state;
+  if (picked === 0) return "Pick at least one title.";
+  if (ledger.remembered(question())) return "Asked before, and nothing has changed: the same bytes, no cost.";
+  if (!ledger.allows(epsilon)) return `More than is left: at most ε = ${short(ledger.left)}.`;
+  const together = `${short(ledger.spent)} → ${short(ledger.after(epsilon))} of ${ledger.limit.epsilon}`;
+  return `Costs ε = ${epsilon}. All answers together: ${together}.`;
+}
+
+function renderAnswer() {
+  const { bundle, exactQuery } = state;
+  const answer = answerNow();
+  for (const id of ["slope-part", "bytes-part"]) part(id).hidden = answer === null;
+  if (answer === null) return showList("private", [], state.history.ids.length ? "Not asked yet." : "Pick a title, then ask.");
+  const allowed = new Set(state.exactOrder);
+  const released = answer.items.filter((row) => allowed.has(row));
+  showPrivate(released, state.exactOrder, SHOWN, titleOf);
+  showSlope({ exact: state.exactOrder, released, k: Math.min(SHOWN, released.length), titleOf });
+  const noiseStd = noiseStdOf(bundle, muFor(state.epsilon, state.ledger.limit.delta));
+  const titles = rowsOfHistory().map((row) => (row < 0 ? "a title that this model lacks" : titleOf(row)));
+  return showBytes({ exact: [...exactQuery], sent: answer.coefficients, noiseStd, titles, body: answer.body, cost: answer.cost });
+}
+
+begin().catch((failure) => {
+  part("model").textContent = failure.message;
+  part("model").classList.add("warn");
+});

@@ -1,0 +1,173 @@
+"""Versions that answer: the bundle at each path, the newest of them by default, and those it has replaced until they are retired.
+
+A model is loaded beside the ones that answer and takes its place in one step, so no request falls between two versions. Its file
+is kept open: whoever downloads it gets the version that was asked for, also after the path holds another.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedrec.errors import RefusedError, RunError
+from fedrec.serving.bundle import FILE, Ranked, read_ranked, sha256_of
+from fedrec.serving.ranking import Exact, Ranker
+from fedrec_server.serving.refusals import Code, refused
+from fedrec_server.serving.settings import ModelsTable, RankingTable
+
+_TRIES = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """One version in memory and its file. written_s: when the file was written; categories: bit of each by name."""
+
+    ranked: Ranked
+    rank: Ranker
+    sha256: str
+    size: int
+    written_s: float
+    descriptor: int
+    categories: Mapping[str, int]
+
+    @property
+    def version(self) -> str:
+        """16 hexadecimal digits."""
+        return self.ranked.version
+
+    @property
+    def coefficients(self) -> int:
+        """B."""
+        return int(self.ranked.users.linear.shape[0])
+
+    def piece(self, start: int, length: int) -> bytes:
+        """Bytes of the bundle."""
+        return os.pread(self.descriptor, length, start)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A file as it was when it was looked at."""
+
+    inode: int
+    size: int
+    written_ns: int
+
+
+def bundle_path(path: Path) -> Path:
+    """The bundle of a run folder, or the file itself."""
+    return path / FILE if path.is_dir() else path
+
+
+def found(path: Path) -> _Found | None:
+    """The file there, if any."""
+    try:
+        state = os.stat(bundle_path(path))
+    except OSError:
+        return None
+    return _Found(state.st_ino, state.st_size, state.st_mtime_ns)
+
+
+def load(path: Path, ranking: RankingTable) -> Model:
+    """Read a bundle. Raises RunError where there is none, or it cannot be served."""
+    place = bundle_path(path)
+    for _ in range(_TRIES):
+        try:
+            descriptor = os.open(place, os.O_RDONLY)
+        except OSError as failure:
+            raise RunError(f"{place} cannot be read: {failure.strerror}", "Name the folder of a finished run: fedrec simulate.") from None
+        before, state = found(place), os.fstat(descriptor)
+        try:
+            ranked, sha256 = _slim(read_ranked(place)), sha256_of(place)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if before == found(place) == _Found(state.st_ino, state.st_size, state.st_mtime_ns):
+            break
+        os.close(descriptor)  # it was replaced meanwhile: what was read and what is open may be two versions
+    else:
+        raise RunError(f"{place} changes while it is read", "Write a bundle once, and whole: beside its place, then moved there.")
+    categories = {name: bit for bit, name in enumerate(ranked.about.categories)}
+    model = Model(ranked, _ranker(ranked, ranking), sha256, state.st_size, state.st_mtime, descriptor, categories)
+    weakref.finalize(model, os.close, descriptor)
+    return model
+
+
+def _slim(ranked: Ranked) -> Ranked:
+    """With the fewest bytes an item that hold its categories."""
+    return replace(ranked, categories=ranked.categories.astype(np.min_scalar_type(2 ** len(ranked.about.categories) - 1)))
+
+
+def _ranker(ranked: Ranked, ranking: RankingTable) -> Ranker:
+    if ranking.search == "exact" or len(ranked.items) <= ranking.above:
+        return Exact(ranked)
+    from fedrec.serving.approximate import Approximate
+
+    return Approximate(ranked, ranking.search, effort=ranking.effort)
+
+
+class Store:
+    """Used on the event loop alone. `clock` in seconds."""
+
+    def __init__(self, bounds: ModelsTable, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bounds, self._clock = bounds, clock
+        self._at: dict[Path, Model] = {}
+        self._replaced_s: dict[str, float] = {}
+        self._models: dict[str, Model] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._at)
+
+    @property
+    def newest(self) -> Model:
+        """Written last of those that stand at a path. Raises RefusedError where none does."""
+        if not self._at:
+            raise refused(Code.DRAINING, "no model is loaded", "Ask again in a moment.")
+        return max(self._at.values(), key=lambda model: model.written_s)
+
+    def put(self, path: Path, model: Model) -> None:
+        """What stands at `path` now."""
+        before = self._at.get(path)
+        self._at[path] = model
+        self._models[model.version] = model
+        if before is not None:
+            self._replaced_s.setdefault(before.version, self._clock())
+        for standing in self._at.values():
+            self._replaced_s.pop(standing.version, None)
+        self.retire()
+
+    def get(self, version: str) -> Model:
+        """Raises RefusedError (`WRONG_VERSION`), which names the newest."""
+        model = self._models.get(version)
+        if model is None:
+            newest = self.newest.version
+            raise refused(
+                Code.WRONG_VERSION, f"this version is not served; the newest is {newest}", "Get the newest bundle and ask with it."
+            )
+        return model
+
+    def all(self) -> list[tuple[Model, bool]]:
+        """Every version that answers, the newest first, and whether it is to be retired."""
+        newest = self.newest
+        order = sorted(self._models.values(), key=lambda model: (model is newest, model.written_s), reverse=True)
+        return [(model, model.version in self._replaced_s) for model in order]
+
+    def retire(self) -> list[str]:
+        """Let go of versions that were replaced too long ago, or of the oldest where they are too many; their names."""
+        since = sorted(self._replaced_s.items(), key=lambda item: item[1], reverse=True)
+        late = self._clock() - self._bounds.retire_s
+        gone = [version for place, (version, when) in enumerate(since) if place >= self._bounds.kept or when <= late]
+        for version in gone:
+            del self._models[version], self._replaced_s[version]
+        return gone
+
+
+def newest_hint(store: Store, refusal: RefusedError) -> str:
+    """The newest version, where that is what the caller needs to know; else empty."""
+    return store.newest.version if refusal.code == Code.WRONG_VERSION else ""

@@ -1,0 +1,46 @@
+"""Looks whether another bundle stands at a path, and loads it beside the ones that answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedrec.errors import FedRecError
+from fedrec.operations import logs
+from fedrec_server.serving.office import Office
+from fedrec_server.serving.store import Model, found, load
+
+
+class Watch:
+    """The paths of one server. A bundle that cannot be used is logged and left alone: what answers goes on answering."""
+
+    def __init__(self, paths: Sequence[Path], office: Office) -> None:
+        self._paths, self._office = tuple(paths), office
+        self._seen = {path: found(path) for path in self._paths}
+
+    async def start(self) -> None:
+        """Load every path. Raises RunError where one has no bundle that can be used."""
+        for path in self._paths:
+            self._put(path, await self._loaded(path))
+
+    async def look(self) -> None:
+        """Load what is new."""
+        for path in self._paths:
+            now = found(path)
+            if now is None or now == self._seen[path]:
+                continue
+            self._seen[path] = now
+            try:
+                self._put(path, await self._loaded(path))
+            except FedRecError as failure:
+                self._office.counts.swapped("failed", len(self._office.store.all()))
+                logs.say_failure(self._office.log, "bundle-unusable", failure)
+
+    async def _loaded(self, path: Path) -> Model:
+        return await asyncio.get_running_loop().run_in_executor(None, load, path, self._office.settings.ranking)
+
+    def _put(self, path: Path, model: Model) -> None:
+        self._office.store.put(path, model)
+        self._office.counts.swapped("loaded", len(self._office.store.all()))
+        logs.say(self._office.log, "model", version=model.version, sha256=model.sha256)

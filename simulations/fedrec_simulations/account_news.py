@@ -1,0 +1,160 @@
+"""`fedrec account` for news: what each release of a variant costs, what training adds up to by unit, and what serving costs.
+
+Nothing here needs the catalogue. How often a user answers depends on the number of users where `news.rounds` is given: then, and only
+then, it is read from the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fedrec.checkpoint import finite
+from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for, opinions
+from fedrec.privacy.mixtures import Event, epsilon_of_events
+from fedrec.privacy.selection import PureEvent
+from fedrec.privaterec import attention, central
+from fedrec.privaterec.federated import THETA, per_answer, schedule_of
+from fedrec.privaterec.spending import plan_training, serving_epsilon
+from fedrec.privaterec.trained import promised
+from fedrec.privaterec.variants import central_settings
+from fedrec.settings import Scenario
+from fedrec_simulations.news_data import load_news
+from fedrec_simulations.simulate_news import serving_guarantee
+
+ANSWERS = (1, 10, 50, 100)
+"""Fresh answers to one user whose serving epsilons are added up."""
+
+
+@dataclass(frozen=True)
+class Releases:
+    """One kind of release, made `times` times: what it costs whatever `seen_by` says each time, and in what."""
+
+    event: Event
+    seen_by: str
+    times: int = 1
+
+    def as_dict(self, delta: float) -> dict[str, Any]:
+        """For people and JSON; noise_multiplier is noise std / L2 sensitivity, and None for answers, which have no such thing."""
+        mu = None if isinstance(self.event, PureEvent) else self.event.mu
+        each = epsilon_of_events([self.event], delta)
+        numbers = {"times": self.times, "mu": mu, "epsilon": each, "noise_multiplier": None if mu is None else 1 / mu}
+        return {"name": self.event.name, "seen_by": self.seen_by, **numbers}
+
+
+def describe(scenario: Scenario, *, users: int = 0) -> dict[str, Any]:
+    """Releases, totals of training by what pays them, and answers of serving. users: 0 reads the data where the plan needs their number.
+
+    Raises SettingsError and what reading raises.
+    """
+    guarantee, releases = promised(scenario), _RELEASES[scenario.news.variant](scenario, users)
+    if scenario.news.variant == "printed":
+        guarantee = replace(guarantee, established=False, note="as printed: the gradient names the clicked news")
+    content = {
+        "guarantee": {**asdict(guarantee), "words": str(guarantee)},
+        "variant": scenario.news.variant,
+        "releases": [one.as_dict(guarantee.delta) for one in releases],
+        "training": _totals(scenario, releases),
+        "accountants": _second_opinions(releases, guarantee.delta),
+        "serving": [_serving(scenario, epsilon) for epsilon in scenario.news.serving_epsilons],
+    }
+    return dict(finite(content))
+
+
+def _totals(scenario: Scenario, releases: tuple[Releases, ...]) -> dict[str, float]:
+    """Epsilon of everything that each kind of unit pays, and of a whole history where one report is all that sees it."""
+    delta, totals = scenario.privacy.delta, dict[str, float]()
+    for seen_by in dict.fromkeys(one.seen_by for one in releases):
+        totals[seen_by] = epsilon_of_events([one.event for one in releases if one.seen_by == seen_by for _ in range(one.times)], delta)
+    if scenario.news.variant == "additive" and scenario.privacy.epsilon < math.inf:
+        mu = scenario.news.history * mu_for(scenario.privacy.epsilon, delta)  # each click moves the mean by its own share
+        totals[f"all {scenario.news.history} clicks of a history at once"] = epsilon_of(mu, delta)
+    return totals
+
+
+def _second_opinions(releases: tuple[Releases, ...], delta: float) -> dict[str, float] | None:
+    """Three accountants, where all releases are Gaussian, private, and paid by the same unit."""
+    events = [one.event for one in releases for _ in range(one.times)]
+    gaussian = [event for event in events if isinstance(event, GaussianEvent) and event.mu < math.inf]
+    alike = len(gaussian) == len(events) and len({one.seen_by for one in releases}) == 1
+    return asdict(opinions(gaussian, delta)) if alike else None
+
+
+def _serving(scenario: Scenario, epsilon: float) -> dict[str, Any]:
+    guarantee = serving_guarantee(epsilon, scenario.privacy.delta)
+    answers = {str(k): serving_epsilon(k, guarantee) if guarantee.private else math.inf for k in ANSWERS}
+    return {"epsilon": epsilon, "unit": guarantee.unit, "neighbours": guarantee.neighbours, "fresh_answers": answers}
+
+
+def _additive(scenario: Scenario, users: int) -> tuple[Releases, ...]:
+    plan = plan_training(promised(scenario))
+    report = GaussianEvent("report", plan.report_mu, "click", "replace")
+    return Releases(report, "a click of the history"), Releases(PureEvent("label", plan.label_epsilon), "a click that is a label")
+
+
+def _central(scenario: Scenario, users: int) -> tuple[Releases, ...]:
+    plan = central.plan_of(promised(scenario), central_settings(scenario))
+    population, *gradients = (plan.event(release.name) for release in plan.releases)
+    return Releases(population, "a user"), Releases(replace(gradients[0], name="gradient"), "a user", len(gradients))
+
+
+def _local(scenario: Scenario, users: int) -> tuple[Releases, ...]:
+    guarantee, passes = promised(scenario), _passes(scenario, users)
+    each, news = per_answer(guarantee, passes), scenario.news
+    plan = attention.gaussian_plan(each, theta=news.clip or THETA, padding=news.padding)
+    label = PureEvent("label", guarantee.epsilon)
+    return Releases(plan.event, "a click of the history", passes), Releases(label, "a click that is a label")
+
+
+def _gradients(scenario: Scenario, users: int) -> tuple[Releases, ...]:
+    guarantee, passes = promised(scenario), _passes(scenario, users)
+    private = scenario.news.variant == "dp-fedrec" and guarantee.private
+    mu = mu_for(per_answer(guarantee, passes).epsilon, guarantee.delta) if private else math.inf
+    return (Releases(GaussianEvent("gradient", mu, "click", "replace"), "a click", passes),)
+
+
+def _data(scenario: Scenario, users: int) -> tuple[Releases, ...]:
+    return (Releases(GaussianEvent("data", math.inf, "click", "replace"), "a click"),)
+
+
+_RELEASES: Mapping[str, Callable[[Scenario, int], tuple[Releases, ...]]] = {
+    "additive": _additive,
+    "central": _central,
+    "local": _local,
+    "dp-fedrec": _gradients,
+    "printed": _gradients,
+    "fedrec": _gradients,
+    "centralized": _data,
+}
+
+
+def _passes(scenario: Scenario, users: int) -> int:
+    if scenario.news.rounds and not users:
+        users = load_news(scenario).log.train.num_users
+    return schedule_of(scenario, max(users, 1)).passes
+
+
+def table(described: dict[str, Any]) -> str:
+    """The same for a terminal."""
+    promise = described["guarantee"]
+    lines = [f"{described['variant']}: {promise['words']}", ""]
+    lines += [f"{'release':14} {'paid by':24} {'times':>5} {'mu':>10} {'epsilon each':>13} {'noise std / sensitivity':>24}"]
+    for one in described["releases"]:
+        mu, each, multiplier = (_number(one[key]) for key in ("mu", "epsilon", "noise_multiplier"))
+        lines.append(f"{one['name']:14} {one['seen_by']:24} {one['times']:5} {mu:>10} {each:>13} {multiplier:>24}")
+    delta = f"at delta {promise['delta']:g}"
+    lines += ["", *(f"training, {unit}: epsilon {_number(value)} {delta}" for unit, value in described["training"].items())]
+    if described["accountants"]:
+        names = {"gdp": "exact Gaussian", "pld": "privacy loss distribution", "rdp": "Renyi"}
+        lines += [f"    by {names[key]}: epsilon {_number(value)}" for key, value in described["accountants"].items()]
+    lines += ["", f"{'serving, per click (replace)':30}" + "".join(f"{f'{k} fresh':>12}" for k in ANSWERS)]
+    for served in described["serving"]:
+        cells = "".join(f"{_number(value):>12}" for value in served["fresh_answers"].values())
+        lines.append(f"  an answer at epsilon {_number(served['epsilon']):<8}{cells}")
+    return "\n".join([*lines, "  a repeated answer costs nothing: it is remembered until a public date"])
+
+
+def _number(value: float | str | None) -> str:
+    return "-" if value is None else value if isinstance(value, str) else f"{value:.5g}"

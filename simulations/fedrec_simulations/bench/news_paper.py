@@ -1,0 +1,183 @@
+"""The tables and figures of the PrivateRec paper on a click log, with what the paper prints for MIND beside them.
+
+Protocol: that of `fedrec bench news` (`fedrec.data.clicklog`, split.seed 20), one seed; test users were looked at once, for these tables.
+Learning rate, passes and the public start were chosen on validation users, at first of another division, whose validation users may be
+test users here. DP-FedRec at infinite epsilon is FedRec. Published figures are of MIND, which is other data: compare orders, not values.
+Every row is a run of `fedrec simulate` in a process of its own, kept in a folder: the benchmark goes on from there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from fedrec.checkpoint import finite
+from fedrec.errors import SettingsError
+from fedrec_simulations.bench.news import Method, kept_row
+from fedrec_simulations.bench.rows import Row, folder_of, table
+from fedrec_simulations.news_published import TABLES, PublishedRow
+
+SERVED = (math.inf, 10.0, 5.0, 1.0, 0.1, 0.01, 0.001)
+"""Epsilons of serving: Figure 4's."""
+MODELS = ("nrms", "naml", "plm-nr")
+PADDINGS, BASES = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7), (1, 3, 5, 10, 32)
+"""Figure 5's and Figure 7's."""
+_METRICS = ("auc", "mrr", "ndcg@5", "ndcg@10")
+_IN_THE_PAPER = {
+    "centralized": "centralized",
+    "fedrec": "FedRec",
+    "dp-fedrec": "DP-FedRec",
+    "printed": "PrivateRec",
+    "local": "PrivateRec",
+}
+_PRIVATE = ("local", "printed", "dp-fedrec")
+
+
+def _method(variant: str, epsilon: float, model: str = "nrms", **news: float) -> Method:
+    chosen = {key: value for key, value in news.items() if (key, value) not in {("padding", 0.0), ("basis", 5)}}
+    return Method(variant, epsilon, ({"model": model} if model != "nrms" else {}) | chosen, seeds=(1,))
+
+
+FIGURE_4 = (*(_method(v, e) for v in ("local", "printed") for e in (1.0, 10.0, 20.0)), _method("fedrec", math.inf))
+FIGURE_5 = {B: tuple(_method("local", 10.0, basis=B, padding=p) for p in PADDINGS) for B in (3, 5)}
+FIGURE_6 = {v: tuple(_method(v, e) for e in (1.0, 5.0, 10.0, 20.0)) for v in _PRIVATE}
+FIGURE_7 = {v: tuple(_method(v, 10.0, basis=B) for B in BASES) for v in ("local", "printed")}
+
+
+def tables_of(model: str) -> tuple[Method, ...]:
+    """Rows of Tables 1 and 2."""
+    free = [_method(variant, math.inf, model) for variant in ("centralized", "fedrec")]
+    return (*free, *(_method(variant, 10.0, model) for variant in _PRIVATE))
+
+
+def methods() -> dict[str, Method]:
+    """Every run that a table or a figure shows, once, by name: those of Table 1 first."""
+    figures = (*FIGURE_6.values(), FIGURE_4, *FIGURE_7.values(), *FIGURE_5.values())
+    others = [_method(v, e, "plm-nr") for e in (5.0, 1.0) for v in ("local", "dp-fedrec")]
+    listed = [*(m for model in MODELS for m in tables_of(model)), *(m for part in figures for m in part), *others]
+    return {m.name: m for m in listed}
+
+
+def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-news")) -> dict[str, Any]:
+    """Every run as a JSON-able dict. Data "planted" is the small planted set. Raises SettingsError without data."""
+    if not data:
+        raise SettingsError("the news-paper benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m.")
+    kept, wanted = folder_of(folder, data), [_method("local", 10.0)] if quick else methods().values()
+    return {
+        "protocol": (__doc__ or "").split("\n\n")[1],
+        "methods": {m.name: summary(kept_row(kept, data, m, 1, SERVED)) for m in wanted},
+    }
+
+
+def summary(found: Row) -> Row:
+    """What is shown of one run."""
+    answers = {f"{answer['epsilon']}": {name: answer["metrics"][name] for name in _METRICS} for answer in found["serving"]["answers"]}
+    content = {
+        "guarantee": found["guarantee"],
+        "served": answers,
+        "auc_stderr": found["metrics"]["auc_stderr"],
+        "history_swap_auc": found["controls"]["history_swap_auc"],
+        "rounds": found["rounds"],
+        "seconds": found["training_seconds"],
+        "bytes_up_per_client": found["bytes_up_per_client"],
+        "baselines": {name: metrics["auc"] for name, metrics in found["baselines"].items() if "served at" not in name},
+    }
+    return dict(finite(content))
+
+
+def markdown(result: Row) -> str:
+    """Tables 1 and 2, then a table per figure; a dash stands where a run is missing."""
+    found = result["methods"]
+    first: Row = next(iter(found.values()))
+    controls = "; ".join(f"{name} {_percent(auc)}" for name, auc in first["baselines"].items())
+    parts = [
+        "**Tables 1 and 2.** AUC / MRR / nDCG@5 / nDCG@10 in percent. Training ε and serving ε are per click (replace).",
+        _tables(found),
+        f"AUC without training: {controls}. A standard error of AUC over impressions is about {_percent(first['auc_stderr'])}.",
+        _ordering(found),
+        "**Figure 4.** AUC of one model served at many ε.",
+        _figure_4(found),
+        "**Figure 5.** AUC of `local` trained at ε = 10 with clicks hidden with probability p, in training and in serving.",
+        _figure_5(found),
+        "The paper's best p is 0.5 at B = 5 and 0.2 at B = 3; it prints no values.",
+        "**Figure 6.** AUC served bare against ε of training. The paper prints one value: PrivateRec on NewsFeeds at ε = 5, 61.35.",
+        _lines(found, FIGURE_6, [f"ε = {e:g}" for e in (1, 5, 10, 20)]),
+        "**Figure 7.** AUC served bare against the number of basis vectors B, at ε = 10. The paper's best is B = 3; it prints no values.",
+        _lines(found, FIGURE_7, [f"B = {B}" for B in BASES]),
+    ]
+    return "\n\n".join(parts)
+
+
+def _tables(found: Row) -> str:
+    head = ("model, variant, ε", "bare", "paper, MIND", "served at ε = 10", "paper, MIND", "swap", "seconds")
+    lines = [_line(model, m, found) for model in MODELS for m in tables_of(model) if m.name in found]
+    return table(head, lines)
+
+
+def _line(model: str, method: Method, found: Row) -> list[str]:
+    row, label = found[method.name], f"{model.upper()}, {method.variant}, {method.epsilon:g}"
+    if not row["guarantee"]["established"]:
+        label += ", NOT ESTABLISHED"
+    bare, at_ten = (_all(row["served"][e]) for e in ("inf", "10.0"))
+    published = (_published(model, method, serving) for serving in (math.inf, 10.0))
+    first, second = (_all(dict(zip(_METRICS, p.metrics.values(), strict=True))) if p else "–" for p in published)
+    return [label, bare, first, at_ten, second, _percent(row["history_swap_auc"]), f"{row['seconds']:.0f}"]
+
+
+def _published(model: str, method: Method, serving: float) -> PublishedRow | None:
+    name = _IN_THE_PAPER[method.variant]
+    wanted = (model, name, method.epsilon, serving)
+    return next((p for p in TABLES if (p.model, p.method, p.training, p.serving) == wanted), None)
+
+
+def _ordering(found: Row) -> str:
+    """Is PrivateRec above DP-FedRec at every epsilon of training, as the paper says, and where not."""
+    pairs = list(_pairs(found))
+    if not pairs:
+        return "No pair of `local` and `dp-fedrec` was run: nothing is known about the paper's ordering."
+    below = [words for words, ours, theirs in pairs if ours <= theirs]
+    seen = "; ".join(f"{words}: {_percent(ours)} against {_percent(theirs)}" for words, ours, theirs in pairs)
+    verdict = f"NOT at {', '.join(below)}" if below else "at every ε that was run"
+    return f"The paper's ordering, PrivateRec (`local`, the form that holds) above DP-FedRec, is found {verdict} ({seen})."
+
+
+def _pairs(found: Row) -> Iterator[tuple[str, float, float]]:
+    for model in MODELS:
+        for epsilon in (1.0, 5.0, 10.0, 20.0):
+            ours, theirs = (_auc(found, _method(v, epsilon, model)) for v in ("local", "dp-fedrec"))
+            if ours is not None and theirs is not None:
+                yield f"{model.upper()} at {epsilon:g}", ours, theirs
+
+
+def _figure_4(found: Row) -> str:
+    lines = [[m.name, *(_cell(found, m, f"{e}") for e in SERVED)] for m in FIGURE_4]
+    return table(("variant, ε of training", *("bare" if math.isinf(e) else f"ε = {e:g}" for e in SERVED)), lines)
+
+
+def _figure_5(found: Row) -> str:
+    wanted = [(B, e, some) for B, some in FIGURE_5.items() for e in SERVED[1:4]]
+    lines = [[f"B = {B}, served at ε = {e:g}", *(_cell(found, m, f"{e}") for m in some)] for B, e, some in wanted]
+    return table(("", *(f"p = {p:g}" for p in PADDINGS)), lines)
+
+
+def _lines(found: Row, figure: dict[str, tuple[Method, ...]], columns: Iterable[str]) -> str:
+    return table(("variant", *columns), [[name, *(_cell(found, m, "inf") for m in some)] for name, some in figure.items()])
+
+
+def _cell(found: Row, method: Method, served: str) -> str:
+    auc = _auc(found, method, served)
+    return "–" if auc is None else _percent(auc)
+
+
+def _auc(found: Row, method: Method, served: str = "inf") -> float | None:
+    return float(found[method.name]["served"][served]["auc"]) if method.name in found else None
+
+
+def _all(metrics: Row) -> str:
+    return " / ".join(_percent(metrics[name]) for name in _METRICS)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"

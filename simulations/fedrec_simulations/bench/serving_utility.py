@@ -1,0 +1,213 @@
+"""What a factorisation model loses when it is asked privately: B, form and epsilon of a query, beside the model's own exact ranking.
+
+| form       | what a device sends                                          | unit of its epsilon       | moves by at most |
+|------------|--------------------------------------------------------------|---------------------------|------------------|
+| directions | noised mean of B signed directions of its last H likes       | click, replaced           | diameter / H     |
+| topics     | the same over B soft clusters of item vectors                | click, replaced           | sqrt2 / H        |
+| one vector | noised attention of its own exact vector (PrivateRec Alg. 2) | the whole history replaced| sqrt2 theta      |
+
+Measured on the first ten items that the user has not rated, from one noised query a user. "exact" are the ten of the model's own local
+solve on all ratings of the history.
+
+    fidelity    sum_p g(r_p) g(p) / sum_p g(p)^2, g(x) = 1 / log2(1 + x), r_p the exact rank of the p-th item, g = 0 beyond 10:
+                1 only for the same ten in the same order
+    shared      how many of the exact ten are among the ten
+    held_out    NDCG@10 of held-out ratings of at least `liked`
+
+Choices are made on validation; test is measured for the form that was chosen, at every B.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.splits import Fold
+from fedrec.evaluation.ranking import evaluate_ranking
+from fedrec.evaluation.toplists import dot_product, top_items
+from fedrec.factorization.model import Model
+from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.privaterec import additive, attention, topics
+from fedrec.privaterec.additive import TopicTable
+from fedrec.serving.factorization_basis import Basis, BasisSettings, directions, fitted
+from fedrec.serving.histories import latest_liked
+from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
+from fedrec.settings import Scenario, load
+from fedrec.streams import Streams
+from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.serving_bundle import liked_of, released_of
+from fedrec_simulations.training import Training
+
+Floats = npt.NDArray[np.float64]
+Query = Callable[[float], Floats]
+"""From an epsilon to the user vectors (n, D) that a server would rank by."""
+
+EPSILONS, SIZES, K, DELTA = (math.inf, 10.0, 5.0, 1.0), (8, 16, 32), 10, 1e-5
+THETA, SHARPNESS = 0.5, 4.0
+"""Of one vector: as in the news models; how peaked attention is, for user vectors of mean square 1."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A fold with the model's exact lists: what every query is held against."""
+
+    model: Model
+    fold: Fold
+    liked: float
+    users: Floats
+    exact: npt.NDArray[np.int32]
+
+    @staticmethod
+    def of(model: Model, fold: Fold, liked: float) -> Measured:
+        """By the model's local solve."""
+        U = np.asarray(model.user_vectors(fold.history), np.float64)
+        return Measured(model, fold, liked, U, _lists(model, U, fold))
+
+    def row(self, U: Floats) -> dict[str, float]:
+        """Means over users, with standard errors."""
+        lists = _lists(self.model, U, self.fold)
+        same = lists[:, :, None] == self.exact[:, None, :]
+        gain = 1 / np.log2(np.arange(2, K + 2))
+        fidelity = np.einsum("p,upr,r->u", gain, same, gain) / (gain**2).sum()
+        targets = self.fold.targets.select(self.fold.targets.values >= self.liked)
+        counts = np.bincount(self.fold.history.items, minlength=self.fold.history.num_items)
+        scores = dot_product(U.astype(np.float32), self.model.item_vectors.astype(np.float32))
+        found = evaluate_ranking(scores, history=self.fold.history, targets=targets, train_counts=counts, cutoffs=(K,)).at[K]
+        return {
+            "fidelity": float(fidelity.mean()),
+            "fidelity_stderr": float(fidelity.std() / math.sqrt(len(fidelity))),
+            "shared": float(same.any(2).sum(1).mean()),
+            "held_out": found.ndcg,
+            "held_out_stderr": found.stderr["ndcg"],
+        }
+
+
+def run(data: str, *, epsilon: float = 5.0, quick: bool = False) -> dict[str, Any]:
+    """The table as a JSON-able dict, for a model trained on `data` at this epsilon per user. `quick`: one size, few synthetic users."""
+    return of_scenario(load(None, [f"data.path={data}", f"privacy.epsilon={epsilon:g}"]), quick=quick)
+
+
+def of_scenario(scenario: Scenario, *, quick: bool) -> dict[str, Any]:
+    """The same for any scenario of ratings or clicks."""
+    dataset = load_dataset(scenario)
+    split = load_split(scenario, dataset)
+    with TemporaryDirectory() as folder:
+        training = Training(scenario, public_facts(scenario, dataset, split), split.train, split.validation, Path(folder))
+        for _ in training.run():
+            pass
+    released, liked = released_of(training.result, split.train), liked_of(scenario, split.train)
+    validation, test = (Measured.of(released.model, fold, liked) for fold in (split.validation, split.test))
+    sizes, synthetic = (SIZES[:1], SyntheticSettings(users=200)) if quick else (SIZES, SyntheticSettings())
+    return {
+        "data": {"users": split.train.num_users, "items": split.train.num_items, "liked": liked},
+        "training": {"epsilon": scenario.privacy.epsilon, "delta": scenario.privacy.delta, "unit": "user", "neighbours": "add/remove"},
+        "serving_delta": DELTA,
+        "history": BasisSettings().history,
+        "default": {"form": "directions", "coefficients": BasisSettings().coefficients},
+        "validation": [*controls(validation), *_rows(validation, released, FORMS, sizes, synthetic)],
+        "test": [*controls(test), *_rows(test, released, FORMS[:1], sizes, synthetic)],
+    }
+
+
+def controls(on: Measured) -> list[dict[str, Any]]:
+    """The exact lists themselves, and those of a user who has said nothing."""
+    nothing = on.model.user_vectors(on.fold.history.select(np.zeros(len(on.fold.history), np.bool_)))
+    return [{"form": name, **on.row(np.asarray(U, np.float64))} for name, U in (("exact", on.users), ("no history", nothing))]
+
+
+def _rows(
+    on: Measured, released: Released, forms: Sequence[Form], sizes: Sequence[int], synthetic: SyntheticSettings
+) -> Iterator[dict[str, Any]]:
+    for form in forms:
+        for B in sizes:
+            ask = form.queries(on, released, replace(BasisSettings(), coefficients=B), synthetic)
+            for epsilon in EPSILONS:
+                said = "inf" if math.isinf(epsilon) else epsilon
+                yield {"form": form.name, "coefficients": B, "epsilon": said, "unit": form.unit, **on.row(ask(epsilon))}
+
+
+@dataclass(frozen=True)
+class Form:
+    """One line of the module's table."""
+
+    name: str
+    unit: str
+    queries: Callable[[Measured, Released, BasisSettings, SyntheticSettings], Query]
+
+
+def by_directions(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
+    """What `serving.export_factorization` exports."""
+    return _additive(on, released, directions(released, settings), settings, synthetic)
+
+
+def by_topics(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
+    """Soft clusters of the item vectors."""
+    rng = Streams(1).numpy("serving-topics")
+    table = topics.text_topics(released.model.item_vectors, topics=settings.coefficients, rng=rng, temperature=0.15)
+    return _additive(on, released, table, settings, synthetic)
+
+
+def _additive(on: Measured, released: Released, table: TopicTable, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
+    basis = fitted(released, table, settings, synthetic, liked=on.liked, rng=Streams(1).numpy("serving-basis"))
+    history = latest_liked(on.fold.history, places=settings.history, liked=on.liked)
+
+    def ask(epsilon: float) -> Floats:
+        key = Streams(1).key(f"serving/{epsilon:g}")
+        report = additive.report(history, table, mu=mu_for(epsilon, DELTA), name="serving", key=key)
+        return user_vectors(basis, additive.decode(report, basis.population))
+
+    return ask
+
+
+def user_vectors(basis: Basis, decoded: Floats) -> Floats:
+    """(n, D) that decoded coefficients (n, B) stand for."""
+    return np.asarray(basis.mean_user + (decoded - basis.population.mean) @ basis.matrix, np.float64)
+
+
+def by_one_vector(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
+    """Attention over B centres of synthetic users, of the exact vector; read by least squares at the same noise."""
+    V = np.asarray(on.model.item_vectors, np.float64)
+    values, Q = np.linalg.eigh((V - V.mean(0)).T @ (V - V.mean(0)) / len(V))
+    metric = Q * np.sqrt(np.maximum(values, 0))  # distances of user vectors as their scores differ
+    events = synthetic_users(released, synthetic, rng=Streams(1).numpy("serving-basis"))
+    U = np.asarray(on.model.user_vectors(events), np.float64)
+    middle, size = U.mean(0), math.sqrt(float((((U - U.mean(0)) @ metric) ** 2).sum(1).mean()))
+    known, asked = ((W - middle) @ metric / size for W in (U, on.users))
+    centres = topics.kmeans(known, settings.coefficients, rng=Streams(1).numpy("serving-centres"))
+
+    def ask(epsilon: float) -> Floats:
+        guarantee = non_private(DELTA, "click", "replace") if math.isinf(epsilon) else Guarantee(epsilon, DELTA, "click", "replace")
+        plan = attention.gaussian_plan(guarantee, theta=THETA)
+        a, mine = (_shares(X, centres, plan, Streams(1).key(f"one/{name}/{epsilon:g}")) for name, X in (("fit", known), ("ask", asked)))
+        X = np.column_stack([a, np.ones(len(a))])
+        fit = np.linalg.solve(X.T @ X + 1e-3 * np.eye(X.shape[1]), X.T @ U)
+        return np.asarray(np.column_stack([mine, np.ones(len(mine))]) @ fit, np.float64)
+
+    return ask
+
+
+def _shares(X: Floats, centres: Floats, plan: attention.GaussianAttention, key: bytes) -> Floats:
+    alpha = attention.attention(X * SHARPNESS * math.sqrt(X.shape[1]), centres)
+    noised, _ = attention.release(alpha, plan, key=key)
+    return attention.renormalise_softplus(noised) if plan.noise_std else attention.renormalise_relu(noised)
+
+
+def _lists(model: Model, U: Floats, fold: Fold) -> npt.NDArray[np.int32]:
+    scores = dot_product(U.astype(np.float32), model.item_vectors.astype(np.float32))
+    return top_items(scores, history=fold.history, k=K)
+
+
+FORMS = (
+    Form("directions", "click", by_directions),
+    Form("topics", "click", by_topics),
+    Form("one vector", "history", by_one_vector),
+)
+"""The default first."""

@@ -1,0 +1,133 @@
+"""What `fedrec recommend` prints: the list, what is promised, what it cost, and where asked for every byte that left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrec.checkpoint import finite
+from fedrec.errors import SettingsError
+from fedrec_client.clicks import Clicks, read_clicks
+from fedrec_client.explaining import balance, cost, decoded, explained, promise
+from fedrec_client.recommending import Answered, Recommender
+from fedrec_client.serving_link import Trust
+
+_TITLE = 60
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the person chose openly; none of it is made of the history."""
+
+    k: int = 10
+    categories: tuple[str, ...] = ()
+    candidates: int | None = None
+    local: bool = False
+    last: bool = False
+    explain: bool = False
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where the ledger is kept, and what may be spent."""
+
+    server: str
+    state: Path
+    epsilon: float
+    limit: float
+    delta: float
+    renew_every_days: float | None
+    trust: Trust
+    timeout_s: float
+
+    def open(self) -> Recommender:
+        """Raises as `Recommender`."""
+        every_s = None if self.renew_every_days is None else 86_400 * self.renew_every_days
+        money = {"epsilon": self.epsilon, "limit": self.limit, "delta": self.delta, "renew_every_s": every_s}
+        return Recommender(self.server, self.state, trust=self.trust, timeout_s=self.timeout_s, **money)  # type: ignore[arg-type]
+
+
+def default_state() -> Path:
+    """Of this user of this machine, for all servers: clicks that several servers ask about are the same clicks."""
+    return Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser() / "fedrec" / "recommend"
+
+
+def run(history: Path | None, device: Device, choices: Choices) -> tuple[str, dict[str, Any]]:
+    """Text and JSON. Raises FedRecError."""
+    if history is None:
+        raise SettingsError("no history is given", "Give --history FILE, or see --demo.")
+    clicks = read_clicks(history)
+    with device.open() as recommender:
+        answered = asked(recommender, clicks, choices)
+        return text(answered, recommender, choices), as_dict(answered, recommender, choices)
+
+
+def asked(recommender: Recommender, clicks: Clicks, choices: Choices) -> Answered:
+    """The list."""
+    if choices.local:
+        return recommender.local(clicks, k=choices.k, categories=choices.categories)
+    return recommender.recommend(clicks, k=choices.k, categories=choices.categories, candidates=choices.candidates, last=choices.last)
+
+
+def text(answered: Answered, recommender: Recommender, choices: Choices) -> str:
+    """For a terminal."""
+    lines = [f"{'':>4}  {'title':{_TITLE}}  {'score':>9}"]
+    lines += [f"{rank:4}  {_cut(item.title)}  {item.score:9.3f}" for rank, item in enumerate(answered.items, start=1)]
+    lines += ["", *([_short(answered, choices)] if len(answered.items) < choices.k else []), *facts(answered, recommender)]
+    return "\n".join([*lines, *(["", explained(answered, recommender)] if choices.explain else [])])
+
+
+def facts(answered: Answered, recommender: Recommender) -> list[str]:
+    """Model, promise, cost and balance, a line each."""
+    return [
+        f"model    {answered.bundle.about.name}, version {answered.bundle.version}",
+        f"promise  {promise(answered, recommender)}",
+        f"cost     {cost(answered, recommender)}",
+        f"spent    {balance(recommender)}",
+    ]
+
+
+def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> dict[str, Any]:
+    """For a program."""
+    ledger, answer = recommender.ledger, answered.answer
+    content: dict[str, Any] = {
+        "items": [asdict(item) for item in answered.items],
+        "version": answered.bundle.version,
+        "fresh": answered.fresh,
+        "promise": promise(answered, recommender),
+        "guarantee": None if answer is None else asdict(recommender.guarantee),
+        "spent": {"epsilon": ledger.epsilon, "limit": ledger.limit.epsilon, "left": ledger.epsilon_left, "delta": ledger.limit.delta},
+        "answers": len(ledger.answers),
+        "asked": answered.asked,
+        "hidden": answered.hidden,
+        "bytes_left": sum(len(left.body) for left in answered.left),
+    }
+    if choices.explain:
+        content["left"] = [
+            {"what": left.what, "headers": dict(left.headers), "body": left.body.hex(), "decoded": decoded(left) if left.body else ""}
+            for left in answered.left
+        ]
+    return dict(finite(content))
+
+
+def titles(answered: Answered) -> list[str]:
+    """Of the list, cut to a column."""
+    return [_cut(item.title) for item in answered.items]
+
+
+def beside(left: Sequence[str], right: Sequence[str]) -> list[str]:
+    """Two lists as two columns, with ranks."""
+    rows = max(len(left), len(right))
+    pad = [*left, *[""] * (rows - len(left))], [*right, *[""] * (rows - len(right))]
+    return [f"{rank:4}  {one:{_TITLE}}  {other}".rstrip() for rank, (one, other) in enumerate(zip(*pad, strict=True), start=1)]
+
+
+def _short(answered: Answered, choices: Choices) -> str:
+    return f"{len(answered.items)} of {choices.k}: the others of the {answered.asked} asked for had been seen; --candidates asks for more."
+
+
+def _cut(title: str) -> str:
+    return f"{title if len(title) <= _TITLE else title[: _TITLE - 3] + '...':{_TITLE}}"

@@ -1,0 +1,145 @@
+"""The page's modules under node, and a planted bundle; skipped where there is no node."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.privaterec.additive import topic_table
+from fedrec.serving import bundle
+from fedrec.serving.bundle import FILE, Bundle
+from fedrec.serving.texts import Texts
+
+PAGE = Path(__file__).parents[2] / "server" / "fedrec_server" / "serving" / "page"
+_DRIVER = Path(__file__).with_name("driver.mjs")
+_DEADLINE_S = 120
+
+Node = Callable[..., Any]
+
+KINDS = ("Space", "Kitchen", "Harbour", "Détective", "Garden", "Desert", "Violin", "Mountain")
+NOUNS = (
+    "Story",
+    "Letters",
+    "Winter",
+    "Secret",
+    "Company",
+    "Return",
+    "Morning",
+    "Promise",
+    "House",
+    "Road",
+    "Song",
+    "Shadow",
+    "Summer",
+    "Choice",
+    "Visitor",
+)
+HISTORY = 10
+NASTY = 117
+"""The row whose title tries to be HTML."""
+
+
+def planted(path: Path, *, seed: int = 0) -> Bundle:
+    """Titles of eight kinds, one topic each, and a user map with hidden units; written to `path` and read again."""
+    rng = np.random.default_rng(seed)
+    B, D, hidden = len(KINDS), 12, 5
+    titles = [f"{kind} {noun}" for noun in NOUNS for kind in KINDS]
+    titles[NASTY] = "Desert <img src=x onerror=alert(1)>"
+    m = len(titles)
+    kind = np.arange(m) % B
+    public = 0.8 * np.eye(B)[kind] + rng.normal(size=(m, B)) / 50
+    directions = np.linalg.qr(rng.normal(size=(D, B)))[0].T
+    table = topic_table(public)
+    spread = rng.normal(size=(B, B)) / 40
+    about = bundle.About(
+        name="planted", family="news", form="additive", history=HISTORY, sensitivity=float(np.nextafter(table.diameter / HISTORY, 1)),
+        delta=1e-5, scale=0.1, categories=KINDS, training={"epsilon": 5.0, "delta": 1e-5, "unit": "click", "neighbours": "replace"},
+        noise="seeded", fedrec="0",
+    )  # fmt: skip
+    ids, names = Texts.of([f"i{row}" for row in range(m)]), Texts.of(titles)
+    arrays = {
+        "rows": table.rows.astype(np.int32),
+        "mean": public.mean(0),
+        "covariance": spread @ spread.T + 0.004 * np.eye(B),
+        "users.linear": directions.astype(np.float32),
+        "users.offset": (rng.normal(size=D) / 50).astype(np.float32),
+        "users.first": (rng.normal(size=(B, hidden)) / 3).astype(np.float32),
+        "users.first_bias": rng.normal(size=hidden).astype(np.float32),
+        "users.second": (rng.normal(size=(hidden, D)) / 10).astype(np.float32),
+        "items": (directions[kind] + rng.normal(size=(m, D)) / 8).astype(np.float32),
+        "bias": (rng.normal(size=m) / 10).astype(np.float32),
+        "categories": (np.uint64(1) << kind.astype(np.uint64)).astype(np.uint64),
+        "ids.content": ids.content, "ids.ptr": ids.ptr, "titles.content": names.content, "titles.ptr": names.ptr,
+    }  # fmt: skip
+    bundle.write(path, about, arrays)
+    return bundle.read(path)
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
+    """`node(job, **what)`: the result of a job of driver.mjs."""
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed: the page's modules run in it")
+    modules = tmp_path_factory.mktemp("page") / "modules"
+    shutil.copytree(PAGE, modules)
+    (modules / "package.json").write_text('{"type": "module"}')
+
+    def run(job: str, **what: Any) -> Any:
+        asked = json.dumps({"modules": str(modules), "job": job, **what})
+        done = subprocess.run(["node", str(_DRIVER)], input=asked, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def bundle_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundle") / FILE
+    planted(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def planted_bundle(bundle_path: Path) -> Bundle:
+    return bundle.read(bundle_path)
+
+
+Serve = Callable[..., AbstractContextManager[str]]
+
+
+@contextmanager
+def _serving(run_folder: Path, *, settings: str = "") -> Iterator[str]:
+    """The URL of a real `fedrec serve --page` on a free port, for as long as the block lasts."""
+    file, log = run_folder / "serving.toml", run_folder / "serving.log"
+    file.write_text(settings)
+    ways = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--page", "--settings", str(file)]
+    command = [sys.executable, "-m", "fedrec_simulations", "serve", str(run_folder), *ways]
+    with log.open("w") as kept, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=kept, text=True) as process:
+        try:
+            assert process.stdout is not None
+            told = dict(line.split() for line in (process.stdout.readline() for _ in range(3)) if line)
+            assert "http" in told, log.read_text()
+            yield told["http"] + "/"
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="session")
+def serve() -> Serve:
+    return _serving
+
+
+@pytest.fixture(scope="session")
+def site(bundle_path: Path) -> Iterator[str]:
+    with _serving(bundle_path.parent) as url:
+        yield url

@@ -1,0 +1,103 @@
+// Runs calls of the page's modules for the tests: {modules, job, ...} as JSON in, the job's result as JSON out.
+import { createCipheriv, createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { pathToFileURL } from "node:url";
+
+const asked = JSON.parse(readFileSync(0, "utf8"));
+const load = (name) => import(pathToFileURL(`${asked.modules}/${name}.js`).href);
+
+/** A reproducible source of uniform bytes. */
+function seeded(seed) {
+  const cipher = createCipheriv("aes-256-ctr", createHash("sha256").update(seed).digest(), Buffer.alloc(16));
+  return (bytes) => bytes.set(cipher.update(Buffer.alloc(bytes.length)));
+}
+
+async function bundle() {
+  const { bundleOf } = await load("bundle");
+  const file = readFileSync(asked.bundle);
+  const { sensitivityOf } = await load("sensitivity");
+  const read = bundleOf(file.buffer.slice(file.byteOffset, file.byteOffset + file.length), asked.version);
+  return { ...read, sensitivity: sensitivityOf(read) };
+}
+
+const jobs = {
+  async calls() {
+    const module = await load(asked.module);
+    return asked.arguments.map((list) => module[asked.name](...list.map((value) => (value === "inf" ? Infinity : value))));
+  },
+  async bundle() {
+    const { about, m, B, D, version, ids, titles, categories, rows, mean } = await bundle();
+    return { about, m, B, D, version, ids, titles, categories: [...categories].map(String), rows: [...rows], mean: [...mean] };
+  },
+  async answers() {
+    const [read, mechanism] = [await bundle(), await load("mechanism")];
+    const [{ userVector }, { ranking, scores }] = [await load("user_map"), await load("ranking")];
+    return asked.cases.map(({ history, noised, noiseStd, mu }) => {
+      const exact = mechanism.exact(read, history);
+      const exactQuery = mechanism.query(read, exact);
+      const sent = mechanism.query(read, mechanism.decode(read, noised, noiseStd));
+      const variance = Number(mechanism.noiseVariance(read, mu));
+      const scored = scores(read, sent);
+      const vectors = { exact, exactQuery, sent, user: userVector(read, sent), scored, order: ranking(scored) };
+      return { variance, ...Object.fromEntries(Object.entries(vectors).map(([name, values]) => [name, [...values]])) };
+    });
+  },
+  async asks() {
+    const [read, { ask }, { Uniform }] = [await bundle(), await load("mechanism"), await load("discrete_gaussian")];
+    const uniform = new Uniform(seeded(asked.seed));
+    return asked.histories.map((history) => {
+      const { noised, noiseStd, sent } = ask(read, history, { mu: asked.mu, uniform });
+      return { noised: [...noised], noiseStd, sent: [...sent] };
+    });
+  },
+  async draws() {
+    const { draw, Uniform } = await load("discrete_gaussian");
+    const uniform = new Uniform(seeded(asked.seed));
+    return Array.from({ length: asked.count }, () => Number(draw(BigInt(asked.variance), uniform)));
+  },
+  async sensitivity() {
+    const { sensitivityOf } = await load("sensitivity");
+    return asked.cases.map(({ rows, history, sensitivity, pairs }) => {
+      const flat = { rows: Int32Array.from(rows.flat()), m: rows.length, B: rows[0].length, about: { history, sensitivity } };
+      try {
+        return sensitivityOf(flat, pairs);
+      } catch (failure) {
+        if (!(failure instanceof RangeError)) throw failure;
+        return null;
+      }
+    });
+  },
+  async bodies() {
+    const { questionBody } = await load("server");
+    return asked.questions.map((question) => questionBody({ ...question, coefficients: [...Float32Array.from(question.coefficients)] }));
+  },
+  /** Each step of a ledger in turn: ["ask", question, [numbers that would be drawn]], ["forget"], ["fail"], ["work"]. */
+  async ledger() {
+    const { Ledger, SpentError } = await load("ledger");
+    const kept = new Map();
+    let working = true;
+    const storage = {
+      getItem: (key) => kept.get(key) ?? null,
+      setItem: (key, value) => {
+        if (!working) throw new Error("the disk is full");
+        kept.set(key, value);
+      },
+    };
+    const said = ([what, question, numbers]) => {
+      const ledger = new Ledger(storage, asked.limit, () => new Date(0)); // a new one each time: as after a reload
+      if (what === "fail" || what === "work") working = what === "work";
+      if (what === "forget") ledger.forgetAnswers();
+      let drawn = false;
+      let outcome = {};
+      try {
+        if (what === "ask") outcome = ledger.ask(question, "model", () => ((drawn = true), numbers));
+      } catch (failure) {
+        outcome = { refused: failure instanceof SpentError ? "spent" : failure.message };
+      }
+      return { ...outcome, drawn, spent: ledger.spent, left: ledger.left, entries: ledger.entries };
+    };
+    return asked.steps.map(said);
+  },
+};
+
+process.stdout.write(JSON.stringify(await jobs[asked.job]()));

@@ -1,0 +1,285 @@
+"""The page in a real Chromium against a real `fedrec serve`: by keyboard, on a phone, light and dark."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from fedrec.serving import asking, bundle
+from fedrec.serving.bundle import FILE
+
+pytest.importorskip("playwright", reason="playwright drives the browser")
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+CHROMIUM = shutil.which("chromium")
+_QUIET = ("background-networking", "component-update", "sync", "quic", "gpu")
+_ARGUMENTS = ["--no-sandbox", "--no-first-run", *(f"--disable-{what}" for what in _QUIET)]
+_PAGE = Path(__file__).parents[2] / "server" / "fedrec_server" / "serving" / "page"
+_PHONE = {"width": 390, "height": 844}
+
+CONTRASTS = """() => {
+  const part = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * part(r / 255) + 0.7152 * part(g / 255) + 0.0722 * part(b / 255);
+  const colour = (text) => text.match(/[\\d.]+/g).map(Number);
+  const behind = (e) => {
+    const back = colour(getComputedStyle(e).backgroundColor);
+    return back.length < 4 || back[3] > 0 ? back : behind(e.parentElement);
+  };
+  const own = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) && e.getClientRects().length;
+  return [...document.body.querySelectorAll('*')].filter((e) => own(e) && !e.disabled && !e.closest('noscript')).map((e) => {
+    const style = getComputedStyle(e);
+    const front = light(colour(e instanceof SVGElement ? style.fill : style.color));
+    const back = light(behind(e));
+    return [(Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05), e.outerHTML.slice(0, 90)];
+  });
+}"""
+
+
+class Visit:
+    """One person's browser on the page: what it sent, and what it complained of."""
+
+    def __init__(self, browser: Browser, site: str, **context: Any) -> None:
+        self.site, self.requests, self.complaints = site, [], []
+        self.page: Page = browser.new_context(**context).new_page()
+        self.page.on("request", lambda request: self.requests.append(request))
+        self.page.on("console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda failure: self.complaints.append(str(failure)))
+        self.open()
+
+    def open(self) -> None:
+        self.page.goto(self.site)
+        self.page.wait_for_selector("main:not([hidden])")
+
+    @property
+    def bodies(self) -> list[str]:
+        return [request.post_data for request in self.requests if request.post_data is not None]
+
+    def pick(self, *words: str) -> None:
+        """By keyboard alone, from wherever the focus is."""
+        self.tab_to("search")
+        for word in words:
+            self.page.keyboard.type(word)
+            self.page.keyboard.press("Enter")
+
+    def tab_to(self, wanted: str) -> None:
+        for _ in range(60):
+            if self.page.evaluate("document.activeElement.id") == wanted:
+                return
+            self.page.keyboard.press("Tab")
+        raise AssertionError(f"Tab does not reach {wanted}")
+
+    def ask(self) -> str:
+        """By keyboard; what the page says then."""
+        self.page.evaluate("document.getElementById('said').textContent = ''")
+        self.tab_to("ask")
+        self.page.keyboard.press("Enter")
+        expect(self.page.locator("#said")).not_to_be_empty()
+        expect(self.page.locator("#ask")).to_have_text("Ask the server")
+        return self.page.inner_text("#said")
+
+    def list_of(self, name: str) -> list[str]:
+        return self.page.locator(f"#{name} li:not(.empty) span").all_inner_texts()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    with sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=_ARGUMENTS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser: Browser, site: str) -> Iterator[Visit]:
+    """A visit that must end without a complaint, and without a request to anybody else."""
+    made = Visit(browser, site)
+    yield made
+    assert made.complaints == []
+    assert {urlsplit(request.url).netloc for request in made.requests} == {urlsplit(site).netloc}
+    made.page.context.close()
+
+
+def test_five_titles_are_picked_and_ten_recommendations_read_by_keyboard_and_a_repeat_costs_nothing(visit):
+    visit.pick("space", "space", "violin", "DETECTIVE", "letters")
+    picked = visit.page.locator("#picked li span").all_inner_texts()
+    assert picked == ["Space Story", "Space Letters", "Violin Story", "Détective Story", "Kitchen Letters"]
+
+    assert "ε = 5" in visit.ask()
+    recommended = visit.list_of("private")
+    assert len(recommended) == len(visit.list_of("exact")) == 10
+    assert not set(recommended) & set(picked)
+    ledger = visit.page.inner_text("#ledger-words")
+
+    assert "nothing was spent" in visit.ask()
+    assert visit.page.inner_text("#ledger-words") == ledger
+    assert visit.list_of("private") == recommended
+    first, second = visit.bodies
+    assert first == second
+    assert visit.page.inner_text("#saw-bytes") == first
+
+
+def test_a_request_holds_the_agreed_fields_and_no_request_names_a_title(visit, planted_bundle):
+    visit.pick("space", "violin")
+    visit.ask()
+    (body,) = visit.bodies
+    asked = json.loads(body)
+    assert sorted(asked) == ["coefficients", "k", "version"]
+    assert (asked["version"], asked["k"]) == (planted_bundle.version, 10 + planted_bundle.about.history)
+    assert len(asked["coefficients"]) == planted_bundle.coefficients
+    paths = {urlsplit(request.url).path for request in visit.requests}
+    known = ("/", "/v1/models", "/v1/recommend", f"/v1/models/{planted_bundle.version}/bundle")
+    assert {path for path in paths if not path.startswith("/page/")} == set(known)
+    for request in visit.requests:
+        assert not urlsplit(request.url).query
+        assert not request.headers.get("cookie")
+        assert not request.headers.get("referer") or request.post_data is None
+
+
+def test_the_exact_list_is_the_ranking_of_the_coefficients_before_noise(visit, planted_bundle):
+    visit.pick("violin story", "violin letters", "garden story")
+    history = np.full((1, planted_bundle.about.history), -1)
+    history[0, -3:] = [6, 14, 4]
+    query = (asking.exact(planted_bundle, history) - planted_bundle.mean) / planted_bundle.about.scale
+    scores = (planted_bundle.users(query.astype(np.float32)) @ planted_bundle.items.T + planted_bundle.bias)[0]
+    order = [row for row in np.argsort(-scores, kind="stable") if row not in (6, 14, 4)]
+    assert visit.list_of("exact") == [planted_bundle.titles[row] for row in order[:10]]
+    assert visit.bodies == []  # it needs no server
+
+
+def test_a_remembered_answer_outlives_the_page_and_an_edit_ends_it(visit):
+    visit.pick("space", "violin")
+    visit.ask()
+    visit.open()
+    assert "nothing was spent" in visit.ask()
+    visit.pick("garden")
+    visit.ask()
+    first, second, third = visit.bodies
+    assert first == second != third
+    assert "2 answers" in visit.page.inner_text("#ledger-words")
+
+
+def test_past_the_limit_nothing_is_sent_and_the_page_says_what_is_left(visit):
+    visit.pick("space")
+    visit.tab_to("epsilon")
+    visit.page.keyboard.press("End")
+    visit.ask()
+    visit.pick("violin")
+    assert "Not asked" in visit.ask()
+    assert len(visit.bodies) == 1
+    assert len(visit.list_of("exact")) == 10
+
+
+def test_forgetting_removes_titles_and_answers_and_keeps_the_ledger(visit):
+    visit.pick("space", "violin")
+    visit.ask()
+    visit.tab_to("forget")
+    visit.page.keyboard.press("Enter")
+    kept = visit.page.evaluate("JSON.stringify(localStorage)")
+    assert "i0" not in kept
+    assert json.loads(json.loads(kept)["fedrec.ledger"])["answers"] == []
+    assert "1 answer" in visit.page.inner_text("#ledger-words")
+
+
+def test_a_category_is_sent_as_it_is_and_filters_both_lists(visit):
+    visit.pick("space")
+    visit.page.select_option("#category", "Garden")
+    visit.ask()
+    assert json.loads(visit.bodies[0])["categories"] == ["Garden"]
+    for name in ("private", "exact"):
+        assert {title.split()[0] for title in visit.list_of(name)} == {"Garden"}
+
+
+def test_a_title_is_text_whatever_it_holds(visit, planted_bundle):
+    visit.pick("<img")
+    assert visit.page.locator("#picked li span").all_inner_texts() == [planted_bundle.titles[117]]
+    visit.ask()
+    assert visit.page.locator("img").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", [_PHONE, {"width": 1200, "height": 900}], ids=["phone", "desk"])
+def test_it_fits_the_screen_and_every_text_has_contrast(browser, site, scheme, screen):
+    visit = Visit(browser, site, viewport=screen, color_scheme=scheme)
+    visit.pick("space", "violin", "garden")
+    visit.ask()
+    visit.page.click("summary")
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= screen["width"]
+    contrasts = visit.page.evaluate(CONTRASTS)
+    assert len(contrasts) > 60
+    assert [(ratio, what) for ratio, what in contrasts if ratio < 4.5] == []
+    assert visit.complaints == []
+    visit.page.context.close()
+
+
+def test_focus_is_seen_and_everything_has_a_name(visit):
+    visit.pick("space")
+    for wanted in ("search", "epsilon", "category", "ask", "forget"):
+        visit.tab_to(wanted)
+        outline = visit.page.evaluate("(([s]) => [s.outlineStyle, parseFloat(s.outlineWidth)])([getComputedStyle(document.activeElement)])")
+        assert outline == ["solid", 3]
+    unnamed = "(e) => !(e.labels?.length || e.ariaLabel || e.textContent.trim())"
+    assert visit.page.evaluate(f"[...document.querySelectorAll('button, input, select')].filter({unnamed}).length") == 0
+
+
+def test_a_server_that_is_gone_is_said_and_the_answer_is_not_lost(browser, site):
+    visit = Visit(browser, site)
+    visit.pick("space")
+    visit.page.route("**/v1/recommend", lambda route: route.abort())
+    assert "cannot be reached" in visit.ask()
+    visit.page.unroute("**/v1/recommend")
+    assert "nothing was spent" in visit.ask()
+    first, second = visit.bodies
+    assert first == second
+    visit.page.context.close()
+
+
+def test_a_new_model_is_loaded_and_asking_it_is_a_new_question(browser, serve, planted_files):
+    old, new, folder = planted_files
+    with serve(folder, settings="[models]\nkept = 0\nwatch_s = 0.1\n") as site:
+        visit = Visit(browser, site)
+        visit.pick("space", "violin")
+        visit.ask()
+        (folder / "new").replace(folder / FILE)
+        _until_newest(visit, new)
+        assert "new model" in visit.ask()
+        assert "cost ε = 5" in visit.ask()
+        versions = [json.loads(body)["version"] for body in visit.bodies]
+        assert versions == [old, old, new]  # the second was refused, and was the first again: it cost nothing
+        assert "2 answers" in visit.page.inner_text("#ledger-words")
+        visit.page.context.close()
+
+
+@pytest.fixture
+def planted_files(bundle_path, tmp_path):
+    """The versions of two bundles, and a run folder that holds the first, with the second beside it as "new"."""
+    old = bundle.read(bundle_path)
+    (tmp_path / FILE).write_bytes(bundle_path.read_bytes())
+    version = bundle.write(tmp_path / "new", old.about.model_copy(update={"name": "newer"}), load_file(bundle_path))
+    return old.version, version, tmp_path
+
+
+def _until_newest(visit, version):
+    for _ in range(100):
+        if visit.page.request.get(f"{visit.site}v1/models").json()["newest"] == version:
+            return
+        visit.page.wait_for_timeout(100)
+    raise AssertionError("the server did not take the new bundle")
+
+
+def test_the_page_runs_under_its_own_strict_policy():
+    html = (_PAGE / "index.html").read_text()
+    assert re.search(r'http-equiv="Content-Security-Policy" content="default-src \'none\'; script-src \'self\'; style-src \'self\'', html)
+    assert not re.search(r"<style|style=|\son\w+=|<script(?![^>]* src=)", html)
+    modules = "".join(module.read_text() for module in _PAGE.glob("*.js"))
+    assert not re.search(r"\beval\(|new Function|innerHTML|insertAdjacentHTML|https?://(?!www\.w3\.org)", modules)

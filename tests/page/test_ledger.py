@@ -1,0 +1,90 @@
+"""The page's ledger: a repeated question is the same bytes for nothing, and past the limit nothing is drawn."""
+
+import json
+
+import numpy as np
+import pytest
+
+from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privaterec.spending import serving_epsilon
+
+DELTA = 1e-5
+LIMIT = {"epsilon": 20, "delta": DELTA}
+
+
+def _question(edit=1, version="00aa", epsilon=5):
+    return {"edit": edit, "version": version, "epsilon": epsilon}
+
+
+def test_the_same_question_has_the_same_numbers_and_costs_nothing(node):
+    steps = [
+        ["ask", _question(), [1.5, 2.5]],
+        ["ask", _question(), [9.0, 9.0]],
+        ["ask", _question(epsilon=1), [3.0, 4.0]],
+        ["ask", _question(), []],
+    ]
+    first, again, other, back = node("ledger", limit=LIMIT, steps=steps)
+    assert (first["coefficients"], first["cost"], first["drawn"]) == ([1.5, 2.5], 5, True)
+    assert (again["coefficients"], again["cost"], again["drawn"], again["spent"]) == ([1.5, 2.5], 0, False, first["spent"])
+    assert (other["cost"], back["coefficients"], back["cost"]) == (1, [1.5, 2.5], 0)  # also after another epsilon
+
+
+@pytest.mark.parametrize("changed", [{"edit": 2}, {"version": "00bb"}, {"epsilon": 2}])
+def test_a_changed_question_is_drawn_and_paid_for_again(node, changed):
+    steps = [["ask", _question(), [1.0]], ["ask", _question(**changed), [2.0]]]
+    first, second = node("ledger", limit=LIMIT, steps=steps)
+    assert second["coefficients"] == [2.0]
+    assert second["spent"] > first["spent"]
+
+
+def test_an_earlier_history_is_a_new_question(node):
+    steps = [["ask", _question(edit=1), [1.0]], ["ask", _question(edit=2), [2.0]], ["ask", _question(edit=1), [3.0]]]
+    assert node("ledger", limit=LIMIT, steps=steps)[-1]["coefficients"] == [3.0]
+
+
+def test_spent_is_the_exact_composition_and_the_limit_holds(node):
+    steps = [["ask", _question(edit=edit, epsilon=1), [0.0]] for edit in range(200)]
+    said = node("ledger", limit=LIMIT, steps=steps)
+    one = Guarantee(1.0, DELTA, "click", "replace")
+    paid = [step for step in said if "cost" in step]
+    for answers in (1, 10, 50, 100):
+        assert paid[answers - 1]["spent"] == pytest.approx(serving_epsilon(answers, one), rel=1e-6)
+    allowed = int(mu_for(20, DELTA) ** 2 / mu_for(1, DELTA) ** 2)
+    assert len(paid) == allowed
+    assert {(step["refused"], step["drawn"]) for step in said[allowed:]} == {("spent", False)}
+    assert said[-1]["left"] < 1
+    assert {(e["unit"], e["neighbours"]) for e in said[-1]["entries"]} == {("click", "replace")}
+
+
+def test_one_answer_may_take_the_whole_limit_and_then_only_repeats_are_left(node):
+    asked = [(_question(epsilon=20), [1.0]), (_question(edit=2, epsilon=0.1), [2.0]), (_question(epsilon=20), [])]
+    whole, more, repeat = node("ledger", limit=LIMIT, steps=[["ask", *each] for each in asked])
+    assert whole["cost"] == 20
+    assert (more["refused"], more["drawn"], more["left"]) == ("spent", False, 0)
+    assert (repeat["coefficients"], repeat["cost"]) == ([1.0], 0)
+
+
+def test_where_the_charge_cannot_be_kept_there_is_no_answer_to_send(node):
+    steps = [["fail"], ["ask", _question(), [1.0]], ["work"], ["ask", _question(), [2.0]]]
+    _, failed, _, after = node("ledger", limit=LIMIT, steps=steps)
+    assert failed["refused"] == "the disk is full"
+    assert "coefficients" not in failed
+    assert after["coefficients"] == [2.0]
+
+
+def test_forgetting_answers_keeps_what_was_spent(node):
+    steps = [["ask", _question(), [1.0]], ["forget"], ["ask", _question(), [2.0]]]
+    first, forgotten, again = node("ledger", limit=LIMIT, steps=steps)
+    assert forgotten["spent"] == first["spent"]
+    assert (again["coefficients"], again["cost"]) == ([2.0], 5)
+
+
+def test_a_body_holds_the_agreed_fields_and_the_very_float32s(node):
+    coefficients = np.concatenate([np.random.default_rng(5).normal(size=500), [0.0, 1e-7, -3e8, 0.1, 1e-30]]).astype(np.float32)
+    questions = [{"version": "0123456789abcdef", "coefficients": coefficients.tolist(), "k": 60, "category": c} for c in (None, 'a "b"\\')]
+    plain, filtered = (json.loads(body) for body in node("bodies", questions=questions))
+    assert list(plain) == ["version", "coefficients", "k"]
+    assert list(filtered) == ["version", "coefficients", "k", "categories"]
+    assert (plain["version"], plain["k"], filtered["categories"]) == ("0123456789abcdef", 60, ['a "b"\\'])
+    np.testing.assert_array_equal(np.array(plain["coefficients"], np.float32), coefficients)

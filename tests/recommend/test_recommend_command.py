@@ -1,0 +1,155 @@
+"""`fedrec recommend` as a person types it: lists, refusals with their exit codes, and the demo with a server of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.data.interactions import Interactions
+from fedrec.factorization.default import DefaultModel
+from fedrec.operations.addresses import free_port
+from fedrec.serving.bundle import FILE, read
+from fedrec_client.exact_ranking import best, released_model
+from fedrec_server.serving.settings import validated
+from fedrec_simulations.command import _guarded
+from fedrec_simulations.recommend_demo import example_history, served_run
+
+from .conftest import ITEMS, PlainServer, write_bundle
+
+Said = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def said(capsys: Any, tmp_path: Path, monkeypatch: Any) -> Said:
+    """Exit code, stdout and stderr of `fedrec recommend ARGUMENTS`, with a state folder of the test's own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    (tmp_path / "read.txt").write_text("i1\ni2\ni3\n")
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = _guarded(["recommend", *arguments])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+def test_a_list_its_promise_and_its_price_then_the_same_for_nothing(
+    said: Said, served: PlainServer, real_server: Any, tmp_path: Path
+) -> None:
+    serving = real_server(served.paths[0])
+    ask = ["--history", str(tmp_path / "read.txt"), "--server", serving.http]
+    code, out, _ = said(*ask)
+    assert code == 0
+    for words in (
+        "   1  Title ",
+        "  10  Title ",
+        "per click (replace)",
+        "one fresh answer of epsilon 5",
+        "epsilon 5 of 20",
+        serving.newest,
+    ):
+        assert words in out
+    first, second = (json.loads(said(*ask, "--json", *more)[1]) for more in ([], ["--explain", "-k", "3"]))
+    assert first["fresh"] is second["fresh"] is False
+    assert second["items"] == first["items"][:3]
+    assert first["guarantee"] == {**first["guarantee"], "epsilon": 5.0, "delta": 1e-5, "unit": "click", "neighbours": "replace"}
+    assert set(json.loads(bytes.fromhex(second["left"][-1]["body"]))) == {"version", "coefficients", "k"}
+    assert (tmp_path / "xdg" / "fedrec" / "recommend" / "ledger.sqlite").stat().st_mode & 0o077 == 0
+    code, out, _ = said(*ask, "--local", "--explain")
+    assert "Nothing left this device" in out
+    assert "cost     nothing" in out
+
+
+def test_refusals_are_a_line_of_cause_a_line_of_remedy_and_an_exit_code(
+    said: Said, served: PlainServer, real_server: Any, tmp_path: Path
+) -> None:
+    history, nobody = str(tmp_path / "read.txt"), f"grpc://127.0.0.1:{free_port('127.0.0.1')}"
+    grpc = f"grpc://{real_server(served.paths[0]).grpc}"
+    (tmp_path / "unknown.txt").write_text("i1\nwhat\n")
+    expected: dict[int, list[list[str]]] = {
+        2: [
+            ["--server", grpc],
+            ["--history", history],
+            ["--history", history, "--server", grpc, "--epsilon", "-1"],
+            ["--history", history, "--server", grpc, "--category", "opera"],
+            ["--history", history, "--server", grpc, "--pin", "abc"],
+            ["some-run", "--history", history, "--server", grpc],
+        ],
+        3: [["--history", str(tmp_path / "none.txt"), "--server", grpc], ["--history", str(tmp_path / "unknown.txt"), "--server", grpc]],
+        5: [["--history", history, "--server", grpc, "--epsilon", "21"]],
+        6: [["--history", history, "--server", grpc, "--state", history], ["--demo", str(tmp_path)]],
+        7: [["--history", history, "--server", nobody, "--timeout", "1"]],
+    }
+    for wanted, lines in expected.items():
+        for line in lines:
+            code, _, err = said(*line)
+            assert (code, [part.split(":")[0] for part in err.splitlines()]) == (wanted, ["error", "remedy"]), (line, err)
+
+
+def test_the_demo_goes_from_a_run_to_a_private_list_beside_the_exact_one(said: Said, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    version = write_bundle(tmp_path / "run" / FILE)
+    code, out, err = said("--demo", str(tmp_path / "run"))
+    assert (code, err) == (0, "")
+    for words in ("A made-up reader", "are in both lists", "cost nothing", "Left this device", version):
+        assert words in out
+    found = json.loads(said("--demo", str(tmp_path / "run"), "--json", "--epsilon", "15")[1])
+    assert (len(found["items"]), len(found["exact"]), found["repeated_fresh"], found["answers"]) == (10, 10, False, 1)
+    assert not (tmp_path / "xdg").exists()
+
+
+def test_the_demo_takes_the_newest_run_that_can_be_served(tmp_path: Path, monkeypatch: Any) -> None:
+    import os
+
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("old", "new", "without")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        if name != "without":
+            write_bundle(tmp_path / "runs" / name / FILE, seed=number)
+            os.utime(tmp_path / "runs" / name / FILE, (1e9 + number, 1e9 + number))
+    assert served_run(None) == Path("runs/new")
+    bundle = read(Path("runs/new") / FILE)
+    clicks = example_history(bundle)
+    assert len({click.item for click in clicks.events}) == 8
+
+
+def test_a_factorisation_model_is_ranked_here_by_its_own_solve_with_ratings(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    model = DefaultModel(rng.normal(size=(ITEMS, 5)), rng.normal(size=ITEMS), np.full(ITEMS, 0.1), 0.2, 0.5, (1.0, 5.0))
+    arrays: dict[str, Any] = {f"model.{name}": np.asarray(array) for name, array in model.arrays().items()}
+    write_bundle(tmp_path / "b.safetensors", about={"family": "ratings", "liked": 4.0}, **arrays)
+    bundle = read(tmp_path / "b.safetensors")
+    assert isinstance(released_model(bundle), DefaultModel)
+    events = [(3, 5.0), (50, 1.0), (7, None), (3, 4.0)]
+    rows, scores = best(bundle, np.full(10, -1, np.int32), events, k=20, categories=0)
+    zero = np.zeros(3, np.int32)
+    history = Interactions.from_columns(
+        zero, np.array([3, 7, 50]), np.array([4.0, 5.0, 1.0]), num_users=1, num_items=ITEMS, value_range=(1.0, 5.0)
+    )
+    solved = DefaultModel.of_arrays(model.arrays())
+    expected = solved.item_vectors.astype(np.float64) @ solved.user_vectors(history)[0] + solved.offset
+    expected[[3, 7, 50]] = -np.inf
+    assert rows.tolist() == np.argsort(-expected, kind="stable")[:20].tolist()
+    np.testing.assert_allclose(scores, expected[rows], rtol=1e-10)
+
+
+def test_the_settings_of_the_serving_page_load_and_its_python_is_the_real_interface(served: PlainServer, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    (toml,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert validated(tomllib.loads(toml)).tls is not None
+    (python,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for name in ("1193", "661", "914"):
+        python = python.replace(f'"{name}"', f'"i{int(name) % ITEMS}"')
+    shown = list[Any]()
+    scope = {"print": lambda *words: shown.append(words)}
+    python = python.replace('"grpcs://recommender.example.org:7443", Path("state")', "SERVER, STATE")
+    exec(python, scope | {"SERVER": served, "STATE": tmp_path / "state"})
+    assert len(shown) == 10

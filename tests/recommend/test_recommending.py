@@ -1,0 +1,192 @@
+"""A person's device: windows, seen items, versions that come and go, caches that break."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.errors import DataError, MalformedRowError, ProtocolError, SettingsError, UnreachableError
+from fedrec.serving.bundle import Bundle
+from fedrec.streams import Streams
+from fedrec_client.clicks import Click, Clicks, read_clicks
+from fedrec_client.public_model import PublicModel
+from fedrec_client.recommending import Recommender
+
+from .conftest import HISTORY, ITEMS, PlainServer, by_rows, write_bundle
+
+CLICKS = Clicks.of(by_rows(np.arange(7)))
+Open = Callable[..., Recommender]
+
+
+@pytest.fixture
+def opened(served: PlainServer, tmp_path: Path) -> Iterator[Open]:
+    """A recommender on `tmp_path/state`; the one before is closed first, as a new process would find it."""
+    running = list[Recommender]()
+
+    def open_(**options: Any) -> Recommender:
+        for recommender in running:
+            recommender.close()
+        running[:] = [Recommender(served, tmp_path / "state", **({"keys": Streams(1)} | options))]
+        return running[0]
+
+    yield open_
+    for recommender in running:
+        recommender.close()
+
+
+def test_the_list_has_k_items_none_of_them_seen_and_is_the_servers_ranking(opened: Open, served: PlainServer) -> None:
+    found = opened().recommend(CLICKS, k=10)
+    assert len(found.items) == 10
+    assert not {item.id for item in found.items} & {click.item for click in CLICKS.events}
+    assert [item.score for item in found.items] == sorted((item.score for item in found.items), reverse=True)
+    assert found.items[0].title == f"Title {found.items[0].id[1:]}"
+
+
+def test_as_many_items_are_asked_for_whatever_was_seen(opened: Open, served: PlainServer) -> None:
+    recommender = opened(limit=1000.0)
+    for count in (0, 1, HISTORY, 40):
+        recommender.recommend(Clicks.of(by_rows(np.arange(count))), k=10)
+    assert {query.k for query in served.queries} == {10 + HISTORY}
+    recommender.recommend(CLICKS, k=10, candidates=50)
+    assert served.queries[-1].k == 50
+    recommender.recommend(CLICKS, k=ITEMS)
+    assert served.queries[-1].k == ITEMS
+
+
+def test_the_latest_clicks_are_the_window_and_low_ratings_are_no_clicks(bundle: Bundle) -> None:
+    rated = Clicks(tuple(Click(f"i{j}", rating=float(j % 5 + 1)) for j in range(30)))
+    liking = replace(bundle, about=bundle.about.model_copy(update={"liked": 4.0}))
+    expected = [j for j in range(30) if j % 5 + 1 >= 4]
+    assert PublicModel(liking).window(rated).tolist() == expected[-HISTORY:]
+    assert PublicModel(bundle).window(CLICKS).tolist() == [-1] * 3 + list(range(7))
+
+
+def test_an_unknown_item_is_named_with_file_and_line(opened: Open, tmp_path: Path) -> None:
+    (tmp_path / "history.txt").write_text("i3\n\nnobody\n")
+    with pytest.raises(MalformedRowError, match=r"history.txt, line 3: expected an item of the catalogue, found 'nobody'"):
+        opened().recommend(read_clicks(tmp_path / "history.txt"))
+
+
+def test_a_table_is_read_oldest_first(tmp_path: Path) -> None:
+    (tmp_path / "h.csv").write_text('item,rating,timestamp\n"a, b",3,30\nb,5,10\nc,4.5,20\n')
+    read = read_clicks(tmp_path / "h.csv")
+    assert [(click.item, click.rating, click.line) for click in read.events] == [("b", 5.0, 3), ("c", 4.5, 4), ("a, b", 3.0, 2)]
+    (tmp_path / "bad.csv").write_text("item,rating\na,much\n")
+    with pytest.raises(MalformedRowError, match="line 2: expected a rating"):
+        read_clicks(tmp_path / "bad.csv")
+    (tmp_path / "empty.txt").write_text("\n\n")
+    with pytest.raises(DataError, match="no item"):
+        read_clicks(tmp_path / "empty.txt")
+
+
+def test_categories_go_by_name_and_an_unknown_one_is_refused(opened: Open, served: PlainServer, bundle: Bundle) -> None:
+    found = opened().recommend(CLICKS, categories=["comedy"])
+    assert (served.queries[-1].categories, served.queries[-1].category_bits) == (("comedy",), 2)
+    assert all(int(bundle.categories[int(item.id[1:])]) & 2 for item in found.items)
+    with pytest.raises(SettingsError, match="opera") as caught:
+        opened().recommend(CLICKS, categories=["opera"])
+    assert "drama, comedy" in caught.value.remedy
+
+
+def test_the_bundle_is_fetched_once_and_again_when_the_cached_one_is_damaged(opened: Open, served: PlainServer, tmp_path: Path) -> None:
+    opened().recommend(CLICKS)
+    opened().recommend(CLICKS)
+    assert served.fetched == 1
+    cached = next((tmp_path / "state" / "bundles").glob("*.safetensors"))
+    cached.write_bytes(cached.read_bytes()[:-1] + b"\0")
+    assert not opened().recommend(CLICKS).fresh
+    assert served.fetched == 2
+    cached.write_bytes(b"")
+    assert not opened().recommend(CLICKS).fresh
+
+
+def test_bytes_of_another_version_are_refused_and_nothing_is_asked(opened: Open, served: PlainServer, tmp_path: Path) -> None:
+    content = served.paths[0].read_bytes()
+    served.bundle = lambda version: iter([content[:-4], b"abcd"])  # type: ignore[method-assign]
+    recommender = opened()
+    with pytest.raises(ProtocolError, match="its bytes are those of"):
+        recommender.recommend(CLICKS)
+    assert not served.queries
+    assert not recommender.ledger.answers
+    assert not list((tmp_path / "state" / "bundles").glob("*.safetensors"))
+
+
+def test_a_bundle_that_states_less_sensitivity_than_its_rows_have_is_refused(opened: Open, served: PlainServer) -> None:
+    write_bundle(served.paths[0], about={"sensitivity": 1e-6})
+    recommender = opened()
+    with pytest.raises(ProtocolError, match="more than it states"):
+        recommender.recommend(CLICKS)
+    assert not served.queries
+
+
+def test_a_new_model_with_the_same_rows_costs_nothing_and_one_with_others_does(opened: Open, served: PlainServer, tmp_path: Path) -> None:
+    recommender = opened()
+    first = recommender.recommend(CLICKS)
+    served.paths.append(tmp_path / "models" / "second.safetensors")
+    write_bundle(served.paths[-1], seed=5)
+    assert recommender.recommend(CLICKS).bundle.version == first.bundle.version  # it still answers, so nothing changes
+    served.retired.add(first.bundle.version)
+    second = recommender.recommend(CLICKS)
+    assert (second.fresh, second.bundle.version) == (False, served.newest())
+    assert served.queries[-1].sent.tobytes() != served.queries[0].sent.tobytes()  # the same release, decoded by the new population
+    served.paths.append(tmp_path / "models" / "third.safetensors")
+    write_bundle(served.paths[-1], seed=5, rows_seed=1)
+    served.retired.add(second.bundle.version)
+    assert recommender.recommend(CLICKS).fresh
+    assert len(recommender.ledger.answers) == 2
+
+
+def test_one_call_never_pays_twice_however_fast_models_are_retired(opened: Open, served: PlainServer, tmp_path: Path) -> None:
+    recommender, original = opened(), served.recommend
+
+    def retire_at_once(query: Any) -> Any:
+        served.retired.add(query.version)
+        served.paths.append(tmp_path / "models" / f"{len(served.paths)}.safetensors")
+        write_bundle(served.paths[-1], seed=len(served.paths), rows_seed=len(served.paths))
+        return original(query)
+
+    served.recommend = retire_at_once  # type: ignore[method-assign]
+    with pytest.raises(ProtocolError, match="retired"):
+        recommender.recommend(CLICKS)
+    assert len(recommender.ledger.answers) == 1
+
+
+def test_what_a_lying_server_answers_is_refused(opened: Open, served: PlainServer) -> None:
+    recommender = opened()
+    for lie in (
+        lambda reply: replace(reply, items=reply.items + ITEMS),
+        lambda reply: replace(reply, items=reply.items * 0),
+        lambda reply: replace(reply, scores=reply.scores * np.nan),
+        lambda reply: replace(reply, version="0" * 15 + "1"),
+        lambda reply: replace(reply, scores=reply.scores[:-1]),
+    ):
+        served.answers = lie
+        with pytest.raises(ProtocolError, match="the server's list"):
+            recommender.recommend(CLICKS)
+    assert len(recommender.ledger.answers) == 1
+
+
+def test_a_lost_question_is_asked_again_for_nothing(opened: Open, served: PlainServer) -> None:
+    served.fault = UnreachableError("no answer", "again")
+    with pytest.raises(UnreachableError):
+        opened().recommend(CLICKS)
+    served.fault = None
+    again = opened().recommend(CLICKS)
+    assert not again.fresh
+    assert served.queries[0].sent.tobytes() == served.queries[1].sent.tobytes()
+
+
+def test_ranking_here_spends_nothing_asks_nothing_and_is_the_ranking_without_noise(opened: Open, served: PlainServer) -> None:
+    recommender = opened()
+    here = recommender.local(CLICKS, k=10)
+    assert not served.queries
+    assert recommender.ledger.epsilon == 0
+    exact = opened(epsilon=np.inf, limit=np.inf).recommend(CLICKS, k=10)
+    assert [item.id for item in here.items] == [item.id for item in exact.items]
+    served.paths.clear()
+    assert opened().local(CLICKS, k=3).items == here.items[:3]  # the cached bundle is enough

@@ -1,0 +1,114 @@
+"""The k best are those that sorting everything would name, whoever else asks, in bounded memory."""
+
+import tracemalloc
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrec.serving import ranking
+from fedrec.serving.ranking import Exact, Query
+from fedrec.serving.user_map import UserMap
+
+
+def catalogue(m: int, *, width: int = 8, seed: int = 0, levels: int = 0) -> Any:
+    """levels: numbers are whole and small, so that many scores are equal; 0 for Gaussian ones."""
+    rng = np.random.default_rng(seed)
+
+    def draw(*shape: int) -> Any:
+        return rng.integers(-levels, levels + 1, shape) if levels else rng.standard_normal(shape)
+
+    users = UserMap.of_linear(np.asarray(draw(3, width), float), np.asarray(draw(width), float))
+    items, bias = np.asarray(draw(m, width), np.float32), np.asarray(draw(m), np.float32)
+    return SimpleNamespace(users=users, items=items, bias=bias, categories=rng.integers(0, 8, m).astype(np.uint8))
+
+
+def sorted_all(of: Any, query: Query) -> tuple[list[int], list[float]]:
+    u = of.users(query.coefficients[None])[0].astype(np.float64)
+    scores = ((of.items.astype(np.float64) * u).sum(1) + of.bias).astype(np.float32)
+    order = sorted(range(len(scores)), key=lambda j: (-scores[j], j))
+    order = [j for j in order if not query.categories or int(of.categories[j]) & query.categories][: query.k]
+    return order, [float(scores[j]) for j in order]
+
+
+def told(best: ranking.Best) -> tuple[list[int], list[float]]:
+    return best.items.tolist(), best.scores.tolist()
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> tuple[Any, list[Query]]:
+    of = catalogue(draw(st.integers(1, 300)), seed=draw(st.integers(0, 99)), levels=draw(st.sampled_from([0, 1, 3])))
+    numbers = st.floats(-1e3, 1e3, width=32)
+    query = st.builds(
+        lambda a, k, c: Query(np.array(a, np.float32), k, c),
+        st.lists(numbers, min_size=3, max_size=3),
+        st.integers(1, 320),
+        st.integers(0, 7),
+    )
+    return of, draw(st.lists(query, min_size=1, max_size=5))
+
+
+@given(crowds(), st.sampled_from([16, 64, 4096]))
+def test_answers_are_those_of_sorting_every_score(crowd: tuple[Any, list[Query]], tile: int) -> None:
+    of, queries = crowd
+    with pytest.MonkeyPatch.context() as patch:  # tiles, blocks and samples much smaller than the catalogue, and larger
+        for name in ("_LARGEST_TILE", "_BLOCK", "_SAMPLE", "_POOL"):
+            patch.setattr(ranking, name, tile)
+        answers = Exact(of)(queries)
+    assert [told(best) for best in answers] == [sorted_all(of, query) for query in queries]
+
+
+@given(crowds())
+def test_an_answer_does_not_depend_on_who_else_asks(crowd: tuple[Any, list[Query]]) -> None:
+    of, queries = crowd
+    rank = Exact(of)
+    assert [told(best) for best in rank(queries)] == [told(rank([query])[0]) for query in queries]
+
+
+def test_scores_in_ascending_and_equal_order_are_no_special_case() -> None:
+    of = catalogue(5_000, width=1)
+    of.users = UserMap.of_linear(np.eye(3, 1), np.zeros(1))
+    query = Query(np.array([1, 0, 0], np.float32), 7)
+    for values in (np.arange(5_000), -np.arange(5_000), np.zeros(5_000)):
+        of.items, of.bias = values.astype(np.float32)[:, None], np.zeros(5_000, np.float32)
+        assert told(Exact(of)([query])[0]) == sorted_all(of, query)
+
+
+def test_memory_does_not_grow_with_the_catalogue() -> None:
+    peaks = []
+    for m in (200_000, 400_000):
+        of = catalogue(m)
+        queries = [Query(np.full(3, n, np.float32), 10) for n in range(1, 17)]
+        tracemalloc.start()
+        Exact(of)(queries)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.5 * peaks[0]
+    assert peaks[1] < 2**24  # a matrix of all scores would be 25 MB
+
+
+@pytest.mark.parametrize("kind", ["ivf", "hnsw"])
+def test_faiss_proposes_and_the_answer_is_exact_on_what_it_proposes(kind: Any) -> None:
+    pytest.importorskip("faiss")
+    from fedrec.serving.approximate import Approximate
+
+    of, rng = catalogue(20_000, width=16), np.random.default_rng(5)
+    queries = [Query(rng.standard_normal(3).astype(np.float32), 10) for _ in range(50)]
+    exact, near = Exact(of)(queries), Approximate(of, kind)(queries)
+    recall = np.mean([len(np.intersect1d(a.items, b.items)) / 10 for a, b in zip(exact, near, strict=True)])
+    assert recall > 0.9
+    for a, b in zip(exact, near, strict=True):  # scores of what both name are the same bytes
+        common = np.intersect1d(a.items, b.items)
+        assert [a.scores[a.items == j][0] for j in common] == [b.scores[b.items == j][0] for j in common]
+
+
+def test_faiss_leaves_queries_with_categories_to_the_exact_search() -> None:
+    pytest.importorskip("faiss")
+    from fedrec.serving.approximate import Approximate
+
+    of = catalogue(5_000)
+    query = Query(np.ones(3, np.float32), 10, categories=4)
+    assert told(Approximate(of, "ivf")([query])[0]) == sorted_all(of, query)

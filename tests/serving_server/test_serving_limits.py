@@ -1,0 +1,209 @@
+"""What is too large, too slow, too often or too many is turned away by itself, and everybody else is answered meanwhile."""
+
+import socket
+import ssl
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from fedrec.errors import RefusedError, SettingsError
+from fedrec.operations.certificates import write_development_certificates
+from fedrec_server.serving.api import serving_pb2 as pb
+from fedrec_server.serving.peers import Peers
+from fedrec_server.serving.settings import EXAMPLE, LimitsTable, load, overridden, validated
+from tests.serving_server.conftest import planted
+
+NUMBERS = [1.0, 0.0, -1.0, 0.5, 0.0, 2.0]
+
+
+def line(running: Any) -> socket.socket:
+    host, port = running.told.http.removeprefix("http://").rsplit(":", 1)
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+def until_closed(open_line: socket.socket) -> bytes:
+    content = b""
+    while part := open_line.recv(65_536):
+        content += part
+    return content
+
+
+def head(length: int | str) -> bytes:
+    return f"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n".encode()
+
+
+def test_a_large_body_is_refused_before_it_is_read(start: Any) -> None:
+    running = start(limits={"body_bytes": 2_048})
+    for length in (2_049, 10**12, 10**18):
+        with line(running) as one:
+            one.sendall(head(length))  # and not a byte more
+            assert b" 413 " in (answer := until_closed(one))
+            assert b'"too-large"' in answer
+    with line(running) as one:
+        one.sendall(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n" + b"400\r\n" + b" " * 1_024 + b"\r\n")
+        one.sendall(b"500\r\n" + b" " * 1_280 + b"\r\n")
+        assert b" 413 " in until_closed(one)
+    with pytest.raises(grpc.RpcError) as failure:
+        running.recommend(running.told.newest, [1.0] * 600)
+    assert failure.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert running.recommend(running.told.newest, NUMBERS)
+
+
+def test_slow_callers_are_cut_and_told(start: Any) -> None:
+    running = start(limits={"request_s": 0.3})
+    with line(running) as body, line(running) as half, line(running) as silent:
+        body.sendall(head(100) + b"{")
+        half.sendall(b"POST /v1/recommend HTTP/1.1\r\nhost:")
+        assert b'"too-slow"' in until_closed(body)
+        assert until_closed(half).startswith(b"HTTP/1.1 408")
+        assert until_closed(silent).startswith(b"HTTP/1.1 408")
+
+
+def test_a_call_whose_message_does_not_come_is_ended(start: Any) -> None:
+    running = start(limits={"request_s": 0.3})
+
+    said = threading.Event()
+
+    def never() -> Any:
+        said.wait(10)
+        yield pb.RecommendRequest().SerializeToString()
+
+    with pytest.raises(grpc.RpcError) as failure:
+        running.channel.stream_unary("/fedrec.serving.v1.Recommender/Recommend")(never(), timeout=8)
+    said.set()
+    assert dict(failure.value.trailing_metadata())["fedrec-code"] == "too-slow"
+    assert 'fedrec_requests_refused_total{reason="too-slow"} 1.0' in running.http.get("/metrics").text
+    assert running.recommend(running.told.newest, NUMBERS)
+
+
+def test_a_head_without_end_is_cut(start: Any) -> None:
+    running = start(limits={"head_bytes": 1_024})
+    with line(running) as one:
+        one.sendall(b"GET /health/live HTTP/1.1\r\n")
+        with suppress(OSError):
+            for number in range(40):
+                one.sendall(f"x-{number}: {'y' * 40}\r\n".encode())
+        assert until_closed(one).startswith(b"HTTP/1.1 431")
+
+
+def test_connections_are_bounded(start: Any) -> None:
+    running = start(limits={"connections": 4})
+    lines = [line(running) for _ in range(6)]
+    try:
+        time.sleep(0.2)
+        assert [one.recv(12) for one in lines[4:]] == [b"HTTP/1.1 503"] * 2
+        lines[0].sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert lines[0].recv(12) == b"HTTP/1.1 200"
+    finally:
+        for one in lines:
+            one.close()
+
+
+def test_garbage_is_a_bad_request(start: Any) -> None:
+    running = start()
+    for content in (b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", b"\0" * 2_000, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
+        with line(running) as one:
+            one.sendall(content)
+            assert b" 400 " in until_closed(one).split(b"\r\n")[0]
+
+
+def test_one_peer_is_held_to_its_share_at_both_doors(start: Any) -> None:
+    running = start(limits={"loopback": True, "per_second_per_peer": 0.001})  # a burst of one request
+    assert running.http.get("/health/live").status_code == 200
+    response = running.post({"version": running.told.newest, "coefficients": NUMBERS, "k": 1})
+    assert (response.status_code, response.json()["code"]) == (429, "busy")
+    with pytest.raises(grpc.RpcError) as failure:
+        running.recommend(running.told.newest, NUMBERS)
+    assert failure.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert dict(failure.value.trailing_metadata())["fedrec-code"] == "busy"
+
+
+def test_a_peers_bucket_fills_again_and_peers_do_not_share_it() -> None:
+    now_s = [0.0]
+    peers = Peers(LimitsTable(per_second_per_peer=2.0, per_peer=2), clock=lambda: now_s[0])
+    for _ in range(4):
+        with peers.enter("192.0.2.1"):
+            pass
+    with pytest.raises(RefusedError):
+        peers.enter("192.0.2.1")
+    with peers.enter("192.0.2.2"), peers.enter("192.0.2.2"), pytest.raises(RefusedError, match="in progress"):
+        peers.enter("192.0.2.2")
+    now_s[0] = 0.5
+    with peers.enter("192.0.2.1"):
+        pass
+    for _ in range(100):
+        with peers.enter("127.0.0.1"), peers.enter("::1"):
+            pass
+
+
+def test_queries_that_wait_are_bounded_and_downloads_too(start: Any) -> None:
+    running = start(limits={"downloads": 1})
+    with running.http.stream("GET", f"/v1/models/{running.told.newest}/bundle") as first:
+        assert first.status_code == 200
+    assert running.model()  # one after the other
+
+
+def test_tls_shows_a_certificate_and_mutual_tls_asks_for_one(start: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "certificates"
+    write_development_certificates(folder, clients=["one"], hosts=[], days=1)
+    pem = {name: str(folder / f"{name}.pem") for name in ("ca", "server", "server-key", "client-one", "client-one-key")}
+    ca, own = Path(pem["ca"]).read_bytes(), (Path(pem["client-one-key"]).read_bytes(), Path(pem["client-one"]).read_bytes())
+    path = tmp_path / "serving.safetensors"
+    version = planted(path)
+    for mutual in (False, True):
+        tls = {"certificate": pem["server"], "key": pem["server-key"]} | ({"client_ca": pem["ca"]} if mutual else {})
+        running = start([path], tls=tls)
+        assert running.told.http.startswith("https://")
+        request = pb.RecommendRequest(version=int(version, 16), coefficients=NUMBERS, k=3).SerializeToString()
+        for shown in (own, (None, None)):
+            context = ssl.create_default_context(cafile=pem["ca"])
+            if shown is own:
+                context.load_cert_chain(pem["client-one"], pem["client-one-key"])
+            welcome = shown is own or not mutual
+            with grpc.secure_channel(running.told.grpc, grpc.ssl_channel_credentials(ca, *shown)) as channel:
+                call = channel.unary_unary("/fedrec.serving.v1.Recommender/Recommend")
+                assert _worked(partial(call, request, timeout=3)) == welcome
+            with httpx.Client(verify=context) as http:
+                assert _worked(partial(http.get, f"{running.told.http}/health/live")) == welcome
+
+
+def _worked(attempt: Any) -> bool:
+    try:
+        attempt()
+    except (grpc.RpcError, httpx.HTTPError):
+        return False
+    return True
+
+
+def test_settings_refuse_what_is_not_safe_or_not_there(tmp_path: Path) -> None:
+    for wrong in (
+        {"grpc": "0.0.0.0:1"},
+        {"grpc": "", "http": ""},
+        {"http": "nowhere"},
+        {"limits": {"most_item": 3}},
+        {"tls": {"certificate": "a"}},
+    ):
+        with pytest.raises(SettingsError):
+            validated(wrong)
+    assert validated({"grpc": "0.0.0.0:1", "plain": True}).plain
+    file = tmp_path / "serving.toml"
+    file.write_text(EXAMPLE)
+    settings = load(file)
+    assert settings.tls is not None
+    assert settings.tls.key == str(tmp_path / "server-key.pem")
+    assert overridden(settings, grpc=None, http="127.0.0.1:1").http == "127.0.0.1:1"
+    assert overridden(settings, grpc=None, http="127.0.0.1:1").limits == settings.limits
+
+
+def test_an_address_that_is_taken_is_a_settings_error(start: Any, tmp_path: Path) -> None:
+    running = start()
+    for door, address in (("grpc", running.told.grpc), ("http", running.told.http.removeprefix("http://"))):
+        with pytest.raises(SettingsError, match="address"):
+            start([tmp_path / "serving.safetensors"], **{door: address})

@@ -1,0 +1,84 @@
+"""`fedrec account` for news says what a run charges, whatever the variant, and `fedrec data` speaks of news."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrec.privaterec.fleet import Together
+from fedrec.privaterec.trained import TrainedNews
+from fedrec.privaterec.variants import train_news
+from fedrec.settings import load
+from fedrec_simulations.account import describe, table
+from fedrec_simulations.command import _guarded
+from fedrec_simulations.news_data import catalogue_of, load_news
+
+SCENARIOS = sorted((Path(__file__).parents[2] / "simulations").glob("privaterec_*.toml"))
+KEYS = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "news.history=20", "news.epochs=1"]
+VARIANTS = {
+    "additive": ["privacy.unit=click"],
+    "central": ["privacy.unit=user", "news.variant=central", "news.rounds=3"],
+    "local": ["privacy.unit=click", "news.variant=local", "news.rounds=12", "news.padding=0.2"],
+    "printed": ["privacy.unit=click", "news.variant=printed"],
+    "dp-fedrec": ["privacy.unit=click", "news.variant=dp-fedrec", "news.rounds=8"],
+    "fedrec": ["privacy.unit=click", "news.variant=fedrec", "privacy.epsilon=inf"],
+    "centralized": ["privacy.unit=click", "news.variant=centralized", "privacy.epsilon=inf"],
+}
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_every_scenario_of_the_paper_accounts_without_its_data(path: Path) -> None:
+    said = describe(load(path))
+    assert said["releases"]
+    assert str(said["guarantee"]["words"]) in table(said)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_account_says_of_a_variant_is_what_its_run_charges(name: str) -> None:
+    scenario = load(None, [*KEYS, *VARIANTS[name]])
+    said, data = describe(scenario), load_news(scenario)
+    catalogue = catalogue_of(scenario, data)
+    (*_, done) = train_news(scenario, catalogue, Together(scenario, catalogue, data.log.train))
+    assert isinstance(done, TrainedNews)
+    units = [float(value) for unit, value in said["training"].items() if "at once" not in unit]
+    if name == "printed":
+        assert not said["guarantee"]["established"]
+        assert units == [math.inf]
+    else:
+        assert max(units) == pytest.approx(done.spent, rel=1e-9)
+    assert said["guarantee"]["unit"] == done.guarantee.unit
+    rounds = max(release["times"] for release in said["releases"])
+    assert rounds + (name == "central") == done.rounds
+
+
+def test_answers_of_serving_add_up_exactly_and_a_history_is_not_a_click() -> None:
+    said = describe(load(None, [*KEYS, "privacy.unit=click", "privacy.epsilon=1", "news.history=50", "news.serving_epsilons=[1]"]))
+    (serving,) = said["serving"]
+    assert [round(x, 1) for x in serving["fresh_answers"].values()] == [1.0, 3.6, 9.4, 14.4]  # RECIPE's figures, by another program
+    assert said["training"]["all 50 clicks of a history at once"] == pytest.approx(146, abs=1)
+
+
+def test_rounds_over_users_need_their_number_alone(tmp_path: Path) -> None:
+    keys = [*KEYS, *VARIANTS["dp-fedrec"], "data.format=mind", f"data.path={tmp_path / 'nowhere'}"]
+    (release,) = describe(load(None, keys), users=128)["releases"]
+    assert release["times"] == 4  # 8 rounds of 64 of 128 users
+
+
+def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert _guarded(list(words)) == 0
+    return capsys.readouterr().out
+
+
+def test_the_verbs_speak_of_news(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "MIND" in said_by(capsys, "data", "formats")
+    words = ["data", "describe", "", "--set", "data.format=planted-news", "--set", "data.preset=small", "--json"]
+    found: dict[str, Any] = json.loads(said_by(capsys, *words))
+    assert found["news"] == 500
+    assert found["train"]["without a click"] == 0
+    keys = [word for key in [*KEYS, "privacy.unit=click"] for word in ("--set", key)]
+    assert "a click that is a label" in said_by(capsys, "account", *keys)

@@ -1,0 +1,95 @@
+"""The same news scenario carried by one process, by Flower in one process, and by real processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedrec.data.features import PublicFeatures
+from fedrec.data.impressions import Impressions
+from fedrec.data.planted_news import PlantedNewsShape, planted_news
+from fedrec.errors import SettingsError
+from fedrec.privaterec.blocks import BLOCK
+from fedrec.privaterec.topics import public_vectors
+from fedrec.privaterec.trained import Catalogue, TrainedNews
+from fedrec.settings import NEWS_UNITS, Scenario, load
+from fedrec_simulations.news_runtimes import NewsJob, carrier, news_shards
+from fedrec_simulations.runtimes import Cast, Name
+
+SHAPE = PlantedNewsShape(users=90, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[Catalogue, Impressions]:
+    planted = planted_news(SHAPE, seed=2)
+    return Catalogue(planted.news, public_vectors(planted.news, PublicFeatures({}), seed=2, dimension=16)), planted.log.train
+
+
+def scenario(variant: str, *more: str) -> Scenario:
+    epsilon = "inf" if variant in {"fedrec", "centralized"} else "5"
+    keys = [f"news.variant={variant}", f"privacy.unit={NEWS_UNITS[variant]}", f"privacy.epsilon={epsilon}", "news.users_per_round=24"]
+    return load(None, ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "news.history=12", *keys, *more])
+
+
+def trained(chosen: Scenario, world: tuple[Catalogue, Impressions], folder: Path, runtime: Name) -> TrainedNews:
+    *_, last = carrier(chosen, Cast(runtime, 3))(NewsJob(chosen, *world, folder))
+    assert isinstance(last, TrainedNews)
+    return last
+
+
+@pytest.mark.parametrize(
+    "more",
+    [["additive"], ["additive", "news.topics=categories"], ["additive", "privacy.epsilon=inf"], ["central", "news.rounds=3"]],
+    ids=" ".join,
+)
+def test_flower_s_messages_and_real_parties_give_the_loopback_s_bytes(
+    more: list[str], world: tuple[Catalogue, Impressions], tmp_path: Path
+) -> None:
+    chosen = scenario(*more)
+    alone, over_flower = (trained(chosen, world, tmp_path / name, name) for name in ("loopback", "flower"))
+    assert {n: a.tobytes() for n, a in over_flower.parameters.items()} == {n: a.tobytes() for n, a in alone.parameters.items()}
+    assert (over_flower.spent, over_flower.bytes_up) == (alone.spent, alone.bytes_up)
+
+
+@pytest.mark.parametrize("more", [["local", "news.padding=0.2"], ["printed"], ["dp-fedrec"], ["fedrec"]], ids=" ".join)
+def test_flower_s_strategy_steps_as_the_loopback_does(more: list[str], world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
+    chosen = scenario(*more)
+    alone, over_flower = (trained(chosen, world, tmp_path / name, name).parameters["parameters"] for name in ("loopback", "flower"))
+    assert np.linalg.norm(over_flower - alone) <= 1e-5 * np.linalg.norm(alone)
+
+
+def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
+    for more in (["additive"], ["local"], ["central", "news.rounds=3"]):
+        chosen, folder = scenario(*more), tmp_path / more[0]
+        begun = carrier(chosen, Cast("flower", 3))(NewsJob(chosen, *world, folder))
+        next(begun), next(begun)
+        begun.close()
+        resumed, alone = trained(chosen, world, folder, "flower"), trained(chosen, world, tmp_path / f"{more[0]}-alone", "flower")
+        assert {n: a.tobytes() for n, a in resumed.parameters.items()} == {n: a.tobytes() for n, a in alone.parameters.items()}
+        assert resumed.spent == alone.spent
+
+
+def test_real_processes_give_the_loopback_s_bytes(world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
+    chosen = scenario("additive")
+    alone = trained(chosen, world, tmp_path / "loopback", "loopback")
+    *_, apart = carrier(chosen, Cast("processes", 2))(NewsJob(chosen, *world, tmp_path / "processes"))
+    assert isinstance(apart, TrainedNews)
+    assert {n: a.tobytes() for n, a in apart.parameters.items()} == {n: a.tobytes() for n, a in alone.parameters.items()}
+    assert (tmp_path / "processes" / "server" / "model" / "model.safetensors").exists()
+
+
+def test_what_has_no_devices_and_what_is_not_sent_is_refused_with_the_reason(tmp_path: Path) -> None:
+    for more, words in ((["centralized"], "no devices"), (["local", "news.word_vectors=glove.txt"], "word_vectors")):
+        for runtime in ("flower", "processes"):
+            with pytest.raises(SettingsError, match=words):
+                carrier(scenario(*more), Cast(runtime, 2))  # type: ignore[arg-type]
+
+
+def test_clients_share_users_in_whole_blocks(world: tuple[Catalogue, Impressions]) -> None:
+    held = news_shards(world[1], 3)
+    assert all(shard.first_user % BLOCK == 0 for shard in held)
+    assert [shard.first_user for shard in held[1:]] == [shard.first_user + shard.clicks.num_users for shard in held[:-1]]
+    with pytest.raises(SettingsError, match="cannot share"):
+        news_shards(world[1], 100)
