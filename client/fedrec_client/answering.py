@@ -151,9 +151,7 @@ def _made(question: Question, step: ClientStep, mine: Private, users: npt.NDArra
     return reports
 
 
-def _made_or_silent(
-    question: Question, step: ClientStep, mine: Private, user: npt.NDArray[np.int64], first_user: int
-) -> Reports | None:
+def _made_or_silent(question: Question, step: ClientStep, mine: Private, user: npt.NDArray[np.int64], first_user: int) -> Reports | None:
     try:
         return _made(question, step, mine, user, first_user)
     except Exception:  # see the module's first lines

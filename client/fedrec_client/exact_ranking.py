@@ -52,7 +52,7 @@ def released_model(bundle: Bundle) -> Model | None:
 def _unnoised(bundle: Bundle, window: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
     """(B,) what would be sent without noise."""
     nothing = non_private(bundle.about.delta, "click", "replace")
-    sent: npt.NDArray[np.float32] = ask(bundle, window[None], guarantee=nothing, key=b"").sent[0]
+    sent: npt.NDArray[np.float32] = ask(bundle, window[None], guarantee=nothing, key=bytes(32)).sent[0]
     return sent
 
 

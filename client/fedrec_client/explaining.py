@@ -89,4 +89,6 @@ def _stayed(answered: Answered, recommender: Recommender) -> Iterator[str]:
             f"The {len(answer.sent)} coefficients are those of the latest {about.history} clicks plus discrete Gaussian noise of std "
             f"{answer.noise_std:.4g} on each, then decoded with public numbers; one click moves them by at most {about.sensitivity:.4g}."
         )
+        if answer.padding:
+            yield f"Before that, each click was left out with probability {answer.padding:g}, drawn here and kept secret."
         yield f"{answered.asked} items were asked for whatever was seen; {answered.hidden} of them had been, and were left out here."

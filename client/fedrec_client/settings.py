@@ -116,7 +116,6 @@ class ClientSettings(Table):
     metrics: str = Field("", description="host:port of Prometheus metrics; port 0 picks one; empty for none")
     log: FilePath = Field("", description="file of JSON lines; empty for standard error")
 
-
     @model_validator(mode="after")
     def _one_way_to_noise(self) -> ClientSettings:
         news = self.data.format in NEWS_FORMATS

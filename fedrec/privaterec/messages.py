@@ -1,9 +1,9 @@
 """What a server asks of clients that hold clicks, where no aggregator stands between: all of it public; and what they tell it.
 
-    ask     run, round, how many users there are, the number of each client's first user; arrays
-            round 0: "topics" (m, B), the public rows           round t: "parameters" (P,), "cohort" (n,) numbers of users
-    reply   an `Answer`; arrays, noised on the device
-            round 0: `reports_training.collected_arrays`        round t: "gradient" (P,), "weight" (1,), "loss" (1,)
+ask     run, round, how many users there are, the number of each client's first user; arrays
+        round 0: "topics" (m, B), the public rows           round t: "parameters" (P,), "cohort" (n,) numbers of users
+reply   an `Answer`; arrays, noised on the device
+        round 0: `reports_training.collected_arrays`        round t: "gradient" (P,), "weight" (1,), "loss" (1,)
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Asked:
 def exact(bundle: Bundle, history: Histories) -> Floats:
     """(n, B) without noise, for (n, H) rows of items with -1 in front for padding. Private: never leaves the device."""
     if bundle.about.form == "attention":
-        return ask(bundle, history, guarantee=non_private(bundle.about.delta, "click", "replace"), key=b"").raw
+        return ask(bundle, history, guarantee=non_private(bundle.about.delta, "click", "replace"), key=bytes(32)).raw
     return additive.coefficients(_of_length(history, bundle), public_table(bundle))
 
 

@@ -142,9 +142,7 @@ class FlowerBroadcast:
         answers = self._gathered(TELL, content, told)
         return [Reply(answer, told.get(answer.client, {})) for answer in answers]
 
-    def _gathered(
-        self, kind: str, content: RecordDict, told: dict[str, Mapping[str, npt.NDArray[Any]]] | None = None
-    ) -> list[Answer]:
+    def _gathered(self, kind: str, content: RecordDict, told: dict[str, Mapping[str, npt.NDArray[Any]]] | None = None) -> list[Answer]:
         """`told` gets the arrays of each client's first answer."""
         started = self.clock()
         deadline, look_at, wave = started + self.timeout_s, started, _Wave(self.names)

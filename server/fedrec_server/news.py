@@ -258,5 +258,3 @@ def _nobody(round: int, answers: Sequence[Answer]) -> RefusedError:
     said = "; ".join(f"{answer.client}: {answer.refusal} ({answer.cause})" for answer in answers) or "nobody answered"
     code = next((answer.refusal for answer in answers if answer.refusal), UNREACHABLE)
     return RefusedError(code, f"no client takes part in round {round}: {said}", "Start the missing clients and run the server again.")
-
-

@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 from tempfile import TemporaryDirectory
 from threading import Event
+from typing import Any
 
 from flwr.app import ConfigRecordValues, Context, Message
 from flwr.clientapp import ClientApp

@@ -103,7 +103,7 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
     with stage(console, "drawing the report"):
         content = report_content(done)
         write(folder / "report.html", content)
-    result = _result(done)
+    result = {**_result(done), "runtime": asdict(cast)}
     result["serving"] |= write_bundle(folder, lambda: _bundle(done))
     result["seconds"] = time.perf_counter() - started
     write_json(folder / RESULT, result)

@@ -19,7 +19,7 @@ from fedrec_server import settings as server
 from fedrec_simulations.command import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
-LOADERS = {"aggregator": aggregator.load, "client": client.load, "server": server.load}
+LOADERS = {"aggregator": aggregator.load, "client": client.load, "client of news": client.load, "server": server.load}
 
 
 def blocks(language: str) -> list[str]:

@@ -75,7 +75,7 @@ def export(of: Released, **more: object) -> tuple[files.About, dict[str, np.ndar
     catalogue = PublicItems.of_features(names, None, PublicFeatures({"genre": bag_of([["ab"[j % 2]] for j in range(ITEMS)])}))
     origin = Origin("test", 1e-5, Guarantee(5.0, 1e-5), 5.0, "seeded")
     chosen = {"liked": 4.0 if of.like.kind == "ratings" else 0.0, "settings": SETTINGS, "synthetic": SYNTHETIC, **more}
-    return factorization_bundle(of, catalogue, origin, streams=Streams(1), **chosen)  # type: ignore[arg-type, return-value]
+    return factorization_bundle(of, catalogue, origin, streams=Streams(1), **chosen)  # type: ignore[arg-type]
 
 
 def history_of(taste: int) -> np.ndarray:

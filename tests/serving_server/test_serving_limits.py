@@ -143,11 +143,11 @@ def test_a_peers_bucket_fills_again_and_peers_do_not_share_it() -> None:
             pass
 
 
-def test_queries_that_wait_are_bounded_and_downloads_too(start: Any) -> None:
-    running = start(limits={"downloads": 1})
-    with running.http.stream("GET", f"/v1/models/{running.told.newest}/bundle") as first:
-        assert first.status_code == 200
-    assert running.model()  # one after the other
+def test_downloads_are_bounded_and_give_their_place_back() -> None:
+    peers = Peers(LimitsTable(downloads=1))
+    for _ in range(2):
+        with peers.enter_download(), pytest.raises(RefusedError, match="bundles"):
+            peers.enter_download()
 
 
 def test_tls_shows_a_certificate_and_mutual_tls_asks_for_one(start: Any, tmp_path: Path) -> None:

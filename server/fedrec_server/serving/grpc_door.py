@@ -75,7 +75,10 @@ class GrpcDoor:
         return tuple(grpc.method_handlers_generic_handler(name, table) for name, table in tables.items())
 
     async def _recommend(self, context: Any) -> bytes:
-        message = await self._first(context)
+        with self._office.desk.coming():
+            return await self._answered(await self._first(context))
+
+    async def _answered(self, message: bytes) -> bytes:
         arrived_s = time.perf_counter()
         request = _parsed(pb.RecommendRequest, message)
         self._office.require_open()

@@ -67,7 +67,8 @@ class HttpDoor:
 
     async def _query(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            content = await self._answered(await self._body(scope, receive))
+            with self._office.desk.coming():
+                content = await self._answered(await self._body(scope, receive))
         except _GoneError:
             raise
         except Exception as failure:
