@@ -2,12 +2,16 @@
 
 import json
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from fedrec_server.serving import http_door
 from fedrec_server.serving.api import serving_pb2 as pb
 
 NUMBERS_OF_A_QUERY, ONE_NUMBER = FieldDescriptor.TYPE_FLOAT, {FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_UINT32}
@@ -116,3 +120,19 @@ def test_every_described_route_answers(document: tuple[dict[str, Any], httpx.Cli
             response = http.get(path.replace("{version}", version))
             assert response.status_code == 200, path
             assert response.headers["content-type"].split(";")[0] in ways["get"]["responses"]["200"]["content"], path
+
+
+def test_the_document_describes_every_route_and_no_other(start: Any) -> None:
+    running = start()
+    described = running.http.get("/openapi.json").json()["paths"]
+    for path, ways in described.items():
+        for way in ("get", "post", "put", "delete"):
+            told = running.http.request(way, path.replace("{version}", running.told.newest)).status_code
+            assert (told == 405) == (way not in ways), (way, path, told)
+    source = (Path(http_door.__file__)).read_text()
+    assert set(re.findall(r'"(/(?:v1|health|metrics)[^" ]*)"', source)) == set(described)
+
+
+def test_the_serving_process_loads_nothing_that_only_others_need() -> None:
+    code = "import sys, fedrec_server.serving.main; print(*({'fastapi', 'torch', 'scipy', 'numba', 'polars', 'flwr'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""

@@ -39,6 +39,9 @@ def test_where_the_ordering_fails_the_report_says_so() -> None:
     assert "is found at every ε that was run" in news_paper.markdown({"methods": rows})
     rows["dp-fedrec, epsilon 5"] = made(0.7)
     assert "is found NOT at NRMS at 5" in news_paper.markdown({"methods": rows})
+    assert "Here: NRMS 60.0 against 55.0; NAML 60.0 against 55.0;" in news_paper.markdown({"methods": rows})
+    rows["fedrec, epsilon inf"] = made(0.65)
+    assert "Here: NRMS 60.0 against 65.0, NOT found;" in news_paper.markdown({"methods": rows})
 
 
 def test_published_figures_stand_beside_ours_and_a_missing_run_is_a_dash() -> None:

@@ -1,8 +1,8 @@
 """Queries in, answers out: what is wrong with a query is said before it costs anything; those that wait are ranked together.
 
 A query alone is ranked in the same turn of the event loop. Where another request has begun to arrive, or the batch before held several,
-it waits a moment for more: with 32 callers over gRPC that took a third less of a core a query. Small catalogues are ranked on the loop, since a thread would cost more
-than the ranking; large ones in one thread, and what arrives meanwhile is the next batch.
+it waits a moment for more: with 32 callers over gRPC that took about a quarter less of a core a query. Small catalogues are ranked on
+the loop, since a thread would cost more than the ranking; large ones in one thread, and what arrives meanwhile is the next batch.
 """
 
 from __future__ import annotations

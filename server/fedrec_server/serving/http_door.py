@@ -1,6 +1,7 @@
-"""The HTTP routes as one ASGI application. FastAPI answers all but the query itself, and makes the OpenAPI document of all.
+"""The HTTP routes as one ASGI application.
 
-The query's route bypasses FastAPI's own reading and writing, which take longer than the ranking; the types are the same.
+The query's route bypasses all frameworks' reading and writing, which take longer than the ranking. The OpenAPI document is made by
+`http_schema` when somebody first asks for it: FastAPI would hold 11 MB for as long as the process runs.
 """
 
 from __future__ import annotations
@@ -10,21 +11,22 @@ import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path as FilePath
-from typing import Annotated, Any
+from re import fullmatch
+from typing import Any
 
-from fastapi import FastAPI, Header, Path, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, StreamingResponse
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fedrec import __version__
 from fedrec.errors import RefusedError
 from fedrec.serving.ranking import Query
 from fedrec_server.serving import counts
 from fedrec_server.serving.desk import coefficients_of
-from fedrec_server.serving.http_forms import VERSION, Answer, Models, Problem, Question, Served, question
+from fedrec_server.serving.http_forms import VERSION, Models, Served, question
 from fedrec_server.serving.office import PIECE_BYTES, Office
 from fedrec_server.serving.refusals import HTTP_STATUS, Code, malformed, refused, too_large, too_slow
 from fedrec_server.serving.store import Model, newest_hint
@@ -39,7 +41,6 @@ _PAGE_HEADERS = {
     "referrer-policy": "no-referrer",
     "cache-control": "no-cache",
 }
-_VersionInPath = Annotated[str, Path(pattern=VERSION)]
 
 
 class HttpDoor:
@@ -108,85 +109,69 @@ class HttpDoor:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def application(office: Office, *, page: bool) -> FastAPI:
-    """Every route, as FastAPI describes them."""
-    app = FastAPI(
-        title="fedrec serving",
-        version=__version__,
-        summary="Recommendations for queries that carry a few noised coefficients and nothing else of a person.",
-        docs_url=None,  # these load scripts from elsewhere
-        redoc_url=None,
-    )
-    _queries(app)
-    _models(app, office)
-    _operations(app, office)
-    if page:
-        _page(app)
+def application(office: Office, *, page: bool) -> Starlette:
+    """Every route; the query itself never comes here."""
+    routes: list[BaseRoute] = [
+        Route(QUERY_PATH, _not_here, methods=["POST"]),
+        *_models(office),
+        *_operations(office),
+        *(_page() if page else ()),
+    ]
+    app = Starlette(routes=routes)
     app.add_exception_handler(HTTPException, _not_found(office))
-    app.add_exception_handler(RequestValidationError, lambda *_: _problem(office, malformed("not a version"), 422))
     app.add_exception_handler(RefusedError, lambda _, failure: _problem(office, failure))
     return app
 
 
-def _queries(app: FastAPI) -> None:
-    problems: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in sorted(set(HTTP_STATUS.values()) - {404})}
-
-    @app.post(QUERY_PATH, responses=problems)
-    async def recommend(query: Question) -> Answer:
-        """The k best items for the coefficients of one query."""
-        raise AssertionError("answered before it comes here")
+async def _not_here(_: Request) -> Response:
+    raise AssertionError("answered before it comes here")
 
 
-def _models(app: FastAPI, office: Office) -> None:
-    @app.get("/v1/models")
-    async def models() -> Models:
-        """Every version that answers, the newest first."""
+def _models(office: Office) -> list[BaseRoute]:
+    async def models(_: Request) -> Response:
         served = [_served(model, retiring) for model, retiring in office.store.all()]
-        return Models(newest=office.store.newest.version, models=served)
+        told = Models(newest=office.store.newest.version, models=served)
+        return Response(told.model_dump_json(), media_type="application/json")
 
-    answers: dict[int | str, dict[str, Any]] = {
-        200: {"content": {"application/octet-stream": {}}, "description": "A safetensors file."},
-        304: {"description": "The caller has it."},
-        409: {"model": Problem},
-        422: {"model": Problem},
-        429: {"model": Problem},
-    }
-
-    @app.get("/v1/models/{version}/bundle", response_class=StreamingResponse, responses=answers)
-    async def bundle(version: _VersionInPath, if_none_match: Annotated[str, Header()] = "") -> Response:
-        """The public bundle that queries are made with; its SHA-256 is in the ETag, and the version its first 16 digits."""
+    async def bundle(request: Request) -> Response:
+        version = request.path_params["version"]
+        if not fullmatch(VERSION, version):
+            return _problem(office, malformed("not a version"), 422)
         office.require_open()
         model = office.store.get(version)
         head = {"etag": f'"{model.sha256}"', "cache-control": "public, max-age=31536000, immutable"}
-        if head["etag"] in if_none_match:
+        if head["etag"] in request.headers.get("if-none-match", ""):
             return Response(status_code=304, headers=head)
         head["content-length"] = str(model.size)
         return StreamingResponse(_pieces(office, model), media_type="application/octet-stream", headers=head)
 
+    return [Route("/v1/models", models), Route("/v1/models/{version}/bundle", bundle)]
 
-def _operations(app: FastAPI, office: Office) -> None:
-    @app.get("/health/live")
-    async def live() -> dict[str, str]:
-        """The process runs."""
-        return {"status": "live"}
 
-    @app.get("/health/ready", responses={503: {}})
-    async def ready() -> JSONResponse:
-        """Whether to send queries here."""
+def _operations(office: Office) -> list[BaseRoute]:
+    async def live(_: Request) -> Response:
+        return JSONResponse({"status": "live"})
+
+    async def ready(_: Request) -> Response:
         return JSONResponse({"status": "ready" if office.ready else "draining"}, 200 if office.ready else 503)
 
-    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-    async def metrics() -> Response:
-        """Counts and times for Prometheus."""
+    async def metrics(_: Request) -> Response:
         return Response(office.counts.text(), media_type=counts.CONTENT_TYPE)
 
+    async def schema(_: Request) -> Response:
+        from fedrec_server.serving.http_schema import document  # brings FastAPI
 
-def _page(app: FastAPI) -> None:
-    @app.get("/", include_in_schema=False)
-    async def index() -> FileResponse:
+        return JSONResponse(document())
+
+    paths = {"/health/live": live, "/health/ready": ready, "/metrics": metrics, "/openapi.json": schema}
+    return [Route(path, answer) for path, answer in paths.items()]
+
+
+def _page() -> list[BaseRoute]:
+    async def index(_: Request) -> Response:
         return FileResponse(PAGE / "index.html", headers=_PAGE_HEADERS)
 
-    app.mount("/page", _PageFiles(directory=PAGE))
+    return [Route("/", index), Mount("/page", _PageFiles(directory=PAGE))]
 
 
 class _PageFiles(StaticFiles):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from fedrec.serving.bundle import MOST_CATEGORIES, About
@@ -55,6 +57,12 @@ class Models(BaseModel):
 
     newest: str
     models: list[Served]
+
+
+class Health(BaseModel):
+    """What a probe is told."""
+
+    status: Literal["live", "ready", "draining"]
 
 
 _question = TypeAdapter(Question)

@@ -97,6 +97,7 @@ def markdown(result: Row) -> str:
         _tables(found),
         f"AUC without training: {controls}. A standard error of AUC over impressions is about {_percent(first['auc_stderr'])}.",
         _ordering(found),
+        _ordering_served(found),
         "**Figure 4.** AUC of one model served at many ε.",
         _figure_4(found),
         "**Figure 5.** AUC of `local` trained at ε = 10 with clicks hidden with probability p, in training and in serving.",
@@ -141,6 +142,18 @@ def _ordering(found: Row) -> str:
     seen = "; ".join(f"{words}: {_percent(ours)} against {_percent(theirs)}" for words, ours, theirs in pairs)
     verdict = f"NOT at {', '.join(below)}" if below else "at every ε that was run"
     return f"The paper's ordering, PrivateRec (`local`, the form that holds) above DP-FedRec, is found {verdict} ({seen})."
+
+
+def _ordering_served(found: Row) -> str:
+    """The paper's other ordering: Table 2's first row of each model below PrivateRec, though FedRec trains without noise."""
+    methods = {m: (_method("local", 10.0, m), _method("fedrec", math.inf, m)) for m in MODELS}
+    pairs = {m: (_auc(found, ours, "10.0"), _auc(found, theirs, "10.0")) for m, (ours, theirs) in methods.items()}
+    words = [
+        f"{m.upper()} {_percent(ours)} against {_percent(theirs)}{'' if ours > theirs else ', NOT found'}"
+        for m, (ours, theirs) in pairs.items()
+        if ours is not None and theirs is not None
+    ]
+    return f"Served at ε = 10, the paper puts PrivateRec above FedRec with a noised user vector. Here: {'; '.join(words) or 'not run'}."
 
 
 def _pairs(found: Row) -> Iterator[tuple[str, float, float]]:
