@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo test lint docs proto clean
+.PHONY: install demo recommend test lint docs proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -16,6 +16,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 demo: install
 	$(BIN)/fedrec simulate simulations/planted.toml
+
+# a private recommendation from the newest run: a server, a made-up reader, and every byte that left
+recommend: install
+	$(BIN)/fedrec recommend --demo
 
 # not reordered: the slowest files, which start processes, hold few tests and would come last
 test: install

@@ -144,6 +144,7 @@ class GrpcDoor:
 
     async def _refuse(self, context: Any, failure: Exception) -> None:
         refusal = self._office.refusal(failure, "grpc")
+        failure.with_traceback(None)  # gRPC keeps what aborts a call in a cycle; its frames would keep a replaced model in memory
         trailing: list[tuple[str, str | bytes]] = [(CODE_KEY, refusal.code), (REMEDY_KEY, refusal.remedy.encode())]
         if newest := newest_hint(self._office.store, refusal):
             trailing.append((NEWEST_KEY, newest))

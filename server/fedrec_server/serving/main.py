@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -101,6 +102,7 @@ async def _serve(
         logs.say(log, "listening", address=f"grpc {grpc_at or '-'}, http {http_at or '-'}", pid=told.pid, version=told.newest)
         if ready:
             ready(told)
+        gc.freeze()  # of gRPC every call leaves a cycle: with all that was imported to look at, they would be looked for too seldom
         await _until_told(office, watch, stop)
         await _drain(office, grpc_server, http_server)
         logs.say(log, "stopped")

@@ -127,7 +127,7 @@ async function askServer() {
   showLedger(ledger);
   const reply = await recommend(body);
   state.answer = { asked: JSON.stringify([asked, category]), items: reply.items, coefficients, cost, body };
-  say(cost ? `Answered. This cost ε = ${short(cost)}.` : "Answered again: the same bytes were sent, and nothing was spent.");
+  say(cost ? `Answered. This cost ε = ${short(cost)} per title.` : "Answered again: the same bytes were sent, and nothing was spent.");
 }
 
 /** One tab at a time, where the browser can. */
@@ -138,8 +138,8 @@ function alone(charge) {
 async function explain(failure) {
   if (failure instanceof SpentError) {
     const fits = EPSILONS.filter((epsilon) => state.ledger.allows(epsilon)).at(-1);
-    const choice = fits ? `ε = ${short(fits)} still fits.` : "Nothing more fits.";
-    const cause = `Not asked: ε = ${state.epsilon} is more than is left.`;
+    const choice = fits ? `ε = ${short(fits)} per title still fits.` : "Nothing more fits.";
+    const cause = `Not asked: ε = ${state.epsilon} per title is more than is left.`;
     return say(`${cause} ${choice} The list of your own device costs nothing.`, { warn: true });
   }
   if (failure instanceof ServerError && failure.code === "wrong-version") {
@@ -190,7 +190,7 @@ function takeOut(id) {
 function renderPrice(picked) {
   const { epsilon, ledger, asking } = state;
   const mu = muFor(epsilon, ledger.limit.delta);
-  part("epsilon-value").textContent = `ε = ${epsilon}`;
+  part("epsilon-value").textContent = `ε = ${epsilon} per title`;
   part("epsilon").ariaValueText = `epsilon ${epsilon}`;
   part("epsilon-words").textContent = inWords(rightGuesses(mu));
   part("promise").textContent =
@@ -205,9 +205,9 @@ function priceInWords(picked) {
   const { epsilon, ledger } = state;
   if (picked === 0) return "Pick at least one title.";
   if (ledger.remembered(question())) return "Asked before, and nothing has changed: the same bytes, no cost.";
-  if (!ledger.allows(epsilon)) return `More than is left: at most ε = ${short(ledger.left)}.`;
+  if (!ledger.allows(epsilon)) return `More than is left: at most ε = ${short(ledger.left)} per title.`;
   const together = `${short(ledger.spent)} → ${short(ledger.after(epsilon))} of ${ledger.limit.epsilon}`;
-  return `Costs ε = ${epsilon}. All answers together: ${together}.`;
+  return `Costs ε = ${epsilon} per title. All answers together: ${together}.`;
 }
 
 function renderAnswer() {

@@ -93,8 +93,8 @@ export function showBytes({ exact, sent, noiseStd, titles, body, cost }) {
 export function showLedger(ledger) {
   const { entries, spent, left, limit } = ledger;
   part("ledger-words").textContent = entries.length
-    ? `Spent: ε = ${short(spent)} of ${limit.epsilon} in ${many(entries.length, "answer")}. One more answer may have ε = ${short(left)}.`
-    : `Nothing spent. The limit of this device is ε = ${limit.epsilon} for all answers together.`;
+    ? `Spent: ε = ${short(spent)} of ${limit.epsilon} per title in ${many(entries.length, "answer")}. One more answer may have ε = ${short(left)}.`
+    : `Nothing spent. The limit of this device is ε = ${limit.epsilon} per title for all answers together.`;
   const meter = part("meter");
   meter.ariaValueMax = String(limit.epsilon);
   meter.ariaValueNow = String(Math.round(spent * 100) / 100);
