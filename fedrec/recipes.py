@@ -9,13 +9,15 @@ from typing import Literal, Protocol
 
 from fedrec.data.interactions import Kind
 from fedrec.errors import SettingsError
-from fedrec.factorization import clicks, default, gradient, ssp
+from fedrec.factorization import clicks, default, gradient, noisy_descent, ssp
+from fedrec.factorization.collective import CollectiveRecipe
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.federation.rounds import ClientStep, Recipe, State
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.public_sides import sides_of
 from fedrec.settings import Scenario, validated
 
 
@@ -58,8 +60,10 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
         from fedrec.privaterec import central_client
 
         return central_client.client_steps(scenario.news.history)
-    if scenario.recipe == "published":
+    if scenario.recipe in {"published", "dp-cmf"}:
         return ssp.client_steps(published_settings(scenario))
+    if scenario.recipe == "fast-dpmf":
+        return noisy_descent.client_steps(noisy_descent_settings(scenario))
     return clicks.CLIENT_STEPS if kind == "clicks" else default.CLIENT_STEPS
 
 
@@ -75,16 +79,27 @@ def guarantee_of(scenario: Scenario) -> Guarantee:
 
 
 def _published(scenario: Scenario, facts: PublicFacts) -> Prepared:
-    settings = published_settings(scenario)
-    # 12% of the budget for counts at epsilon 1, 14% at 5, 20% at 20 (Ada-DPALS App. D.1)
-    count_share = scenario.model.count_share or (0.12 if scenario.privacy.epsilon < 3 else 0.14 if scenario.privacy.epsilon < 15 else 0.2)
-    shares, guarantee = ssp.shares(settings, facts.kind, count_share=count_share), guarantee_of(scenario)
+    settings, guarantee = published_settings(scenario), guarantee_of(scenario)
+    shares = ssp.shares(settings, facts.kind, count_share=_count_share(scenario))
     if scenario.privacy.accountant == "am-ssp" and guarantee.private:
         plan = am_ssp_plan(guarantee, shares, steps=settings.steps)
     else:
         plan = calibrate(guarantee, shares)
     recipe = ssp.PublishedRecipe.of(plan, settings, facts, with_features=scenario.model.encoder == "features" and scenario.data.features)
     return Prepared(recipe, ssp.client_steps(settings), plan)
+
+
+def _collective(scenario: Scenario, facts: PublicFacts) -> Prepared:
+    settings = published_settings(scenario)
+    plan = calibrate(guarantee_of(scenario), ssp.shares(settings, facts.kind, count_share=_count_share(scenario)))
+    private = ssp.PublishedRecipe.of(plan, settings, facts, with_features=False)
+    recipe = CollectiveRecipe(private, sides_of(scenario.collective, facts), scenario.collective.start_passes)
+    return Prepared(recipe, ssp.client_steps(settings), plan)
+
+
+def _count_share(scenario: Scenario) -> float:
+    """12% of the budget for counts at epsilon 1, 14% at 5, 20% at 20 (Ada-DPALS App. D.1)."""
+    return scenario.model.count_share or (0.12 if scenario.privacy.epsilon < 3 else 0.14 if scenario.privacy.epsilon < 15 else 0.2)
 
 
 def published_settings(scenario: Scenario) -> ssp.PublishedSettings:
@@ -98,7 +113,7 @@ def published_settings(scenario: Scenario) -> ssp.PublishedSettings:
         steps=chosen.steps or 3,
         user_ridge=chosen.user_ridge or 1.0,
         item_ridge=chosen.item_ridge or 10.0,
-        user_radius=chosen.user_radius or (0.5 if chosen.encoder == "features" else 1.0),
+        user_radius=chosen.user_radius or (0.5 if chosen.encoder == "features" and scenario.recipe == "published" else 1.0),
         target_radius=chosen.target_radius or 1.0,
         weights=chosen.weights,
         weight_exponent=chosen.weight_exponent,
@@ -124,4 +139,24 @@ def _default(scenario: Scenario, facts: PublicFacts) -> Prepared:
     return Prepared(default.DefaultRecipe(plan, settings, facts, content), default.CLIENT_STEPS, plan)
 
 
-RECIPES = {"published": _published, "default": _default}
+def _fast_dpmf(scenario: Scenario, facts: PublicFacts) -> Prepared:
+    if facts.kind == "clicks":
+        raise SettingsError('recipe = "fast-dpmf" fits ratings, but this data holds clicks', 'Set recipe = "default" or "published".')
+    settings = noisy_descent_settings(scenario)
+    plan = calibrate(guarantee_of(scenario), noisy_descent.shares(settings))
+    return Prepared(noisy_descent.DescentRecipe(plan, settings, facts), noisy_descent.client_steps(settings), plan)
+
+
+def noisy_descent_settings(scenario: Scenario) -> noisy_descent.DescentSettings:
+    """The scenario's values; where it leaves a choice open, what was best on validation of one split of MovieLens 1M."""
+    chosen, epsilon = scenario.model, scenario.privacy.epsilon
+    return noisy_descent.DescentSettings(
+        dimension=chosen.dimension or 2,
+        steps=chosen.steps or (3 if epsilon < 3 else 6 if epsilon < 15 else 12),
+        rate=chosen.learning_rate or (0.7 if epsilon < 15 else 1.0),
+        user_ridge=chosen.user_ridge or 4.0,
+        item_ridge=chosen.item_ridge or 5.0,
+    )
+
+
+RECIPES = {"published": _published, "dp-cmf": _collective, "fast-dpmf": _fast_dpmf, "default": _default}

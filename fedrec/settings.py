@@ -81,8 +81,10 @@ class ModelSettings(_Table):
     item_ridge: float = Field(0.0, ge=0, description="ridge of the item update; 0 = chosen by the recipe")
     user_radius: float = Field(0.0, ge=0, description="Gamma_u, the longest user vector; 0 = chosen by the recipe")
     target_radius: float = Field(0.0, ge=0, description="Gamma_y, the largest centred rating; 0 = chosen by the recipe")
-    weights: Literal["printed", "normalised", "clipped", "uniform"] = Field(
-        "normalised", description="of the published recipe: AM-SSP App. E to the letter, exactly normalised, Ada-DPALS eq. 12, or all alike"
+    weights: Literal["printed", "normalised", "clipped", "uniform", "constant"] = Field(
+        "normalised",
+        description="of the published recipe: AM-SSP App. E to the letter, exactly normalised, Ada-DPALS eq. 12, all alike for a user, "
+        "or all alike for everybody (DPALS; needs max_items_per_user)",
     )
     weight_exponent: float = Field(0.25, ge=0, le=1, description="mu in n^-mu: larger favours rare items")
     count_share: float = Field(0.0, ge=0, lt=1, description="share of mu^2 for item counts; 0 = chosen by the recipe")
@@ -141,6 +143,59 @@ class NewsSettings(_Table):
         return self.model_fields_set & {name for name in type(self).model_fields if getattr(self, name) != getattr(NewsSettings(), name)}
 
 
+class CollectiveSettings(_Table):
+    """Public sides of collective factorisation, `recipe = "dp-cmf"`. Every side has a weight, alpha, and a ridge, lambda', of its own."""
+
+    sides: tuple[Literal["metadata", "similar-items", "public-users"], ...] = Field(
+        ("metadata",), min_length=1, description="public matrices to factorise with the ratings"
+    )
+    categories: tuple[str, ...] = Field((), description="features of the metadata side, for example genre; empty takes all")
+    metadata_weight: float = Field(10.0, gt=0, description="alpha of metadata")
+    metadata_ridge: float = Field(100.0, gt=0, description="lambda' of metadata")
+    similar_weight: float = Field(10.0, gt=0, description="alpha of similar items")
+    similar_ridge: float = Field(100.0, gt=0, description="lambda' of similar items")
+    users_weight: float = Field(100.0, gt=0, description="alpha of public users")
+    users_ridge: float = Field(100.0, gt=0, description="lambda' of public users")
+    unobserved: float = Field(0.03, ge=0, description="weight of the zeros of binary sides and of similar items; ratings have none")
+    similar_file: str = Field("", description="CSV or TSV of item, neighbour, score; empty learns them from the public users")
+    similarity: Literal["inner-product", "cosine"] = Field("inner-product", description="of learned item vectors")
+    neighbours: int = Field(100, ge=1, description="k: similar items of each item, where they are learned")
+    similar_values: Literal["scores", "binary"] = Field("binary", description="similar items with their scores, or 1 for each")
+    users_file: str = Field("", description="ratings of public users, who must not be private users; in any format of data.path")
+    users_format: str = Field("auto", description="format of users_file, as data.format")
+    users_ids: Literal["same", "separate"] = Field(
+        "same",
+        description="same: an id in both sources is one person, and refused; separate: who has a private history is left out",
+    )
+    users_share: float = Field(0.0, ge=0, lt=1, description="without users_file: this share of the data's own users is made public")
+    users_limit: int = Field(0, ge=0, description="use so many of the public users; 0 = all")
+    users_values: Literal["raw", "binary"] = Field("raw", description="their ratings, or 1 for those of at least users_threshold")
+    users_threshold: float = Field(4.0, description="the lowest rating that says that a public user likes an item")
+    start_passes: int = Field(0, ge=0, le=100, description="passes over public data alone before the first round; 0 = random vectors")
+
+    def chosen(self) -> set[str]:
+        """Names of the keys that differ from their defaults."""
+        return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
+
+    def contradiction(self) -> str:
+        """Why these choices cannot go together; empty where they can."""
+        public_users = bool(self.users_file or self.users_share)
+        if len(set(self.sides)) < len(self.sides):
+            return "collective.sides names a side twice: its weight says how much it counts"
+        if self.users_file and self.users_share:
+            return "collective.users_file and users_share both say who is public: choose one"
+        if "public-users" in self.sides and not public_users:
+            return 'collective.sides names "public-users": say who they are with users_file or users_share'
+        if "similar-items" in self.sides and not (public_users or self.similar_file):
+            return 'collective.sides names "similar-items": give similar_file, or public users to learn them from'
+        if self.similar_file and "similar-items" not in self.sides:
+            return 'collective.similar_file is used by no side: add "similar-items" to collective.sides'
+        learned = "similar-items" in self.sides and not self.similar_file
+        if public_users and not learned and "public-users" not in self.sides:
+            return 'collective.users_file and users_share are used by no side: add "public-users" to collective.sides'
+        return ""
+
+
 class EvaluationSettings(_Table):
     """What is measured."""
 
@@ -183,14 +238,17 @@ NEWS_UNITS = {"central": "user"} | dict.fromkeys(("additive", "local", "printed"
 class Scenario(_Table):
     """One run."""
 
-    recipe: Literal["default", "published", "privaterec"] = Field(
-        "default", description="ratings and clicks: the best sound recipe, or the papers to the letter; privaterec: news, see [news]"
+    recipe: Literal["default", "published", "dp-cmf", "fast-dpmf", "privaterec"] = Field(
+        "default",
+        description="ratings and clicks: the best sound recipe, the papers to the letter, or with public data, see [collective]; "
+        "fast-dpmf: noisy gradient descent on item vectors; privaterec: news, see [news]",
     )
     seed: int = Field(1, ge=0, description="seed of initialisation and of seeded noise")
     data: DataSettings = DataSettings()
     split: SplitSettings = SplitSettings()
     privacy: PrivacySettings = PrivacySettings()
     model: ModelSettings = ModelSettings()
+    collective: CollectiveSettings = CollectiveSettings()
     news: NewsSettings = NewsSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     compare: CompareSettings = CompareSettings()
@@ -203,6 +261,14 @@ class Scenario(_Table):
         if self.data.format in NEWS_FORMATS or self.news.chosen() or self.privacy.unit == "click":
             named = "data.format" if self.data.format in NEWS_FORMATS else "privacy.unit" if self.privacy.unit == "click" else "news"
             raise ValueError(f'{named} speaks of news, which needs recipe = "privaterec"')
+        if self.model.weights == "constant" and not self.model.max_items_per_user:
+            raise ValueError('model.weights = "constant" needs model.max_items_per_user: without a limit no constant bounds a user')
+        if self.recipe == "dp-cmf":
+            return self._collective_combinations()
+        if self.collective.chosen():
+            raise ValueError(f'collective.{min(self.collective.chosen())} needs recipe = "dp-cmf"')
+        if self.recipe == "fast-dpmf":
+            return self._fast_dpmf_combinations()
         if self.privacy.unit == "example" and self.recipe == "default":
             raise ValueError('privacy.unit = "example" needs recipe = "published": the default recipe protects whole users')
         if self.recipe == "default" and not self.compare.published and (ignored := self.model.chosen() - {"encoder"}):
@@ -211,6 +277,33 @@ class Scenario(_Table):
             raise ValueError('compare.published needs recipe = "default": the published recipe is what runs already')
         if self.privacy.accountant == "am-ssp" and self.recipe == "default":
             raise ValueError('privacy.accountant = "am-ssp" needs recipe = "published": the default recipe is accounted exactly')
+        return self
+
+    def _collective_combinations(self) -> Scenario:
+        if found := self.collective.contradiction():
+            raise ValueError(found)
+        encoder = {"encoder", "encoder_steps", "learning_rate", "item_batch", "resamples", "example_share"}
+        if ignored := self.model.chosen() & encoder:
+            raise ValueError(f'model.{min(ignored)} is of an item encoder trained by gradient: "dp-cmf" solves item vectors in closed form')
+        if not self.data.features:
+            raise ValueError('data.features = false leaves "dp-cmf" without public data: choose what it uses with collective.sides')
+        if self.privacy.unit != "user" or self.privacy.accountant != "gdp":
+            raise ValueError(
+                'recipe = "dp-cmf" protects whole users and is accounted exactly: leave privacy.unit and accountant as they are'
+            )
+        if self.compare.published:
+            raise ValueError('compare.published needs recipe = "default": its settings say nothing of collective.*')
+        return self
+
+    def _fast_dpmf_combinations(self) -> Scenario:
+        if ignored := self.model.chosen() - {"encoder", "dimension", "steps", "user_ridge", "item_ridge", "learning_rate"}:
+            raise ValueError(f'model.{min(ignored)} says nothing to recipe = "fast-dpmf": it descends on free item vectors')
+        if self.data.kind == "clicks":
+            raise ValueError('recipe = "fast-dpmf" fits ratings: clicks need "default" or "published"')
+        if self.privacy.unit != "user" or self.privacy.accountant != "gdp":
+            raise ValueError('recipe = "fast-dpmf" protects whole users and is accounted exactly: leave privacy.unit and accountant')
+        if self.compare.published:
+            raise ValueError('compare.published needs recipe = "default"')
         return self
 
     def _news_combinations(self) -> Scenario:
@@ -241,6 +334,8 @@ class Scenario(_Table):
             raise ValueError(f'news.{named} is a choice of "additive", not of "{self.news.variant}"')
         if self.news.open_categories and self.news.no_click == "report":
             raise ValueError("news.open_categories needs a click in every impression: leave news.no_click as it is")
+        if self.collective.chosen():
+            raise ValueError(f'collective.{min(self.collective.chosen())} needs recipe = "dp-cmf"')
         if self.model.chosen():
             raise ValueError("model.* belongs to ratings and clicks; news models are chosen in [news]")
         return self

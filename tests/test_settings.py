@@ -36,6 +36,7 @@ def test_overrides_reach_every_table_and_bare_words_are_strings() -> None:
         ("=1", "expected key=value"),
         ("privacy.unit=example", "published"),
         ("model.dimension=3", "model.dimension needs"),
+        ("model.weights=constant", "max_items_per_user"),
     ],
 )
 def test_a_wrong_key_or_value_is_named_with_a_remedy(override: str, named: str) -> None:

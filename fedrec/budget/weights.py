@@ -110,6 +110,17 @@ def uniform(interactions: Interactions, *, budget: float) -> UserWeights:
     return _per_user(interactions, np.ones(interactions.num_items), math.sqrt(budget), only_down=False)
 
 
+def constant(interactions: Interactions, *, limit: int, budget: float) -> UserWeights:
+    """sqrt(budget / limit) on every event, for users of at most `limit` events (`sampling`): DPALS (Ada-DPALS Rem. 3.5).
+
+    Users of fewer events leave part of their budget unused. Raises ValueError where a user has more.
+    """
+    longest = int(np.diff(interactions.user_ptr).max(initial=0))
+    if longest > limit:
+        raise ValueError(f"users may have at most {limit} events, found one of {longest}: sample first")
+    return clipped(interactions, np.full(interactions.num_items, math.sqrt(budget / limit)), budget=budget)
+
+
 def _require_counts(counts: Float64s) -> None:
     if not bool(np.all(counts >= 1)) or not bool(np.all(np.isfinite(counts))):
         raise ValueError(f"weights need finite counts of at least 1, found {float(np.min(counts))!r}: clip the noisy counts first")

@@ -46,14 +46,15 @@ from fedrec.streams import Streams
 
 Floats = npt.NDArray[np.floating]
 Float64s = npt.NDArray[np.float64]
-WeightRule = Literal["printed", "normalised", "clipped", "uniform"]
+WeightRule = Literal["printed", "normalised", "clipped", "uniform", "constant"]
 
 
 @dataclass(frozen=True)
 class PublishedSettings:
     """The papers' hyper-parameters. `user_radius` is Gamma_u, `target_radius` Gamma_y (after centring, in rating units).
 
-    `encoder` None is the id-only model. `weights`: "printed" is AM-SSP App. E, "clipped" Ada-DPALS eq. 12 and 16.
+    `encoder` None is the id-only model. `weights`: "printed" is AM-SSP App. E, "clipped" Ada-DPALS eq. 12 and 16,
+    "constant" 1 / sqrt(max_items) on every item that is kept: DPALS (Ada-DPALS Rem. 3.5).
     `example_share` below 1 gives each resample a fresh batch of examples (mini-batch SSP1, Alg. 4), charged without amplification.
     `click_weight` is alpha of Hu et al.; `max_items` 0 keeps all items of a user.
     """
@@ -161,7 +162,7 @@ class PublishedRecipe:
 
     def _move_items(self, state: State, s: int, answer: Release) -> dict[str, npt.NDArray[np.generic]]:
         settings = self.settings
-        released = [self._statistics(s, r, answer) for r in range(settings.resamples)]
+        released = [self.statistics(s, r, answer) for r in range(settings.resamples)]
         if self.inputs is None:
             return {"V": closed_form.projected(released[0], ridge=settings.item_ridge).astype(np.float32)}
         theta = encoder.from_named_arrays({k: np.asarray(v, np.float32) for k, v in state.items()}, self.inputs)
@@ -177,7 +178,7 @@ class PublishedRecipe:
         ).parameters
         return {**encoder.to_named_arrays(moved, self.inputs), "V": encoder.forward(moved, self.inputs)}
 
-    def _statistics(self, s: int, r: int, answer: Release) -> ItemStatistics:
+    def statistics(self, s: int, r: int, answer: Release) -> ItemStatistics:
         """(A_j, b_j) in the units of the model: vectors were reported divided by Gamma_u, values by Gamma_y."""
         settings = self.settings
         gram = answer.values[f"gram/{s}/{r}"] * settings.user_radius**2
@@ -283,6 +284,8 @@ def _weights(mine: Interactions, settings: PublishedSettings, noisy: Float64s, *
         return np.ones(len(mine))
     if settings.weights == "uniform":
         return weights.uniform(mine, budget=1.0).values
+    if settings.weights == "constant":
+        return weights.constant(mine, limit=settings.max_items, budget=1.0).values
     if settings.weights == "normalised":
         return weights.normalised(mine, noisy, mu=settings.weight_exponent, budget=1.0).values
     if settings.weights == "clipped":

@@ -91,6 +91,7 @@ class Backends(StrEnum):
     """What plays the nodes of Flower."""
 
     grid = "grid"
+    sgld = "sgld"
     ray = "ray"
 
 
@@ -265,6 +266,9 @@ class Bench(StrEnum):
     intake = "intake"
     processes = "processes"
     grid = "grid"
+    serving = "serving"
+    serving_basis = "serving-basis"
+    serving_news = "serving-news"
 
 
 @app.command(short_help="Measure speed and quality; print one JSON object.")
@@ -274,14 +278,20 @@ def bench(
         typer.Argument(
             metavar="WHAT",
             show_choices=False,
-            help="Speed: kernels, als, encoder, readers, intake, processes, grid. Quality: ablation, quality, clicks, news, news-paper.",
+            help="Speed: kernels, als, encoder, readers, intake, processes, grid, sgld, serving. Quality: ablation, quality, clicks, news, "
+            "news-paper, serving-basis, serving-news.",
         ),
     ],
     data: Annotated[
         str, typer.Option(metavar="PATH", show_default=False, help="Data of the quality benchmarks: MovieLens 1M, or click lists.")
     ] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Smaller shapes and fewer repeats: a smoke test, not a figure.")] = False,
+    endurance: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", show_default=False, help="Of serving: swaps, cuts and bad messages under load instead."),
+    ] = 0.0,
     output: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write the result to this file.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Measure speed as ratios to a reference in the same run, quality as means over seeds; print one JSON object.
 
@@ -289,21 +299,25 @@ def bench(
     news-paper and processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
     aggregator's service with two client processes, processes a whole training by separate processes beside the loopback's,
     grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
+    serving puts load on a real `fedrec serve`; serving-basis and serving-news tell what private queries lose on MovieLens 1M.
 
-    Example:
+    Examples:
 
     \b
       fedrec bench kernels --quick
+      fedrec bench serving --endurance 60
     """
+    if endurance and what is not Bench.serving:
+        raise SettingsError(f"--endurance is not for {what.value}", "fedrec bench serving --endurance 60")
     if what not in {Bench.kernels, Bench.als, Bench.encoder}:  # these compare against BLAS on all cores
         _one_blas_thread()
     from fedrec.checkpoint import finite, write_json
-    from fedrec_simulations.bench.verbs import run
+    from fedrec_simulations.bench.verbs import endure, run
 
-    result = run(what.value, data=data, quick=quick)
+    result = endure(endurance, quick=quick) if endurance else run(what.value, data=data, quick=quick)
     if output:
         write_json(output, result)
-    typer.echo(json.dumps(finite(result), indent=2))
+    typer.echo(json.dumps(finite(result), indent=None if as_json else 2))
 
 
 @app.command(hidden=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from fedrec.data.dataset import Dataset
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
+from fedrec.data.public_sources import with_public_users, with_similar_items, with_users_made_public
 from fedrec.data.read import read
 from fedrec.data.splits import Split, given, held_out_users, leave_last_out, random_split, temporal
 from fedrec.errors import SettingsError
@@ -24,7 +26,19 @@ def load_dataset(scenario: Scenario) -> Dataset:
     """Read the scenario's data, or plant it. Raises DataError or SettingsError."""
     data = scenario.data
     dataset = _as_kind(read(data.path, data.format, **_options(data)), data) if data.path else _planted(data, scenario.seed)
-    return dataset if data.features else replace(dataset, features=PublicFeatures({}))
+    return _with_public_sources(dataset, scenario) if data.features else replace(dataset, features=PublicFeatures({}))
+
+
+def _with_public_sources(dataset: Dataset, scenario: Scenario) -> Dataset:
+    """What [collective] adds to the features; users made public are private no more."""
+    chosen = scenario.collective
+    if chosen.users_share:
+        rng = Streams(scenario.split.seed).numpy("public-users")
+        dataset = with_users_made_public(dataset, share=chosen.users_share, rng=rng)
+    if chosen.users_file:
+        public = read(chosen.users_file, chosen.users_format, **_options(scenario.data.model_copy(update={"features_path": ""})))
+        dataset = with_public_users(dataset, _as_kind(public, scenario.data), same_ids=chosen.users_ids == "same")
+    return with_similar_items(dataset, Path(chosen.similar_file)) if chosen.similar_file else dataset
 
 
 def public_facts(scenario: Scenario, dataset: Dataset, split: Split) -> PublicFacts:

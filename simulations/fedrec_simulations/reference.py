@@ -127,7 +127,7 @@ def _words(annotation: Any) -> str:
         return " or ".join(_words(part) for part in parts if part is not type(None))
     if origin is tuple:
         kind = _words(parts[0])
-        return f"list of {kind}s" if parts[-1] is Ellipsis else f"{len(parts)} {kind}s"
+        return f"list of {kind}{'' if kind.endswith('`') else 's'}" if parts[-1] is Ellipsis else f"{len(parts)} {kind}s"
     if origin is dict:
         return "table of text"
     return _WORDS[annotation] if annotation in _WORDS else _words(parts[0])  # Annotated: what it annotates
@@ -139,15 +139,13 @@ def _toml(field: FieldInfo) -> str:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
     if isinstance(value, Mapping):
         return "{}"
-    return f"[{', '.join(_number(v) for v in value)}]" if isinstance(value, tuple) else _number(value)
+    return f"[{', '.join(_scalar(v) for v in value)}]" if isinstance(value, tuple) else _scalar(value)
 
 
-def _number(value: float | str) -> str:
-    return f'"{float(value)}"' if math.isinf(float(value)) else f"{float(value):g}"
+def _scalar(value: float | str) -> str:
+    return f'"{value}"' if isinstance(value, str) or math.isinf(value) else f"{value:g}"
 
 
 def _errors(code: int) -> str:

@@ -43,6 +43,9 @@ RECIPES: dict[str, list[str]] = {
     "default, no features": ["recipe=default", "model.encoder=id"],
     "published, clicks": ["recipe=published", "model.dimension=3", "model.steps=1", "model.encoder=id"],
     "default, clicks": ["recipe=default"],
+    "fast-dpmf": ["recipe=fast-dpmf", "model.dimension=3", "model.steps=2"],
+    "dp-cmf": ["recipe=dp-cmf", "model.dimension=3", "model.steps=2"],
+    "dp-cmf, clicks": ["recipe=dp-cmf", "model.dimension=3", "model.steps=1"],
 }
 USER_LEVEL = [name for name in RECIPES if "example" not in name]
 every_recipe = pytest.mark.parametrize("name", list(RECIPES))

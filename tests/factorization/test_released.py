@@ -18,7 +18,14 @@ from fedrec_simulations.datasets import load_dataset, load_split
 
 
 @pytest.mark.parametrize(
-    "keys", [["recipe=default"], ["recipe=published"], ["recipe=default", "data.kind=clicks"], ["recipe=published", "data.kind=clicks"]]
+    "keys",
+    [
+        ["recipe=default"],
+        ["recipe=published"],
+        ["recipe=fast-dpmf"],
+        ["recipe=default", "data.kind=clicks"],
+        ["recipe=published", "data.kind=clicks"],
+    ],
 )
 def test_a_device_with_the_released_folder_predicts_as_the_run_did(keys: list[str], tmp_path: Path) -> None:
     chosen = scenario(None, ["data.preset=small", *keys])

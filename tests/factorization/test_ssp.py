@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -96,3 +97,24 @@ def test_resampling_is_charged_in_full() -> None:
     plans: list[Plan] = [calibrate(Guarantee(5.0, 1e-5), shares) for shares in (one, four)]
     assert plans[0]["gram/0/0"].mu == pytest.approx(2 * plans[1]["gram/0/3"].mu)
     assert len(plans[1].releases) == 2 + 2 * 4 * SETTINGS.steps
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "tail"])
+def test_dpals_gives_every_kept_item_the_same_weight_in_every_report(sampling: Literal["uniform", "tail"]) -> None:
+    """Weight 1 / sqrt(4) on at most 4 items, so that a short history leaves part of the budget unused (Ada-DPALS Rem. 3.5)."""
+    ratings = some_ratings(2)
+    chosen = dataclasses.replace(SETTINGS, weights="constant", max_items=4, sampling=sampling)
+    recipe = recipe_for(ratings, Guarantee(5.0, 1e-5), chosen)
+    counts = np.arange(1.0, ITEMS + 1)
+    state = {**recipe.begin(), "round": np.array(1), "mean": np.array(3.0), "counts": counts}
+    question = recipe.ask(state)
+    assert question is not None
+    reports = ssp.client_steps(chosen)[question.step](question, ratings, 0)
+    gram, spec = reports.blocks[0], question.blocks[0]
+    sizes = np.diff(ratings.user_ptr)
+    assert list(np.diff(reports.user_ptr)) == list(np.minimum(sizes, 4))
+    by_user = [gram.coefficients[a:b] for a, b in itertools.pairwise(reports.user_ptr) if a < b]
+    assert all(len(np.unique(own)) == 1 and own[0] * spec.coefficient_step <= 0.5 for own in by_user)
+    if sampling == "tail":  # counts rise with the item's number
+        kept = [list(ratings.items[a:b][:4]) for a, b in itertools.pairwise(ratings.user_ptr)]
+        assert kept == [list(reports.items[a:b]) for a, b in itertools.pairwise(reports.user_ptr)]

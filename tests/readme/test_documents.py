@@ -21,6 +21,7 @@ from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.settings import load, validated
 from fedrec_simulations import reference
 from fedrec_simulations.command import app
+from fedrec_simulations.data_verbs import keys_of_news
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -68,10 +69,13 @@ def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(
     known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
     flags = [word for word in words[at:] if word.startswith("-")]
     assert set(flags) <= known
-    load(None, [value for flag, value in itertools.pairwise(words) if flag == "--set"])
     settings = {value for flag, value in itertools.pairwise(words) if flag in SETTINGS}
     scenarios = [word for word in words[at:] if word.endswith(".toml") and word not in settings]
     assert all((ROOT / name).is_file() for name in scenarios)
+    overrides = [value for flag, value in itertools.pairwise(words) if flag == "--set"]
+    if words[1:3] == ["data", "describe"]:  # the verb adds what makes its format a scenario
+        overrides += keys_of_news(words[3], overrides)
+    load(ROOT / scenarios[0] if scenarios else None, overrides)
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name not in ("deploy.md", "serving.md")], ids=lambda path: path.name)

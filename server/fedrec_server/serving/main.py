@@ -28,6 +28,7 @@ from fedrec_server.serving.desk import Desk
 from fedrec_server.serving.grpc_door import GrpcDoor
 from fedrec_server.serving.http_door import HttpDoor
 from fedrec_server.serving.http_lines import bounded
+from fedrec_server.serving.memory import keep_little
 from fedrec_server.serving.office import Office
 from fedrec_server.serving.peers import Peers
 from fedrec_server.serving.settings import ServingSettings
@@ -60,6 +61,7 @@ def run(
 
     When it listens, `ready` is told where. Raises SettingsError or RunError where it cannot start.
     """
+    keep_little()
     log = logs.configure("serving", file=Path(settings.log) if settings.log else None)
     with ExitStack() as stack:
         stack.callback(logs.close, log)

@@ -17,7 +17,7 @@ from typing import Any
 
 from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
-from fedrec.settings import validated
+from fedrec.settings import Scenario, validated
 from fedrec_simulations.bench.rows import Row, folder_of, in_own_process, mean_and_error, merged, row, table
 
 SEEDS = (1, 2, 3)
@@ -68,6 +68,11 @@ def _made(data: str, method: Method, seed: int, served: Sequence[float]) -> Row:
     """The whole run of one scenario."""
     from fedrec_simulations.simulate_news import run as simulate
 
+    return dict(simulate(scenario_of(data, method, seed, served), name=method.variant, quiet=True))
+
+
+def scenario_of(data: str, method: Method, seed: int, served: Sequence[float] = _SERVED) -> Scenario:
+    """What one row runs."""
     unit = "user" if method.variant == "central" else "click"
     source = {"format": "planted-news", "preset": "small"} if data == "planted" else {"format": "click-log", "path": data}
     asked = {
@@ -79,8 +84,7 @@ def _made(data: str, method: Method, seed: int, served: Sequence[float]) -> Row:
         "news": {"variant": method.variant, "serving_epsilons": list(served)},
         "run": {"directory": f"runs/bench-news/{unit}"},
     }
-    scenario = validated(merged(asked, {"news": dict(method.news)}), source="the news benchmark")
-    return dict(simulate(scenario, name=method.variant, quiet=True))
+    return validated(merged(asked, {"news": dict(method.news)}), source="the news benchmark")
 
 
 def _summary(seeds: list[Row]) -> Row:

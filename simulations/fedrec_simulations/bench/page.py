@@ -63,6 +63,30 @@ def _news_paper(result: Result) -> str:
     return markdown(result)
 
 
+def _serving(result: Result) -> str:
+    from fedrec_simulations.bench.serving import markdown
+
+    return markdown(result)
+
+
+def _serving_endurance(result: Result) -> str:
+    from fedrec_simulations.bench.serving_endurance import markdown
+
+    return markdown(result)
+
+
+def _serving_news(result: Result) -> str:
+    from fedrec_simulations.bench.serving_news import markdown
+
+    return markdown(result)
+
+
+def _serving_basis(result: Result) -> str:
+    from fedrec_simulations.bench.serving_utility import markdown
+
+    return markdown(result)
+
+
 def _processes(result: Result) -> str:
     words = {
         "loopback_seconds": "loopback, all rounds, s",
@@ -185,6 +209,35 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         "the paper prints for MIND, which is other data.",
         "fedrec bench news-paper --data PATH/ml-1m",
         _news_paper,
+    ),
+    (
+        "serving-news-ml1m",
+        "Private queries: news through a real server",
+        "Test users of the click log ask `fedrec serve` over gRPC with the client's code; what it answers is scored as in evaluation. "
+        "Padding and the basis of the attention form are Figures 5 and 7 of `fedrec bench news-paper`.",
+        "fedrec bench serving-news --data PATH/ml-1m",
+        _serving_news,
+    ),
+    (
+        "serving-basis-ml1m",
+        "Private queries: ratings",
+        "What a factorisation model's users lose by asking privately, by form, B and ε of one query. B was chosen on validation.",
+        "fedrec bench serving-basis --data PATH/ml-1m",
+        _serving_basis,
+    ),
+    (
+        "serving",
+        "The serving server under load",
+        "A real `fedrec serve` and a load generator, each a process, on the same cores.",
+        "fedrec bench serving",
+        _serving,
+    ),
+    (
+        "serving-endurance",
+        "The serving server under everything at once",
+        "Load, a new version every five seconds, callers that hang up, malformed messages; every answer is held against a plain ranking.",
+        "fedrec bench serving --endurance 60",
+        _serving_endurance,
     ),
     (
         "processes-ml1m",

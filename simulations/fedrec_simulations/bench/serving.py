@@ -62,7 +62,7 @@ def _measured(shape: Shape, effort: Effort, ask: Generator, least: int) -> dict[
         random_bundle(folder / FILE, shape, seed=1)
         with served(folder, folder) as server:
             idle_mb = server.memory_mb()
-            rows = {door: [_row(server, shape, door, n, effort, ask, least) for n in effort.callers] for door in DOORS}
+            rows: dict[str, Any] = {door: [_row(server, shape, door, n, effort, ask, least) for n in effort.callers] for door in DOORS}
             memory = {"idle_mb": idle_mb, "after_mb": server.memory_mb(), "peak_mb": server.memory_mb("VmHWM")}
     model = {"coefficients": shape.coefficients, "model_mb": shape.mb}
     return {**model, **memory, "peak_over_model": memory["peak_mb"] / shape.mb, **rows}
@@ -86,9 +86,7 @@ def _row(server: Served, shape: Shape, door: Door, callers: int, effort: Effort,
 
 def markdown(result: dict[str, Any]) -> str:
     """A line per shape and door, then memory."""
-    lines = [
-        [f"{name}, {door}", *_line(found[door])] for name, found in result["shapes"].items() for door in DOORS
-    ]
+    lines = [[f"{name}, {door}", *_line(found[door])] for name, found in result["shapes"].items() for door in DOORS]
     head = ("items x width, door", "p50, ms", "p99, ms", "queries a second", "at callers", "p50 there, ms", "p99 there, ms")
     sizes = [
         [name, *(f"{found[key]:,.0f}" for key in ("model_mb", "idle_mb", "after_mb", "peak_mb")), f"{found['peak_over_model']:.2f}"]

@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Door = Literal["grpc", "http"]
 Ask = Callable[[bytes], Awaitable[bytes]]
 
-METHOD = "/fedrec.serving.v1.Recommender/Recommend"
+RECOMMEND, GET_MODEL = (f"/fedrec.serving.v1.Recommender/{name}" for name in ("Recommend", "GetModel"))
 _QUERIES = 256
 _SPAWN = multiprocessing.get_context("spawn")
 
@@ -127,7 +127,7 @@ async def _asks(job: Job, stack: AsyncExitStack) -> list[Ask]:
         import grpc
 
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(job.address))
-        return [channel.unary_unary(METHOD)] * job.callers
+        return [channel.unary_unary(RECOMMEND)] * job.callers
     lines = [await connected(job.address) for _ in range(job.callers)]
     for line in lines:
         stack.callback(line.close)
@@ -230,5 +230,5 @@ class Line(asyncio.Protocol):
 async def connected(url: str) -> Line:
     """A line to a server."""
     place = urlsplit(url)
-    _, line = await asyncio.get_running_loop().create_connection(Line, place.hostname, place.port)
+    _, line = await asyncio.get_running_loop().create_connection(Line, place.hostname or "", place.port or 80)
     return line

@@ -42,6 +42,7 @@ from fedrec.serving.histories import latest_liked
 from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
 from fedrec.settings import Scenario, load
 from fedrec.streams import Streams
+from fedrec_simulations.bench.rows import table
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.serving_bundle import liked_of, released_of
 from fedrec_simulations.training import Training
@@ -50,7 +51,7 @@ Floats = npt.NDArray[np.float64]
 Query = Callable[[float], Floats]
 """From an epsilon to the user vectors (n, D) that a server would rank by."""
 
-EPSILONS, SIZES, K, DELTA = (math.inf, 10.0, 5.0, 1.0), (8, 16, 32), 10, 1e-5
+EPSILONS, SIZES, K, DELTA = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.1), (8, 16, 32), 10, 1e-5
 THETA, SHARPNESS = 0.5, 4.0
 """Of one vector: as in the news models; how peaked attention is, for user vectors of mean square 1."""
 
@@ -211,3 +212,26 @@ FORMS = (
     Form("one vector", "history", by_one_vector),
 )
 """The default first."""
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """Fidelity and held-out NDCG@10 against epsilon: every form and size on validation, the default form on test."""
+    on, controls = result["training"], "; ".join(_control(row) for row in result["test"] if "epsilon" not in row)
+    words = (
+        f"{result['data']['users']:,} users, {result['data']['items']:,} items, trained at ε = {on['epsilon']:g} per {on['unit']}; the "
+        f"default is {result['default']['form']}, B = {result['default']['coefficients']}. On test without a private query: {controls}. "
+        "Cells: fidelity to the model's own exact ten / NDCG@10 of held-out likes. ε of a query is per click (replace), of `one vector` "
+        "per history."
+    )
+    return "\n\n".join([words, "Validation", _by_epsilon(result["validation"]), "Test", _by_epsilon(result["test"])])
+
+
+def _control(row: dict[str, Any]) -> str:
+    return f"{row['form']} {row['fidelity']:.3f} / {row['held_out']:.4f}"
+
+
+def _by_epsilon(rows: Sequence[dict[str, Any]]) -> str:
+    found = {(f"{row['form']}, B = {row['coefficients']}", row["epsilon"]): row for row in rows if "epsilon" in row}
+    names, epsilons = (list(dict.fromkeys(key)) for key in zip(*found, strict=True))
+    cells = [[name, *(f"{found[name, e]['fidelity']:.3f} / {found[name, e]['held_out']:.4f}" for e in epsilons)] for name in names]
+    return table(("form", *(f"ε = {float(e):g}" for e in epsilons)), cells)

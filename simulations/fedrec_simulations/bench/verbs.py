@@ -86,6 +86,37 @@ def _news(data: str, quick: bool) -> dict[str, Any]:
     return news.run(data, quick=quick)
 
 
+def _serving(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import serving
+
+    return serving.run(quick=quick)
+
+
+def _serving_basis(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import serving_utility
+
+    return serving_utility.run(data, quick=quick)
+
+
+def _serving_news(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import serving_news
+
+    return serving_news.run(data, quick=quick)
+
+
+def _sgld(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import sgld
+
+    return sgld.run(quick=quick)
+
+
+def endure(seconds: float, *, quick: bool) -> dict[str, Any]:
+    """`fedrec bench serving --endurance SECONDS`: one JSON object."""
+    from fedrec_simulations.bench import serving_endurance
+
+    return serving_endurance.run(seconds, quick=quick)
+
+
 BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "kernels": _kernels,
     "als": _als,
@@ -99,4 +130,8 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "intake": _intake,
     "processes": _processes,
     "grid": _grid,
+    "sgld": _sgld,
+    "serving": _serving,
+    "serving-basis": _serving_basis,
+    "serving-news": _serving_news,
 }

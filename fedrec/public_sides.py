@@ -1,0 +1,98 @@
+"""From a scenario's [collective] table and public features to the sides of DP-CMF: which public matrices, and how much each counts."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS
+from fedrec.errors import SettingsError
+from fedrec.factorization.collective import Side
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.item_similarity import learned_vectors, neighbours
+from fedrec.settings import CollectiveSettings
+from fedrec.streams import Streams
+
+_SOURCES = {PUBLIC_USERS, SIMILAR_ITEMS}
+
+
+def sides_of(chosen: CollectiveSettings, facts: PublicFacts) -> tuple[Side, ...]:
+    """The sides that `chosen` names, in its order; none where nothing public is known yet (a plan needs none).
+
+    Raises SettingsError where one needs data that is not there, or where public users' raw ratings meet private clicks.
+    """
+    if chosen.users_values == "raw" and "public-users" in chosen.sides and facts.kind == "clicks":
+        raise SettingsError(
+            'collective.users_values = "raw" puts ratings of public users beside clicks of private ones', 'Use users_values = "binary".'
+        )
+    if facts.features is None or not facts.features.bags:
+        return ()
+    if facts.kind == "clicks":  # a click says it already
+        chosen = chosen.model_copy(update={"users_threshold": 0.0})
+    makers = {"metadata": _metadata, "similar-items": _similar_items, "public-users": _public_users}
+    return tuple(makers[name](chosen, facts.features, facts.streams) for name in chosen.sides)
+
+
+def _metadata(chosen: CollectiveSettings, features: PublicFeatures, streams: Streams) -> Side:
+    """Every feature value a row, 1 where an item carries it."""
+    there = [name for name in features.bags if name not in _SOURCES]
+    if unknown := [name for name in chosen.categories if name not in there]:
+        raise SettingsError(f"collective.categories: no feature {unknown[0]!r}", f"There are: {', '.join(there) or 'none'}.")
+    bags = [features.bags[name].counts for name in chosen.categories or there]
+    if not bags:
+        raise SettingsError("collective.sides names metadata, but the items have none", "Give features, or choose other sides.")
+    return _side(
+        "metadata",
+        _binary(sparse.csr_matrix(sparse.vstack([bag.T for bag in bags]))),
+        chosen.metadata_weight,
+        chosen.metadata_ridge,
+        chosen,
+    )
+
+
+def _similar_items(chosen: CollectiveSettings, features: PublicFeatures, streams: Streams) -> Side:
+    """Column j: the items most similar to item j, from a file or learned from public users; scores have mean 1."""
+    given = features.bags.get(SIMILAR_ITEMS)
+    S = sparse.csr_matrix((given or learned_similar_items(chosen, features, streams)).counts.T)
+    if chosen.similar_values == "binary":
+        S = _binary(S)
+    elif S.nnz:
+        S = sparse.csr_matrix(S / np.abs(S.data).mean(dtype=np.float64), dtype=np.float32)
+    return _side("similar-items", S, chosen.similar_weight, chosen.similar_ridge, chosen)
+
+
+def learned_similar_items(chosen: CollectiveSettings, features: PublicFeatures, streams: Streams) -> FeatureBag:
+    """The bag `SIMILAR_ITEMS` that public users teach. Raises SettingsError where there are none."""
+    V = learned_vectors(_users_of(features), threshold=chosen.users_threshold, rng=streams.numpy("public-similarity"))
+    found = neighbours(V, k=chosen.neighbours, similarity=chosen.similarity)
+    return FeatureBag(tuple(map(str, range(len(V)))), found)
+
+
+def _public_users(chosen: CollectiveSettings, features: PublicFeatures, streams: Streams) -> Side:
+    """Every public user a row: ratings less their mean, or 1 for those of at least the threshold."""
+    S = sparse.csr_matrix(_users_of(features).counts.T)
+    if chosen.users_limit:
+        drawn = streams.numpy("public-users-limit").permutation(S.shape[0])[: chosen.users_limit]
+        S = sparse.csr_matrix(S[np.sort(drawn)])
+    if chosen.users_values == "binary":
+        S.data = (S.data >= chosen.users_threshold).astype(np.float32)
+        S.eliminate_zeros()
+        return _side("public-users", S, chosen.users_weight, chosen.users_ridge, chosen)
+    S.data = (S.data - S.data.mean(dtype=np.float64)).astype(np.float32)
+    return Side("public-users", S, chosen.users_weight, chosen.users_ridge)
+
+
+def _users_of(features: PublicFeatures) -> FeatureBag:
+    if PUBLIC_USERS not in features.bags:
+        raise SettingsError("collective.sides needs public users, and there are none", "Give collective.users_file or users_share.")
+    return features.bags[PUBLIC_USERS]
+
+
+def _binary(S: sparse.csr_matrix) -> sparse.csr_matrix:
+    return sparse.csr_matrix(S > 0, dtype=np.float32)
+
+
+def _side(name: str, S: sparse.csr_matrix, weight: float, ridge: float, chosen: CollectiveSettings) -> Side:
+    """A side whose absent entries are zeros."""
+    return Side(name, S, weight, ridge, chosen.unobserved)

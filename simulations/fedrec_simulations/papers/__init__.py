@@ -1,0 +1,1 @@
+"""The figures and tables of the papers, re-made on whatever data is there, beside what was published."""

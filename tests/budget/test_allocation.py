@@ -1,0 +1,58 @@
+"""Every way to divide a budget keeps within it, and does what its name says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrec.budget import weights
+from fedrec.budget.allocation import Adaptive, AdaptiveAsPrinted, Allocation, TailSampling, UniformSampling
+from fedrec.data.interactions import Interactions
+
+ALLOCATIONS = (UniformSampling(3), TailSampling(3), Adaptive(0.0), Adaptive(0.5), Adaptive(1.0), AdaptiveAsPrinted(0.5, slack=0.5))
+
+
+def some_events(seed: int, users: int = 12, items: int = 30) -> Interactions:
+    rng = np.random.default_rng(seed)
+    ids, own = np.nonzero(rng.random((users, items)) < rng.random((users, 1)))
+    return Interactions.from_columns(ids, own, None, num_users=users, num_items=items, value_range=(0.0, 1.0), kind="clicks")
+
+
+def allotted(allocation: Allocation, mine: Interactions, counts: np.ndarray, *, budget: float = 1.0, first_user: int = 0) -> np.ndarray:
+    return allocation(mine, counts, budget=budget, num_users=12, key=b"key", first_user=first_user).values
+
+
+@pytest.mark.parametrize("allocation", ALLOCATIONS, ids=str)
+@given(seed=st.integers(0, 2**32), user=st.integers(0, 11), budget=st.floats(1e-6, 1e6))
+def test_no_user_passes_its_budget_and_no_other_user_matters(allocation: Allocation, seed: int, user: int, budget: float) -> None:
+    mine, counts = some_events(seed), np.maximum(np.random.default_rng(seed).normal(20, 30, 30), 1)
+    found = allotted(allocation, mine, counts, budget=budget)
+    own = slice(mine.user_ptr[user], mine.user_ptr[user + 1])
+    assert math.fsum(w * w for w in found[own]) <= budget * (1 + 1e-12)
+    alone = allotted(allocation, mine.users_subset(np.array([user])), counts, budget=budget, first_user=user)
+    np.testing.assert_array_equal(found[own], alone)
+
+
+def test_sampling_gives_every_kept_event_the_same_weight_and_the_tail_keeps_the_rarest() -> None:
+    mine, counts = some_events(1), np.arange(1.0, 31.0)
+    for allocation in (UniformSampling(3), TailSampling(3)):
+        found = allotted(allocation, mine, counts, budget=4.0)
+        assert found[found > 0] == pytest.approx(2 / math.sqrt(3))
+        kept = np.add.reduceat(found > 0, mine.user_ptr[:-1][np.diff(mine.user_ptr) > 0])
+        assert list(kept) == list(np.minimum(np.diff(mine.user_ptr)[np.diff(mine.user_ptr) > 0], 3))
+    for a, b in zip(mine.user_ptr[:-1], mine.user_ptr[1:], strict=True):
+        assert set(mine.items[a:b][found[a:b] > 0]) == set(mine.items[a:b][:3])  # counts rise with the item's number
+
+
+def test_mu_zero_is_the_same_weight_on_all_of_a_user_and_needs_no_counts() -> None:
+    mine = some_events(2)
+    np.testing.assert_array_equal(allotted(Adaptive(0.0), mine, np.arange(1.0, 31.0)), weights.uniform(mine, budget=1.0).values)
+
+
+def test_a_constant_weight_refuses_users_that_were_not_sampled() -> None:
+    with pytest.raises(ValueError, match="sample first"):
+        weights.constant(some_events(1), limit=2, budget=1.0)

@@ -1,0 +1,114 @@
+"""Fast DP matrix factorisation as published: what its density, its weights and its claim are."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import integrate
+
+from fedrec.data.interactions import Interactions
+from fedrec.data.planted import SHAPES, planted
+from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend, settle
+from fedrec.factorization.model import predict
+from fedrec.factorization.posterior import PosteriorSettings, Scaling, guarantee_for, personal_epsilons, sample, user_weights
+from fedrec.streams import Streams
+
+SETTINGS = PosteriorSettings(dimension=2, passes=5, most_ratings=6, weight_limit=3.0)
+
+
+def some_ratings(seed: int, users: int = 12, items: int = 15) -> Interactions:
+    rng = np.random.default_rng(seed)
+    who, what = np.nonzero(rng.random((users, items)) < rng.random((users, 1)))
+    values = rng.integers(1, 6, len(who)).astype(float)
+    return Interactions.from_columns(who, what, values, num_users=users, num_items=items, value_range=(1.0, 5.0))
+
+
+def test_the_claim_says_what_it_rests_on() -> None:
+    claim = guarantee_for(5.0, 1e-5)
+    assert not claim.established
+    assert "NOT ESTABLISHED, assumes an exact posterior sample" in str(claim)
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 1000), limit=st.floats(0.1, 20.0))
+def test_no_user_has_more_loss_than_the_public_bound(seed: int, limit: float) -> None:
+    """Whatever U and V are: tau L at most, a_k of it for a user who asked for a_k, and nothing for one who asked for nothing."""
+    ratings, chosen = some_ratings(seed), replace(SETTINGS, weight_limit=limit)
+    rng = np.random.default_rng(seed)
+    asked = np.concatenate([[0.0], rng.random(ratings.num_users - 1)])
+    bound = Scaling.of(chosen, 1.0, ratings.value_range).loss_bound
+    assert bound == 6 * 5**2
+    weights = user_weights(ratings, chosen, asked)
+    losses = weights * np.minimum(np.diff(ratings.user_ptr), 6) * 5**2
+    assert np.all(losses <= asked * bound * (1 + 1e-12))
+    assert np.all(personal_epsilons(ratings, chosen, weights, 7.0) <= 7.0 * asked * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("share", [1.0, 0.25])
+def test_two_exact_densities_of_v_differ_by_at_most_the_claim(share: float) -> None:
+    """One user, one item, d = 1, by quadrature over u: the density of v with the user against the one without, for every rating."""
+    chosen = PosteriorSettings(dimension=1, most_ratings=1, prior_std=1.0, ridge=0.0)
+    scaling, epsilon = Scaling.of(chosen, 2.0, (1.0, 5.0)), 2.0
+    c, largest, grid = 1 / scaling.temperature, 0.0, np.linspace(-6, 6, 241)
+    prior = np.exp(-c * scaling.ridge * grid**2)
+    for rating in (-2.0, 0.5, 2.0):
+        loss = np.minimum((rating - np.outer(grid, grid)) ** 2, scaling.cap**2)
+        factor = integrate.trapezoid(np.exp(-c * share * loss) * prior[:, None], grid, axis=0)
+        with_user, without = prior * factor, prior
+        ratio = np.log(with_user / with_user.sum()) - np.log(without / without.sum())
+        largest = max(largest, float(np.abs(ratio).max()))
+    assert 0 < largest <= share * epsilon
+
+
+def test_the_printed_conversion_is_four_times_as_hot() -> None:
+    ours, printed = (
+        Scaling.of(replace(SETTINGS, conversion=name), 5.0, (1.0, 5.0)).temperature
+        for name in ("add/remove", "printed")  # type: ignore[arg-type]
+    )
+    assert printed == pytest.approx(4 * ours)
+
+
+def test_a_long_chain_has_the_moments_of_its_density() -> None:
+    """One user, one item, d = 1: means of u^2 and u v against quadrature of exp(-c F), within 5 standard errors of 10 batches and .02."""
+    ratings = Interactions.from_columns(np.zeros(1, int), np.zeros(1, int), np.ones(1), num_users=1, num_items=1, value_range=(1.0, 5.0))
+    ridge, temperature, value, cap = 0.6, 0.8, 1.5, 2.5
+    grid = np.linspace(-7, 7, 701)
+    product = np.outer(grid, grid)
+    F = np.minimum((value - product) ** 2, cap**2) + ridge * np.add.outer(grid**2, grid**2)
+    density = np.exp(-F / temperature)
+    expected = [float((density * f).sum() / density.sum()) for f in (np.add.outer(grid**2, 0 * grid), product)]
+    blocks = blocks_of(ratings, np.array([value]), stripes=1)
+    rows, rate = Rows.of(np.ones((1, 1)), np.ones((1, 1)), blocks), 0.01
+    chain = Diffusion(ridge, temperature, key=3)
+    seen = list[tuple[float, float]]()
+    for _ in range(60_000):
+        descend(rows, blocks, Pass(2 * rate, cap=cap, time=rate), chain)
+        settle(rows, chain)
+        seen.append((float(rows.U[0, 0] ** 2), float(rows.U[0, 0] * rows.V[0, 0])))
+    batches = np.array(seen[2_000:]).reshape(10, -1, 2).mean(axis=1)
+    error = batches.std(axis=0, ddof=1) / math.sqrt(10)
+    assert np.all(np.abs(batches.mean(axis=0) - expected) < 5 * error + 0.02)
+
+
+def test_without_a_budget_the_chain_is_plain_descent_and_learns() -> None:
+    dataset = planted(replace(SHAPES["small"], users=1_000, events=30_000), seed=1)
+    unseen = np.random.default_rng(1).random(len(dataset.interactions)) < 0.1
+    seen, asked = dataset.interactions.select(~unseen), dataset.interactions.select(unseen)
+    errors = dict[float, float]()
+    for epsilon in (math.inf, 1e5, 1.0):
+        chosen = PosteriorSettings(dimension=4, passes=30, rate=0.01)
+        *_, last = sample(seen, chosen, epsilon=epsilon, streams=Streams(1))
+        errors[epsilon] = float(np.sqrt(np.mean((predict(last.model, seen, asked) - asked.values) ** 2)))
+    assert errors[math.inf] < 0.9 * np.std(asked.values)
+    assert errors[1e5] < 0.9 * np.std(asked.values)
+    assert errors[1.0] > errors[1e5]
+
+
+def test_a_user_outside_the_budget_is_refused() -> None:
+    with pytest.raises(ValueError, match="share of the budget"):
+        user_weights(some_ratings(1), SETTINGS, np.full(12, 1.5))

@@ -1,0 +1,75 @@
+"""Figures of fast DP matrix factorisation and its speed, on small planted data: their rows, their claims, and when test is read."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrec.errors import SettingsError
+from fedrec.factorization.posterior import PosteriorSettings
+from fedrec.settings import load
+from fedrec_simulations.bench import sgld
+from fedrec_simulations.papers import fast_dpmf
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_dpmf, "PASSES", 2)
+
+
+@pytest.mark.parametrize("name", ["figure2", "figure3", "figure4"])
+def test_a_figure_has_rows_and_is_not_made_twice(name: str, tmp_path: Path) -> None:
+    rows = fast_dpmf.figure(name, "planted", True, tmp_path)
+    assert rows
+    assert all(row["figure"] == name and row["value"] > 0 for row in rows)
+    assert fast_dpmf.figure(name, "planted", True, tmp_path) == rows
+    assert set(fast_dpmf.PUBLISHED) == set(fast_dpmf.FIGURES)
+
+
+def test_the_sampler_is_never_called_established_and_its_sibling_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_dpmf, "training_row", _trained)
+    found = {(row["series"], row["x"]): row for row in fast_dpmf.figure("figure5", "planted", True, tmp_path)}
+    assert len(found) == 10
+    for (series, _), row in found.items():
+        assert ("NOT ESTABLISHED" in row["guarantee"]) == ("SGLD" in series)
+
+
+def _trained(data: str, method: Any, seed: int, folder: Path) -> dict[str, Any]:
+    guarantee = {"epsilon": method.epsilon, "delta": 1e-5, "unit": "user", "neighbours": "add/remove", "established": True, "note": ""}
+    return {"rmse": 1.0, "guarantee": guarantee}
+
+
+def test_choosing_settings_reads_validation_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[str]()
+    monkeypatch.setattr(fast_dpmf, "_error", lambda split, model, fold: read.append(fold) or 1.0)
+    fast_dpmf.tuning_row("planted", {"passes": 2}, 5.0)
+    fast_dpmf.watched_row("planted", PosteriorSettings(dimension=2, passes=2), math.inf, 1)
+    assert set(read) == {"validation"}
+    fast_dpmf.sample_row("planted", {"passes": 2}, 5.0, 1)
+    assert read.count("test") == 1
+
+
+def test_the_scenario_of_figure_5_is_the_sound_sibling() -> None:
+    scenario = load(Path(__file__).parents[2] / "simulations" / "fast_dpmf_figure5.toml")
+    assert scenario.recipe == "fast-dpmf"
+    assert {*scenario.compare.epsilons, scenario.privacy.epsilon} == {1, 5, 20, 50, 100, 250}
+
+
+def test_an_unknown_figure_and_missing_data_are_refused(tmp_path: Path) -> None:
+    for name, data, words in (("figure9", "planted", "has no 'figure9'"), ("figure5", "", "needs a data folder")):
+        with pytest.raises(SettingsError, match=words):
+            fast_dpmf.figure(name, data, True, tmp_path)
+
+
+def test_the_benchmark_reports_every_figure_that_is_promised() -> None:
+    pytest.importorskip("threadpoolctl")
+    found = sgld.run(quick=True)
+    for rates in found["ratings_per_second"].values():
+        assert rates["sgd"]["wall"] > 0
+        assert rates["sgld"]["per_core"] > 0
+    curve = found["error_against_seconds"]["ours"]
+    assert curve[-1]["rmse"] < curve[0]["rmse"]
+    assert found["predictions_per_second"]["pairs"]["wall"] > 0
