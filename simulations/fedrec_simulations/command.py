@@ -91,7 +91,6 @@ class Backends(StrEnum):
     """What plays the nodes of Flower."""
 
     grid = "grid"
-    sgld = "sgld"
     ray = "ray"
 
 
@@ -266,6 +265,7 @@ class Bench(StrEnum):
     intake = "intake"
     processes = "processes"
     grid = "grid"
+    sgld = "sgld"
     serving = "serving"
     serving_basis = "serving-basis"
     serving_news = "serving-news"

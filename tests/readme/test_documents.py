@@ -74,7 +74,7 @@ def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(
     assert all((ROOT / name).is_file() for name in scenarios)
     overrides = [value for flag, value in itertools.pairwise(words) if flag == "--set"]
     if words[1:3] == ["data", "describe"]:  # the verb adds what makes its format a scenario
-        overrides += keys_of_news(words[3], overrides)
+        overrides += [f"data.path={words[3]}", *keys_of_news(words[3], overrides)]
     load(ROOT / scenarios[0] if scenarios else None, overrides)
 
 

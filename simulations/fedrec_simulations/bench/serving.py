@@ -86,11 +86,12 @@ def _row(server: Served, shape: Shape, door: Door, callers: int, effort: Effort,
 
 def markdown(result: dict[str, Any]) -> str:
     """A line per shape and door, then memory."""
-    lines = [[f"{name}, {door}", *_line(found[door])] for name, found in result["shapes"].items() for door in DOORS]
+    shapes = sorted(result["shapes"].items(), key=lambda shape: float(shape[1]["model_mb"]))
+    lines = [[f"{name}, {door}", *_line(found[door])] for name, found in shapes for door in DOORS]
     head = ("items x width, door", "p50, ms", "p99, ms", "queries a second", "at callers", "p50 there, ms", "p99 there, ms")
     sizes = [
         [name, *(f"{found[key]:,.0f}" for key in ("model_mb", "idle_mb", "after_mb", "peak_mb")), f"{found['peak_over_model']:.2f}"]
-        for name, found in result["shapes"].items()
+        for name, found in shapes
     ]
     memory = table(("memory of the server, MB", "item vectors", "idle", "after the load", "peak", "peak over item vectors"), sizes)
     return f"{result['protocol']}\n\n{table(head, lines)}\n\n{memory}"

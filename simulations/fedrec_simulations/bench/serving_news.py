@@ -121,12 +121,12 @@ def _auc(rows: Iterator[Row | None]) -> Row | None:
 def markdown(result: Row) -> str:
     """AUC through the server against epsilon, the default also as evaluated, and other sizes of B."""
     methods, lines = result["methods"], []
-    epsilons = list(next(iter(methods.values()))["served"])
-    for place, found in enumerate(methods.values()):
+    epsilons = sorted(next(iter(methods.values()))["served"], key=float, reverse=True)
+    first, *others = sorted(methods.values(), key=lambda found: (-found["seeds"], found["coefficients"]))
+    for place, found in enumerate([first, *others]):
         name = f"B = {found['coefficients']}, {found['seeds']} seed{'s' * (found['seeds'] > 1)}"
         for words, key in (("through the server", "server"), ("in evaluation", "evaluation"))[: 1 if place else 2]:
             lines.append([f"{name}, {words}", *(_percent(found["served"][e][key]) for e in epsilons)])
-    first = next(iter(methods.values()))
     words = f"{first['users']:,} test users, {first['impressions']:,} impressions; a dash: not evaluated at this ε."
     return f"{table(('additive, trained at ε = 5', *(f'ε = {float(e):g}' for e in epsilons)), lines)}\n\n{words}"
 
