@@ -97,7 +97,7 @@ class TaskDescent:
         name, counts = f"gradient/{t - 1}", np.asarray(state["counts"], np.float64)
         mass = counts * weights.task_weights(counts, mu=settings.mu, budget=1.0, num_users=self.num_users)
         rate = settings.rate * settings.dimension / (mass + answer.noise_std[name]) / settings.feature_radius**2
-        moved = np.asarray(state["theta"]) - rate[:, None] * answer.values[name] * settings.gradient_radius
+        moved = self.theta(state) - rate[:, None] * answer.values[name] * settings.gradient_radius
         return {**state, "round": np.array(t + 1), "theta": clip_rows(moved, radius=settings.theta_radius).rows}
 
     def theta(self, state: State) -> Float64s:
