@@ -32,11 +32,14 @@ _LEAST_COUNT = 2
 
 
 def news_model(scenario: Scenario, news: News, vectors: Float32s, *, basis: int) -> NewsModel:
-    """The scenario's model, with a basis of `basis` vectors or none, at its public start. Raises DataError on files that cannot be read."""
+    """The scenario's model, with a basis of `basis` vectors or none, at its public start. Raises DataError on files that cannot be read.
+
+    Only `printed` starts at a random basis, as the paper does.
+    """
     rng = Streams(scenario.seed).numpy("news-model")
     settings = NewsModelSettings(basis_size=basis)
     model = _encoders(scenario, news, vectors, settings, rng)
-    if basis:
+    if basis and scenario.news.variant != "printed":
         start_basis(model, vectors, rng=Streams(scenario.seed).numpy("news-basis"))
     return model
 
