@@ -21,8 +21,8 @@ from fedrec.serving.user_map import UserMap
 Float32s = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.intp]
 
-_MOST_SCORES = 2**20
-"""Scores held at once: 4 MiB."""
+_MOST_SCORES = 2**18
+"""Scores held at once: 1 MiB."""
 
 _LARGEST_TILE = 2**16
 _BLOCK = 2**11
