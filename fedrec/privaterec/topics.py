@@ -10,6 +10,7 @@ what is noised), and a history's mean says more. Categories: equal shares among 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,8 @@ import numpy.typing as npt
 from fedrec.data.features import PublicFeatures, bag_of, svd_embedding, words
 from fedrec.data.impressions import News
 from fedrec.data.metadata import METADATA_WEIGHTS
+from fedrec.data.vectors import read_vectors
+from fedrec.errors import DataError
 from fedrec.privaterec.additive import TopicTable, topic_table
 
 Floats = npt.NDArray[np.float64]
@@ -37,6 +40,21 @@ def public_vectors(news: News, features: PublicFeatures, *, seed: int, dimension
     vectors = svd_embedding(bags, dimension=dimension, seed=seed, weights=METADATA_WEIGHTS | _NEWS_WEIGHTS)
     norm = float(np.sqrt((vectors.astype(np.float64) ** 2).sum(1).mean()))
     return vectors / np.float32(norm or 1.0)
+
+
+def entity_vectors(news: News, path: Path) -> Float32s:
+    """(m, d) the mean vector of each item's entities, root mean square row norm 1; zero rows where none has a vector.
+
+    Raises DataError on a file that names none of them.
+    """
+    found = read_vectors(path, wanted={name for names in news.entities for name in names})
+    if not found:
+        raise DataError(f"{path} names no entity of these news", "Give the entity_embedding.vec of the same release.")
+    means = np.zeros((len(news), len(next(iter(found.values())))), np.float32)
+    for item, names in enumerate(news.entities):
+        if known := [found[name] for name in names if name in found]:
+            means[item] = np.mean(known, axis=0)
+    return np.asarray(means / (float(np.sqrt((means.astype(np.float64) ** 2).sum(1).mean())) or 1.0), np.float32)
 
 
 _NEWS_WEIGHTS = {"category": 1.0, "subcategory": 1.0, "headline": 1.0, "abstract": 0.7, "entity": 0.7}  # by judgement, not fitted

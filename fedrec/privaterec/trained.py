@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions, News
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privaterec import topics
@@ -27,6 +29,14 @@ class Catalogue:
 
     news: News
     vectors: Float32s
+
+
+def item_vectors(scenario: Scenario, news: News, features: PublicFeatures) -> Float32s:
+    """(m, p) of a scenario: what features and texts say, and `news.entity_vectors` beside it. Raises DataError on a file without them."""
+    vectors = topics.public_vectors(news, features, seed=scenario.seed)
+    if scenario.news.entity_vectors:
+        vectors = np.hstack([vectors, topics.entity_vectors(news, Path(scenario.news.entity_vectors))])
+    return vectors
 
 
 class Recommender(Protocol):

@@ -130,7 +130,7 @@ def _training(
         from fedrec_server.public_news import read_public_news
 
         check_news(scenario, desk)
-        catalogue = read_public_news(Path(settings.public.path), settings.public.format, seed=scenario.seed)
+        catalogue = read_public_news(Path(settings.public.path), settings.public.format, scenario)
         return _Training(scenario, settings, None, desk, folder, metrics, sleep, catalogue=catalogue)
     public = settings.public.read()
     check(scenario, public)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from fedrec.checkpoint import read_json, write_arrays, write_json
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RefusedError, SettingsError, UnreachableError
 from fedrec.federation.link import AggregatedLink, Patience
-from fedrec.federation.protocol import Answer, Invitation, Refusal, ReleaseDesk, Terms
+from fedrec.federation.protocol import Answer, Invitation, Refusal, ReleaseDesk, RoundStatus, Terms
 from fedrec.federation.rounds import Link
 from fedrec.privacy.calibration import Plan
 from fedrec.privaterec.additive import TopicTable, noise_std
@@ -33,7 +33,7 @@ from fedrec.privaterec.variants import train_news
 from fedrec.settings import Scenario
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
-from fedrec_server.notes import only_one, open_notes
+from fedrec_server.notes import RunNotes, only_one, open_notes
 from fedrec_server.stragglers import UNREACHABLE, EveryClient
 from fedrec_server.strategy import flower_step
 
@@ -68,7 +68,7 @@ def run_news(
         except UnreachableError:  # after a restart the steps themselves say who is missing
             if not begun:
                 raise
-        fleet = RemoteFleet(scenario, catalogue, terms, roster, desk, folder, gathering, patience, absent_s)
+        fleet = RemoteFleet(scenario, catalogue, terms, roster, desk, folder, notes, gathering, patience, absent_s)
         for done in train_news(scenario, catalogue, fleet, kept=Kept(folder)):
             if isinstance(done, TrainedNews):
                 save_model(folder / "model", scenario, done, noise="devices" if desk is None else "aggregator")
@@ -152,6 +152,7 @@ class RemoteFleet:
     roster: Roster
     desk: ReleaseDesk | None
     folder: Path
+    notes: RunNotes
     gathering: Gathering
     patience: Patience
     absent_s: float
@@ -186,11 +187,16 @@ class RemoteFleet:
         assert self.desk is not None  # `check`
         self.roster.begin()
         every = EveryClient(self.roster, self.absent_s, self.gathering.pause_s, self.gathering.sleep, self.gathering.clock)
-        return AggregatedLink(self.terms, plan, KeptReleases(self.desk, self.folder / "releases"), every, self.patience)
+        desk = KeptReleases(self.desk, self.folder / "releases")
+        return AggregatedLink(self.terms, plan, desk, every, self.patience, self.notes.ledger_head, self._saw)
 
     def data(self) -> Impressions:
         """See `Fleet`."""
         raise SettingsError("clicks stay on devices", "Choose a variant that trains on devices.")
+
+    def _saw(self, status: RoundStatus, _: Sequence[Answer]) -> None:
+        """Keep the head of the aggregator's ledger: after a restart, one that does not know it has gone back in time."""
+        replace(self.notes, ledger_head=status.ledger_head).keep(self.folder)
 
     def _told(self, round: int, public: Arrays) -> list[tuple[str, Arrays]]:
         """What clients told, in the order of their users; asked again until all have answered or `absent_s` is over.

@@ -17,8 +17,8 @@ from fedrec.data.film_news import read_rated_news
 from fedrec.data.impressions import News
 from fedrec.data.mind import merge_news, read_news
 from fedrec.errors import DataError, RunError, SettingsError
-from fedrec.privaterec.topics import public_vectors
-from fedrec.privaterec.trained import Catalogue
+from fedrec.privaterec.trained import Catalogue, item_vectors
+from fedrec.settings import Scenario
 
 FORMATS = ("news", "mind", "click-log")
 """Values of `public.format` that are about news."""
@@ -30,7 +30,7 @@ def write_public_news(folder: Path, catalogue: Catalogue) -> None:
     write_json(folder / "news.json", asdict(catalogue.news))
 
 
-def read_public_news(path: Path, form: str, *, seed: int) -> Catalogue:
+def read_public_news(path: Path, form: str, scenario: Scenario) -> Catalogue:
     """The catalogue of one of `FORMATS`. Raises DataError, and SettingsError where the format is not about news."""
     if form == "news":
         return _written(path)
@@ -39,10 +39,10 @@ def read_public_news(path: Path, form: str, *, seed: int) -> Catalogue:
         if not files:
             raise DataError(f"{path} holds no news.tsv", "Download or unpack it again: its items are the catalogue.")
         news = merge_news([read_news(file) for file in files])
-        return Catalogue(news, public_vectors(news, PublicFeatures({}), seed=seed))
+        return Catalogue(news, item_vectors(scenario, news, PublicFeatures({})))
     if form == "click-log":
         rated = read_rated_news(path)
-        return Catalogue(rated.news, public_vectors(rated.news, rated.features, seed=seed))
+        return Catalogue(rated.news, item_vectors(scenario, rated.news, rated.features))
     raise SettingsError(f"public.format = {form!r} is not about news", f"Use one of {', '.join(FORMATS)}.")
 
 

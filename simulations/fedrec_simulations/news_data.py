@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.data.clicklog import ClickLog, ClickLogProtocol, click_log
 from fedrec.data.features import PublicFeatures
@@ -14,10 +13,8 @@ from fedrec.data.film_news import read_rated_news
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.mind import read_mind
 from fedrec.data.planted_news import NEWS_SHAPES, planted_news
-from fedrec.data.vectors import read_vectors
 from fedrec.errors import DataError, SettingsError
-from fedrec.privaterec.topics import public_vectors
-from fedrec.privaterec.trained import Catalogue
+from fedrec.privaterec.trained import Catalogue, item_vectors
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
 
@@ -57,22 +54,7 @@ def load_news(scenario: Scenario) -> NewsData:
 
 def catalogue_of(scenario: Scenario, data: NewsData) -> Catalogue:
     """The public catalogue: a vector for every item, and `news.entity_vectors` beside it. Raises DataError on a file that names none."""
-    vectors = public_vectors(data.news, data.features, seed=scenario.seed)
-    if scenario.news.entity_vectors:
-        vectors = np.hstack([vectors, _entity_means(data.news, Path(scenario.news.entity_vectors))])
-    return Catalogue(data.news, vectors)
-
-
-def _entity_means(news: News, path: Path) -> npt.NDArray[np.float32]:
-    """(m, d) the mean vector of each item's entities, root mean square row norm 1; zero rows where none has a vector."""
-    found = read_vectors(path, wanted={name for names in news.entities for name in names})
-    if not found:
-        raise DataError(f"{path} names no entity of these news", "Give the entity_embedding.vec of the same release.")
-    means = np.zeros((len(news), len(next(iter(found.values())))), np.float32)
-    for item, names in enumerate(news.entities):
-        if known := [found[name] for name in names if name in found]:
-            means[item] = np.mean(known, axis=0)
-    return np.asarray(means / (float(np.sqrt((means.astype(np.float64) ** 2).sum(1).mean())) or 1.0), np.float32)
+    return Catalogue(data.news, item_vectors(scenario, data.news, data.features))
 
 
 def _mind(scenario: Scenario) -> NewsData:

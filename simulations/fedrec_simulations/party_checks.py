@@ -239,7 +239,7 @@ def _public(settings: ServerSettings, scenario: Scenario | None) -> str:
         from fedrec_server.news import check as check_news  # brings torch
         from fedrec_server.public_news import read_public_news
 
-        catalogue = read_public_news(Path(settings.public.path), settings.public.format, seed=scenario.seed)
+        catalogue = read_public_news(Path(settings.public.path), settings.public.format, scenario)
         check_news(scenario, settings.aggregator)
         return f"{len(catalogue.news):,} items, news"
     public = settings.public.read()

@@ -15,6 +15,7 @@ from fedrec.privaterec.fleet import Together
 from fedrec.privaterec.trained import TrainedNews
 from fedrec.privaterec.variants import train_news
 from fedrec.settings import Scenario, load
+from fedrec_server.public_news import read_public_news
 from fedrec_simulations.news_data import NewsData, catalogue_of, load_news
 
 TIME = "11/15/2019 10:22:32 AM"
@@ -206,6 +207,7 @@ def test_entity_vectors_join_what_is_known_of_an_item(mind: Path, tmp_path: Path
     assert (beside[0::3, 0] > 0).all()
     assert (beside[1::3, 1] > 0).all()
     assert (beside[2::3] == 0).all()
+    assert read_public_news(mind, "mind", more).vectors.tobytes() == wide.tobytes()  # a server on its own knows the same
     vectors.write_text("Q77\t1\t0\t\n")
     with pytest.raises(DataError, match="names no entity"):
         catalogue_of(more, data)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
-from fedrec.errors import SettingsError
+from fedrec.errors import RefusedError, SettingsError
 from fedrec.privaterec.blocks import BLOCK
 from fedrec.privaterec.topics import public_vectors
 from fedrec.privaterec.trained import Catalogue, TrainedNews
@@ -69,6 +70,17 @@ def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(world: tuple[C
         resumed, alone = trained(chosen, world, folder, "flower"), trained(chosen, world, tmp_path / f"{more[0]}-alone", "flower")
         assert {n: a.tobytes() for n, a in resumed.parameters.items()} == {n: a.tobytes() for n, a in alone.parameters.items()}
         assert resumed.spent == alone.spent
+
+
+def test_an_aggregator_put_back_in_time_is_refused(world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
+    chosen = scenario("central", "news.rounds=3")
+    begun = carrier(chosen, Cast("flower", 3))(NewsJob(chosen, *world, tmp_path))
+    next(begun), next(begun)
+    begun.close()
+    shutil.rmtree(tmp_path / "aggregator")
+    with pytest.raises(RefusedError) as caught:
+        trained(chosen, world, tmp_path, "flower")
+    assert caught.value.code == "stale-ledger"
 
 
 def test_real_processes_give_the_loopback_s_bytes(world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
