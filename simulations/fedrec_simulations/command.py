@@ -266,6 +266,7 @@ class Bench(StrEnum):
     processes = "processes"
     grid = "grid"
     sgld = "sgld"
+    paper = "paper"
     serving = "serving"
     serving_basis = "serving-basis"
     serving_news = "serving-news"
@@ -279,9 +280,13 @@ def bench(
             metavar="WHAT",
             show_choices=False,
             help="Speed: kernels, als, encoder, readers, intake, processes, grid, sgld, serving. Quality: ablation, quality, clicks, news, "
-            "news-paper, serving-basis, serving-news.",
+            "news-paper, paper, serving-basis, serving-news.",
         ),
     ],
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", show_default=False, help="Of paper: ada-dpals, dp-cmf, fast-dpmf; or one figure, dp-cmf/figure1."),
+    ] = "",
     data: Annotated[
         str, typer.Option(metavar="PATH", show_default=False, help="Data of the quality benchmarks: MovieLens 1M, or click lists.")
     ] = "",
@@ -306,15 +311,21 @@ def bench(
     \b
       fedrec bench kernels --quick
       fedrec bench serving --endurance 60
+      fedrec bench paper ada-dpals/figure5
     """
     if endurance and what is not Bench.serving:
         raise SettingsError(f"--endurance is not for {what.value}", "fedrec bench serving --endurance 60")
+    if (what is Bench.paper) != bool(name):
+        raise SettingsError("paper needs the name of a paper, and nothing else takes one", "fedrec bench paper dp-cmf/figure1 --data PATH")
     if what not in {Bench.kernels, Bench.als, Bench.encoder}:  # these compare against BLAS on all cores
         _one_blas_thread()
     from fedrec.checkpoint import finite, write_json
-    from fedrec_simulations.bench.verbs import endure, run
+    from fedrec_simulations.bench.verbs import endure, paper, run
 
-    result = endure(endurance, quick=quick) if endurance else run(what.value, data=data, quick=quick)
+    if what is Bench.paper:
+        result = paper(name, data=data, quick=quick)
+    else:
+        result = endure(endurance, quick=quick) if endurance else run(what.value, data=data, quick=quick)
     if output:
         write_json(output, result)
     typer.echo(json.dumps(finite(result), indent=None if as_json else 2))

@@ -42,7 +42,14 @@ def trained(chosen: Scenario, world: tuple[Catalogue, Impressions], folder: Path
 
 @pytest.mark.parametrize(
     "more",
-    [["additive"], ["additive", "news.topics=categories"], ["additive", "privacy.epsilon=inf"], ["central", "news.rounds=3"]],
+    [
+        ["additive"],
+        ["additive", 'news.open_categories=["arts"]'],
+        ["additive", "news.no_click=report"],
+        ["additive", "news.topics=categories"],
+        ["additive", "privacy.epsilon=inf"],
+        ["central", "news.rounds=3"],
+    ],
     ids=" ".join,
 )
 def test_flower_s_messages_and_real_parties_give_the_loopback_s_bytes(

@@ -117,6 +117,13 @@ def endure(seconds: float, *, quick: bool) -> dict[str, Any]:
     return serving_endurance.run(seconds, quick=quick)
 
 
+def paper(name: str, *, data: str, quick: bool) -> dict[str, Any]:
+    """`fedrec bench paper NAME`: one JSON object."""
+    from fedrec_simulations.papers import figures
+
+    return figures.run(name, data, quick=quick)
+
+
 BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "kernels": _kernels,
     "als": _als,
