@@ -1,6 +1,6 @@
 """The tables and figures of the PrivateRec paper on a click log, with what the paper prints for MIND beside them.
 
-Protocol: that of `fedrec bench news` (`fedrec.data.clicklog`, split.seed 20), one seed; test users were looked at once, for these tables.
+Protocol: that of `fedrec bench news` (`fedrec.data.clicklog`, split.seed 20), one seed; test users were looked at for these tables only.
 Learning rate, passes and the public start were chosen on validation users, at first of another division, whose validation users may be
 test users here. DP-FedRec at infinite epsilon is FedRec. Published figures are of MIND, which is other data: compare orders, not values.
 Every row is a run of `fedrec simulate` in a process of its own, kept in a folder: the benchmark goes on from there.
