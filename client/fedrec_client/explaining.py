@@ -38,7 +38,7 @@ def cost(answered: Answered, recommender: Recommender) -> str:
         return f"nothing: answer {answered.answer.number} was sent again, as it was drawn"
     earlier = [answer for answer in recommender.ledger.answers if answer.history == answered.answer.history]
     again = " (these clicks had an answer, but for another model or epsilon)" if len(earlier) > 1 else ""
-    return f"one fresh answer of epsilon {recommender.guarantee.epsilon:g}{again}"
+    return f"one fresh answer of epsilon {recommender.guarantee.epsilon:g} per click (replace){again}"
 
 
 def balance(recommender: Recommender) -> str:
@@ -47,7 +47,8 @@ def balance(recommender: Recommender) -> str:
     days = "" if ledger.renew_every_s is None else f" in any {ledger.renew_every_s / 86_400:g} days"
     of_all = "" if ledger.renew_every_s is None else f"; epsilon {ledger.epsilon_of_all_time:.4g} in all time"
     possible = f"a fresh answer of up to epsilon {ledger.epsilon_left:.4g} still fits" if ledger.epsilon_left else "no fresh answer fits"
-    return f"epsilon {ledger.epsilon:.4g} of {ledger.limit.epsilon:g}{days} at delta {ledger.limit.delta:g}{of_all}; {possible}"
+    spent = f"epsilon {ledger.epsilon:.4g} of {ledger.limit.epsilon:g} per click (replace)"
+    return f"{spent}{days} at delta {ledger.limit.delta:g}{of_all}; {possible}"
 
 
 def explained(answered: Answered, recommender: Recommender) -> str:

@@ -52,8 +52,8 @@ def test_a_list_its_promise_and_its_price_then_the_same_for_nothing(
         "   1  Title ",
         "  10  Title ",
         "per click (replace)",
-        "one fresh answer of epsilon 5",
-        "epsilon 5 of 20",
+        "one fresh answer of epsilon 5 per click (replace)",
+        "epsilon 5 of 20 per click (replace)",
         serving.newest,
     ):
         assert words in out
