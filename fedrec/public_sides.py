@@ -11,7 +11,7 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.collective import Side
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_similarity import learned_vectors, neighbours
-from fedrec.settings import CollectiveSettings
+from fedrec.settings_tables import CollectiveSettings
 from fedrec.streams import Streams
 
 _SOURCES = {PUBLIC_USERS, SIMILAR_ITEMS}

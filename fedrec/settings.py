@@ -12,212 +12,23 @@ import math
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from fedrec.errors import SettingsError
-
-
-def _epsilon(value: object) -> object:
-    return math.inf if isinstance(value, str) and value.strip().lower() in {"inf", "infinity"} else value
-
-
-Epsilon = Annotated[float, BeforeValidator(_epsilon), Field(gt=0)]
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True, ser_json_inf_nan="strings")
-
-
-class DataSettings(_Table):
-    """Where the interactions come from."""
-
-    path: str = Field("", description="file or folder of the data; empty for the planted data set")
-    format: str = Field("auto", description="auto, or a format that `fedrec data formats` lists")
-    features_path: str = Field("", description="public item features; empty takes those that come with the data")
-    features: bool = Field(True, description="whether training may use public item features at all")
-    kind: Literal["auto", "ratings", "clicks"] = Field("auto", description="what to learn from; clicks may be made from ratings")
-    click_threshold: float = Field(0.0, description="the lowest rating that counts as a click")
-    columns: dict[str, str] = Field(default_factory=dict, description="column names of tables: user, item, rating, timestamp")
-    rating_range: tuple[float, float] | None = Field(None, description="lowest and highest rating, where the format has no public scale")
-    duplicates: Literal["refuse", "last", "mean"] = Field("refuse", description="what to do with a second row of one user and item")
-    out_of_range: Literal["refuse", "clip", "drop"] = Field("refuse", description="what to do with ratings off the scale")
-    unknown_news: Literal["refuse", "add", "drop"] = Field(
-        "refuse", description="mind: news without a line in news.tsv; add keeps them without text, drop takes them out of what was shown"
-    )
-    preset: str = Field("demo", description="size of the planted data set: small, demo, ml10m, ml10m_x10")
-
-
-class SplitSettings(_Table):
-    """How the data is divided into training, validation and test."""
-
-    kind: Literal["random", "held-out-users", "temporal", "leave-last-out", "given"] = Field(
-        "random",
-        description="how rows are divided; a click log of news: by whole users, drawn (random, held-out-users) or the latest (temporal)",
-    )
-    seed: int = Field(1, ge=0, description="seed of the division")
-
-
-class PrivacySettings(_Table):
-    """What is promised."""
-
-    epsilon: Epsilon = Field(5.0, description='a number, or "inf" for no privacy')
-    delta: float = Field(1e-5, gt=0, lt=1, description="the probability with which the guarantee may fail")
-    unit: Literal["user", "example", "click"] = Field(
-        "user", description="what neighbours differ in: all data of a user, one rating, or one click exchanged for another (news)"
-    )
-    accountant: Literal["gdp", "am-ssp"] = Field("gdp", description="gdp: exact; am-ssp: the paper's own conversion, for reproduction")
-    noise: Literal["seeded", "system"] = Field("seeded", description="seeded: reproducible; system: fresh, for a deployment")
-
-
-class ModelSettings(_Table):
-    """Choices of the published recipe, zero for the papers' values. The default recipe takes `encoder` and refuses the others."""
-
-    dimension: int = Field(0, ge=0, le=512, description="length of user and item vectors; 0 = chosen by the recipe")
-    steps: int = Field(0, ge=0, le=100, description="outer steps of alternating minimisation; 0 = chosen by the recipe")
-    encoder: Literal["features", "id"] = Field("features", description="item vectors from public features, or one free vector per item")
-    user_ridge: float = Field(0.0, ge=0, description="ridge of the user solve; 0 = chosen by the recipe")
-    item_ridge: float = Field(0.0, ge=0, description="ridge of the item update; 0 = chosen by the recipe")
-    user_radius: float = Field(0.0, ge=0, description="Gamma_u, the longest user vector; 0 = chosen by the recipe")
-    target_radius: float = Field(0.0, ge=0, description="Gamma_y, the largest centred rating; 0 = chosen by the recipe")
-    weights: Literal["printed", "normalised", "clipped", "uniform", "constant"] = Field(
-        "normalised",
-        description="of the published recipe: AM-SSP App. E to the letter, exactly normalised, Ada-DPALS eq. 12, all alike for a user, "
-        "or all alike for everybody (DPALS; needs max_items_per_user)",
-    )
-    weight_exponent: float = Field(0.25, ge=0, le=1, description="mu in n^-mu: larger favours rare items")
-    count_share: float = Field(0.0, ge=0, lt=1, description="share of mu^2 for item counts; 0 = chosen by the recipe")
-    resamples: int = Field(1, ge=1, le=64, description="1: noise once (SSP2); more: fresh noise in that many steps (SSP1)")
-    example_share: float = Field(1.0, gt=0, le=1, description="share of the examples in each resample (mini-batch SSP1); 1 = all")
-    encoder_steps: int = Field(0, ge=0, description="gradient steps of the encoder per outer step; 0 = chosen by the recipe")
-    learning_rate: float = Field(0.0, ge=0, description="of the encoder; 0 = chosen by the recipe")
-    item_batch: int = Field(0, ge=0, description="items per gradient step; 0 = all (AM-SSP Alg. 5)")
-    max_items_per_user: int = Field(0, ge=0, description="sample at most so many items of a user; 0 = keep all")
-    sampling: Literal["uniform", "tail"] = Field("uniform", description="which items a user keeps: any, or the rarest")
-
-    def chosen(self) -> set[str]:
-        """Names of the keys that differ from their defaults."""
-        return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
-
-
-class NewsSettings(_Table):
-    """News recommendation, `recipe = "privaterec"`. Zero lets the variant choose."""
-
-    variant: Literal["additive", "local", "central", "printed", "fedrec", "dp-fedrec", "centralized"] = Field(
-        "additive",
-        description="additive: one noised report a user, then training on reports; the others train in rounds (PrivateRec Alg. 3)",
-    )
-    model: Literal["nrms", "naml", "plm-nr"] = Field("nrms", description="news and user encoder of all variants but additive")
-    topics: Literal["directions", "text", "categories"] = Field(
-        "directions",
-        description="public rows of additive and central: leading directions of item vectors, clusters of texts, or the categories",
-    )
-    open_categories: tuple[str, ...] = Field(
-        (), description="additive: categories that need no protection; clicks on items of these alone are told as they are"
-    )
-    no_click: Literal["leave-out", "report"] = Field(
-        "leave-out", description="additive: impressions without a click send nothing, or an answer as all others do, which costs one symbol"
-    )
-    basis: int = Field(0, ge=0, le=512, description="B: directions or topics from text, basis vectors of the others; 0 = 32, or 5")
-    history: int = Field(50, ge=1, le=1000, description="H: how many of the latest clicks make a history")
-    serving_epsilons: tuple[Epsilon, ...] = Field(
-        ("inf", 10, 5, 1), min_length=1, validate_default=True, description="epsilon of one served answer; the first makes the headline"
-    )
-    padding: float = Field(
-        0.0, ge=0, lt=1, description="p: share of clicks hidden behind the anonymous news, on the device; not for additive"
-    )
-    clip: float = Field(0.0, ge=0, description="theta: longest attention vector, or longest gradient; 0 = chosen by the variant")
-    rounds: int = Field(0, ge=0, le=100_000, description="rounds of training; 0 = chosen by the variant")
-    users_per_round: int = Field(0, ge=0, description="users of a round, on average; 0 = chosen by the variant")
-    epochs: int = Field(
-        0, ge=0, le=1000, description="passes over the reports (additive) or the clicks (centralized); 0 = chosen by the variant"
-    )
-    learning_rate: float = Field(0.0, ge=0, description="0 = chosen by the variant")
-    word_vectors: str = Field("", description="GloVe text file to start word embeddings from; empty starts from the public texts")
-    entity_vectors: str = Field("", description="MIND's entity_embedding.vec; its vectors join those of the items, on average")
-    language_model: str = Field("", description="folder of a Hugging Face encoder, for plm-nr; empty takes vectors of the public features")
-
-    def chosen(self) -> set[str]:
-        """Names of the keys that differ from their defaults."""
-        return self.model_fields_set & {name for name in type(self).model_fields if getattr(self, name) != getattr(NewsSettings(), name)}
-
-
-class CollectiveSettings(_Table):
-    """Public sides of collective factorisation, `recipe = "dp-cmf"`. Every side has a weight, alpha, and a ridge, lambda', of its own."""
-
-    sides: tuple[Literal["metadata", "similar-items", "public-users"], ...] = Field(
-        ("metadata",), min_length=1, description="public matrices to factorise with the ratings"
-    )
-    categories: tuple[str, ...] = Field((), description="features of the metadata side, for example genre; empty takes all")
-    metadata_weight: float = Field(10.0, gt=0, description="alpha of metadata")
-    metadata_ridge: float = Field(100.0, gt=0, description="lambda' of metadata")
-    similar_weight: float = Field(10.0, gt=0, description="alpha of similar items")
-    similar_ridge: float = Field(100.0, gt=0, description="lambda' of similar items")
-    users_weight: float = Field(100.0, gt=0, description="alpha of public users")
-    users_ridge: float = Field(100.0, gt=0, description="lambda' of public users")
-    unobserved: float = Field(0.03, ge=0, description="weight of the zeros of binary sides and of similar items; ratings have none")
-    similar_file: str = Field("", description="CSV or TSV of item, neighbour, score; empty learns them from the public users")
-    similarity: Literal["inner-product", "cosine"] = Field("inner-product", description="of learned item vectors")
-    neighbours: int = Field(100, ge=1, description="k: similar items of each item, where they are learned")
-    similar_values: Literal["scores", "binary"] = Field("binary", description="similar items with their scores, or 1 for each")
-    users_file: str = Field("", description="ratings of public users, who must not be private users; in any format of data.path")
-    users_format: str = Field("auto", description="format of users_file, as data.format")
-    users_ids: Literal["same", "separate"] = Field(
-        "same",
-        description="same: an id in both sources is one person, and refused; separate: who has a private history is left out",
-    )
-    users_share: float = Field(0.0, ge=0, lt=1, description="without users_file: this share of the data's own users is made public")
-    users_limit: int = Field(0, ge=0, description="use so many of the public users; 0 = all")
-    users_values: Literal["raw", "binary"] = Field("raw", description="their ratings, or 1 for those of at least users_threshold")
-    users_threshold: float = Field(4.0, description="the lowest rating that says that a public user likes an item")
-    start_passes: int = Field(0, ge=0, le=100, description="passes over public data alone before the first round; 0 = random vectors")
-
-    def chosen(self) -> set[str]:
-        """Names of the keys that differ from their defaults."""
-        return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
-
-    def contradiction(self) -> str:
-        """Why these choices cannot go together; empty where they can."""
-        public_users = bool(self.users_file or self.users_share)
-        if len(set(self.sides)) < len(self.sides):
-            return "collective.sides names a side twice: its weight says how much it counts"
-        if self.users_file and self.users_share:
-            return "collective.users_file and users_share both say who is public: choose one"
-        if "public-users" in self.sides and not public_users:
-            return 'collective.sides names "public-users": say who they are with users_file or users_share'
-        if "similar-items" in self.sides and not (public_users or self.similar_file):
-            return 'collective.sides names "similar-items": give similar_file, or public users to learn them from'
-        if self.similar_file and "similar-items" not in self.sides:
-            return 'collective.similar_file is used by no side: add "similar-items" to collective.sides'
-        learned = "similar-items" in self.sides and not self.similar_file
-        if public_users and not learned and "public-users" not in self.sides:
-            return 'collective.users_file and users_share are used by no side: add "public-users" to collective.sides'
-        return ""
-
-
-class EvaluationSettings(_Table):
-    """What is measured."""
-
-    cutoffs: tuple[int, ...] = Field((10, 20), description="list lengths of ranking metrics")
-    ranking: bool = Field(True, description="rank the full catalogue too (always on for clicks)")
-
-
-class CompareSettings(_Table):
-    """What the report sets the run beside."""
-
-    epsilons: tuple[Epsilon, ...] = Field((), description="further epsilons, for the privacy-utility curve")
-    baselines: bool = Field(True, description="global mean, item means, item+user biases, popularity")
-    published: bool = Field(False, description='the papers\' recipe too, at the same epsilons; needs recipe = "default"')
-    als: bool = Field(True, description="non-private alternating least squares, the ceiling")
-
-
-class RunSettings(_Table):
-    """Where results go."""
-
-    directory: str = Field("runs", description="folder that run folders are made in")
-    examples: int = Field(8, ge=0, le=50, description="items whose nearest neighbours the report shows")
-
+from fedrec.settings_tables import (
+    CollectiveSettings,
+    CompareSettings,
+    DataSettings,
+    EvaluationSettings,
+    ModelSettings,
+    NewsSettings,
+    PrivacySettings,
+    RunSettings,
+    SplitSettings,
+    Table,
+)
 
 NEWS_FORMATS = {
     "mind": "MIND: folders of train and dev, each with news.tsv and behaviors.tsv",
@@ -235,7 +46,7 @@ NEWS_UNITS = {"central": "user"} | dict.fromkeys(("additive", "local", "printed"
 """What each variant of news training protects; epsilons of different units do not compare, so a scenario names its unit."""
 
 
-class Scenario(_Table):
+class Scenario(Table):
     """One run."""
 
     recipe: Literal["default", "published", "dp-cmf", "fast-dpmf", "privaterec"] = Field(

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from fedrec.operations.party_settings import AggregatorAccess, FilePath, Table, checked, read
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.settings import Epsilon
+from fedrec.settings_tables import Epsilon
 
 NEWS_FORMATS = ("mind", "click-log", "news-shard")
 """Values of data.format that are about news."""

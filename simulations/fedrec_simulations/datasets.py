@@ -16,7 +16,8 @@ from fedrec.data.read import read
 from fedrec.data.splits import Split, given, held_out_users, leave_last_out, random_split, temporal
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.settings import DataSettings, Scenario
+from fedrec.settings import Scenario
+from fedrec.settings_tables import DataSettings
 from fedrec.streams import Streams
 
 SPLITS = {"random": random_split, "held-out-users": held_out_users, "temporal": temporal, "leave-last-out": leave_last_out}

@@ -23,7 +23,8 @@ from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import sides_of
 from fedrec.recipes import Prepared, prepare
-from fedrec.settings import CollectiveSettings, load
+from fedrec.settings import load
+from fedrec.settings_tables import CollectiveSettings
 from fedrec.streams import Streams
 
 CMF = ["recipe=dp-cmf", "model.dimension=3", "model.steps=2"]

@@ -31,7 +31,8 @@ from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import learned_similar_items
 from fedrec.recipes import Prepared, prepare
-from fedrec.settings import CollectiveSettings, Scenario, validated
+from fedrec.settings import Scenario, validated
+from fedrec.settings_tables import CollectiveSettings
 from fedrec.streams import Streams
 from fedrec_simulations.bench.rows import Row, merged, row
 from fedrec_simulations.ceiling import als_model
