@@ -1,4 +1,4 @@
-"""From a scenario's [collective] table and public features to the sides of DP-CMF: which public matrices, and how much each counts."""
+"""From a scenario's [collective] table and public features to what recipes take: the sides of DP-CMF, metadata and public people."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS
 from fedrec.errors import SettingsError
 from fedrec.factorization.collective import Side
@@ -34,12 +35,52 @@ def sides_of(chosen: CollectiveSettings, facts: PublicFacts) -> tuple[Side, ...]
     return tuple(makers[name](chosen, facts.features, facts.streams) for name in chosen.sides)
 
 
-def _metadata(chosen: CollectiveSettings, features: PublicFeatures, streams: Streams) -> Side:
-    """Every feature value a row, 1 where an item carries it."""
+def clicks_of_people(chosen: CollectiveSettings, facts: PublicFacts) -> Interactions | None:
+    """Public people as users, for the default recipe on clicks; None where there are none, or nothing public is known yet.
+
+    Raises SettingsError on sides other than public users.
+    """
+    if not chosen.chosen():
+        return None
+    if chosen.sides != ("public-users",):
+        raise SettingsError(
+            f'recipe = "default" learns clicks from public users alone, found collective.sides = {list(chosen.sides)}',
+            'Set collective.sides = ["public-users"].',
+        )
+    sides = sides_of(chosen, facts)
+    if not sides:
+        return None
+    S = sides[0].entries.tocoo()
+    return Interactions.from_columns(
+        S.row, S.col, None, num_users=S.shape[0], num_items=facts.num_items, value_range=facts.value_range, kind="clicks"
+    )
+
+
+def metadata_of(chosen: CollectiveSettings, features: PublicFeatures | None) -> PublicFeatures | None:
+    """The features that the metadata side means; None where it is not chosen or there are none. Raises SettingsError on an unknown one."""
+    if features is None or "metadata" not in chosen.sides:
+        return None
     there = [name for name in features.bags if name not in _SOURCES]
     if unknown := [name for name in chosen.categories if name not in there]:
         raise SettingsError(f"collective.categories: no feature {unknown[0]!r}", f"There are: {', '.join(there) or 'none'}.")
-    bags = [features.bags[name].counts for name in chosen.categories or there]
+    return features.only(chosen.categories or there) if there else None
+
+
+def people_of(chosen: CollectiveSettings, facts: PublicFacts) -> Interactions:
+    """The ratings of public users, at most `users_limit` of them. Raises SettingsError where there are none."""
+    if facts.features is None:
+        raise SettingsError("collective.sides needs public users, and there are none", "Give collective.users_file or users_share.")
+    S = _limited(_users_of(facts.features), chosen, facts.streams).tocoo()
+    (n, m), (low, high) = S.shape, facts.value_range
+    if S.nnz and not low <= float(S.data.min()) <= float(S.data.max()) <= high:
+        raise SettingsError(f"public users rate outside of {low:g} to {high:g}, the private users' scale", "Bring both to one scale.")
+    return Interactions.from_columns(S.row, S.col, S.data, num_users=n, num_items=m, value_range=facts.value_range)
+
+
+def _metadata(chosen: CollectiveSettings, features: PublicFeatures, streams: Streams) -> Side:
+    """Every feature value a row, 1 where an item carries it."""
+    found = metadata_of(chosen, features)
+    bags = [] if found is None else [bag.counts for bag in found.bags.values()]
     if not bags:
         raise SettingsError("collective.sides names metadata, but the items have none", "Give features, or choose other sides.")
     return _side(
@@ -71,16 +112,22 @@ def learned_similar_items(chosen: CollectiveSettings, features: PublicFeatures, 
 
 def _public_users(chosen: CollectiveSettings, features: PublicFeatures, streams: Streams) -> Side:
     """Every public user a row: ratings less their mean, or 1 for those of at least the threshold."""
-    S = sparse.csr_matrix(_users_of(features).counts.T)
-    if chosen.users_limit:
-        drawn = streams.numpy("public-users-limit").permutation(S.shape[0])[: chosen.users_limit]
-        S = sparse.csr_matrix(S[np.sort(drawn)])
+    S = _limited(_users_of(features), chosen, streams)
     if chosen.users_values == "binary":
         S.data = (S.data >= chosen.users_threshold).astype(np.float32)
         S.eliminate_zeros()
         return _side("public-users", S, chosen.users_weight, chosen.users_ridge, chosen)
     S.data = (S.data - S.data.mean(dtype=np.float64)).astype(np.float32)
     return Side("public-users", S, chosen.users_weight, chosen.users_ridge)
+
+
+def _limited(users: FeatureBag, chosen: CollectiveSettings, streams: Streams) -> sparse.csr_matrix:
+    """Users as rows, drawn where there are more than the limit."""
+    S = sparse.csr_matrix(users.counts.T)
+    if not chosen.users_limit:
+        return S
+    drawn = streams.numpy("public-users-limit").permutation(S.shape[0])[: chosen.users_limit]
+    return sparse.csr_matrix(S[np.sort(drawn)])
 
 
 def _users_of(features: PublicFeatures) -> FeatureBag:

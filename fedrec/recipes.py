@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from fedrec.data.interactions import Kind
 from fedrec.errors import SettingsError
-from fedrec.factorization import clicks, default, gradient, noisy_descent, ssp
+from fedrec.factorization import am_dpsgd, clicks, convex_ssp, default, gradient, noisy_descent, public_people, ssp, weighted_descent
 from fedrec.factorization.collective import CollectiveRecipe
+from fedrec.factorization.convex_losses import LOSSES, Loss
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.federation.rounds import ClientStep, Recipe, State
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.public_sides import sides_of
+from fedrec.public_sides import clicks_of_people, metadata_of, people_of, sides_of
 from fedrec.settings import Scenario, validated
+from fedrec.settings_tables import CollectiveSettings
 
 
 class TrainableRecipe(Recipe, Protocol):
@@ -64,6 +66,12 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
         return ssp.client_steps(published_settings(scenario))
     if scenario.recipe == "fast-dpmf":
         return noisy_descent.client_steps(noisy_descent_settings(scenario))
+    if scenario.recipe == "dp-gd":
+        return weighted_descent.client_steps(weighted_descent_settings(scenario))
+    if scenario.recipe == "am-dpsgd":
+        return am_dpsgd.client_steps(encoder_descent_settings(scenario)[0])
+    if scenario.recipe == "convex-ssp":
+        return convex_ssp.client_steps(_loss(scenario))
     return clicks.CLIENT_STEPS if kind == "clicks" else default.CLIENT_STEPS
 
 
@@ -131,20 +139,49 @@ def _default(scenario: Scenario, facts: PublicFacts) -> Prepared:
     if facts.kind == "clicks":
         chosen = clicks.settings_for(guarantee, users=facts.num_users, items=facts.num_items)
         plan = calibrate(guarantee, chosen.shares)
-        return Prepared(clicks.ClickRecipe(plan, chosen, facts), clicks.CLIENT_STEPS, plan)
-    with_features = facts.features is not None and scenario.model.encoder == "features"
-    settings = default.settings_for(guarantee, users=facts.num_users, items=facts.num_items, features=with_features)
+        people = clicks_of_people(scenario.collective, facts)
+        return Prepared(clicks.ClickRecipe(plan, chosen, facts, people), clicks.CLIENT_STEPS, plan)
+    sides = scenario.collective
+    if sides.users_values == "binary" or sides.users_threshold != CollectiveSettings().users_threshold:
+        raise SettingsError("collective.users_values and users_threshold make clicks of ratings, but these are ratings", "Leave them out.")
+    features = metadata_of(sides, facts.features) if scenario.model.encoder == "features" else None
+    people = "public-users" in sides.sides
+    settings = default.settings_for(guarantee, users=facts.num_users, items=facts.num_items, features=features is not None, people=people)
     plan = calibrate(guarantee, settings.shares)
-    content = default.public_content(facts, settings) if with_features else None
-    return Prepared(default.DefaultRecipe(plan, settings, facts, content), default.CLIENT_STEPS, plan)
+    content = default.public_content(replace(facts, features=features), settings)
+
+    def start() -> State:
+        return public_people.learned(people_of(sides, facts), facts, content) if people else {}
+
+    return Prepared(default.DefaultRecipe(plan, settings, facts, content, start), default.CLIENT_STEPS, plan)
 
 
 def _fast_dpmf(scenario: Scenario, facts: PublicFacts) -> Prepared:
-    if facts.kind == "clicks":
-        raise SettingsError('recipe = "fast-dpmf" fits ratings, but this data holds clicks', 'Set recipe = "default" or "published".')
     settings = noisy_descent_settings(scenario)
+    recipe = _descent(scenario, facts, settings)
+    return Prepared(recipe, noisy_descent.client_steps(settings), recipe.plan)
+
+
+def _weighted_descent(scenario: Scenario, facts: PublicFacts) -> Prepared:
+    settings = weighted_descent_settings(scenario)
+    recipe = weighted_descent.WeightedDescent(_descent(scenario, facts, settings), scenario.model.weight_exponent)
+    return Prepared(recipe, weighted_descent.client_steps(settings), recipe.plan)
+
+
+def _am_dpsgd(scenario: Scenario, facts: PublicFacts) -> Prepared:
+    settings, of_encoder = encoder_descent_settings(scenario)
+    features = facts.features if scenario.model.encoder == "features" and scenario.data.features else None
+    rows = am_dpsgd.feature_rows(features, facts.num_items, of_encoder)
+    recipe = am_dpsgd.EncoderDescent(_descent(scenario, facts, settings), of_encoder, rows)
+    return Prepared(recipe, am_dpsgd.client_steps(settings), recipe.plan)
+
+
+def _descent(scenario: Scenario, facts: PublicFacts, settings: noisy_descent.DescentSettings) -> noisy_descent.DescentRecipe:
+    if facts.kind == "clicks":
+        named = f'recipe = "{scenario.recipe}"'
+        raise SettingsError(f"{named} fits ratings, but this data holds clicks", 'Set recipe = "default" or "published".')
     plan = calibrate(guarantee_of(scenario), noisy_descent.shares(settings))
-    return Prepared(noisy_descent.DescentRecipe(plan, settings, facts), noisy_descent.client_steps(settings), plan)
+    return noisy_descent.DescentRecipe(plan, settings, facts)
 
 
 def noisy_descent_settings(scenario: Scenario) -> noisy_descent.DescentSettings:
@@ -159,4 +196,70 @@ def noisy_descent_settings(scenario: Scenario) -> noisy_descent.DescentSettings:
     )
 
 
-RECIPES = {"published": _published, "dp-cmf": _collective, "fast-dpmf": _fast_dpmf, "default": _default}
+def weighted_descent_settings(scenario: Scenario) -> noisy_descent.DescentSettings:
+    """As `noisy_descent_settings`."""
+    chosen, epsilon = scenario.model, scenario.privacy.epsilon
+    return noisy_descent.DescentSettings(
+        dimension=chosen.dimension or (3 if not chosen.biases else 1 if epsilon < 3 else 2),
+        steps=chosen.steps or (6 if epsilon < 7 else 12 if epsilon < 15 else 24),
+        rate=chosen.learning_rate or (0.7 if epsilon < 15 else 0.5),
+        user_ridge=chosen.user_ridge or 2.0,
+        item_ridge=chosen.item_ridge or (60.0 if epsilon < 0.75 else 30.0 if epsilon < 3 else 10.0),
+        start_std=0.05 if chosen.biases else 1.0,
+        biases=chosen.biases,
+    )
+
+
+def encoder_descent_settings(scenario: Scenario) -> tuple[noisy_descent.DescentSettings, am_dpsgd.EncoderSettings]:
+    """As `noisy_descent_settings`; steps of all outer steps together are what is accounted."""
+    chosen, epsilon = scenario.model, scenario.privacy.epsilon
+    gradients = chosen.encoder_steps or 1
+    descent = noisy_descent.DescentSettings(
+        dimension=chosen.dimension or (2 if epsilon < 15 else 3),
+        steps=gradients * (chosen.steps or (6 if epsilon < 3 else 12 if epsilon < 15 else 16)),
+        rate=chosen.learning_rate or 0.3,
+        user_ridge=chosen.user_ridge or 2.0,
+        item_ridge=chosen.item_ridge or (20.0 if epsilon < 3 else 10.0),
+        start_std=0.02 if chosen.biases else 1.0,
+        biases=chosen.biases,
+    )
+    return descent, am_dpsgd.EncoderSettings(gradients, least_share=0.0025, rarity=0.5, identity=0.7)
+
+
+def _convex(scenario: Scenario, facts: PublicFacts) -> Prepared:
+    if facts.kind == "ratings":
+        raise SettingsError('recipe = "convex-ssp" fits clicks, but this data holds ratings', 'Set data.kind = "clicks".')
+    settings = convex_settings(scenario, facts)
+    plan = calibrate(guarantee_of(scenario), settings.shares)
+    return Prepared(convex_ssp.ConvexRecipe(plan, settings, facts), convex_ssp.client_steps(settings.loss), plan)
+
+
+def convex_settings(scenario: Scenario, facts: PublicFacts) -> convex_ssp.ConvexSettings:
+    """The scenario's values; where it leaves a choice open, the logistic loss's best on validation of yelp2018. A start as by default."""
+    chosen, guarantee = scenario.model, guarantee_of(scenario)
+    start = clicks.settings_for(guarantee, users=facts.num_users, items=facts.num_items)
+    low, middle = guarantee.epsilon < 3, guarantee.epsilon < 15
+    width = chosen.dimension or (int(1.4 * start.width) if middle else start.width)
+    return convex_ssp.ConvexSettings(
+        loss=_loss(scenario),
+        start=replace(start, width=min(width, start.head), steps=()),
+        steps=chosen.steps or (1 if low else 2 if middle else 3 if guarantee.epsilon < 100 else 4),
+        user_ridge=chosen.user_ridge or (0.1 if low else 1.0 if middle else 0.3),
+        item_ridge=chosen.item_ridge or (30.0 if low else 10.0 if middle else 1.0),
+        user_radius=chosen.user_radius or 1.0,
+    )
+
+
+def _loss(scenario: Scenario) -> Loss:
+    return LOSSES[scenario.model.loss](scenario.model.click_weight)
+
+
+RECIPES = {
+    "published": _published,
+    "dp-cmf": _collective,
+    "fast-dpmf": _fast_dpmf,
+    "dp-gd": _weighted_descent,
+    "am-dpsgd": _am_dpsgd,
+    "convex-ssp": _convex,
+    "default": _default,
+}

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from fedrec.settings_tables import (
     CompareSettings,
     DataSettings,
     EvaluationSettings,
+    FigureSettings,
     ModelSettings,
     NewsSettings,
     PrivacySettings,
@@ -45,14 +46,23 @@ NEWS_SPLITS = {
 NEWS_UNITS = {"central": "user"} | dict.fromkeys(("additive", "local", "printed", "fedrec", "dp-fedrec", "centralized"), "click")
 """What each variant of news training protects; epsilons of different units do not compare, so a scenario names its unit."""
 
+_DESCENT = frozenset({"encoder", "dimension", "steps", "user_ridge", "item_ridge", "learning_rate"})
+DESCENT_KEYS = {
+    "fast-dpmf": _DESCENT,
+    "dp-gd": _DESCENT | {"biases", "weight_exponent"},
+    "am-dpsgd": _DESCENT | {"biases", "encoder_steps"},
+}
+"""Recipes of noisy gradient descent, and what [model] says to each."""
+
 
 class Scenario(Table):
     """One run."""
 
-    recipe: Literal["default", "published", "dp-cmf", "fast-dpmf", "privaterec"] = Field(
+    recipe: Literal["default", "published", "dp-cmf", "fast-dpmf", "dp-gd", "am-dpsgd", "convex-ssp", "privaterec"] = Field(
         "default",
         description="ratings and clicks: the best sound recipe, the papers to the letter, or with public data, see [collective]; "
-        "fast-dpmf: noisy gradient descent on item vectors; privaterec: news, see [news]",
+        "fast-dpmf, dp-gd: noisy gradient descent on item vectors; am-dpsgd: on an item encoder; "
+        "convex-ssp: clicks by logistic loss; privaterec: news, see [news]",
     )
     seed: int = Field(1, ge=0, description="seed of initialisation and of seeded noise")
     data: DataSettings = DataSettings()
@@ -63,6 +73,7 @@ class Scenario(Table):
     news: NewsSettings = NewsSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     compare: CompareSettings = CompareSettings()
+    figure: FigureSettings = FigureSettings()
     run: RunSettings = RunSettings()
 
     @model_validator(mode="after")
@@ -76,10 +87,18 @@ class Scenario(Table):
             raise ValueError('model.weights = "constant" needs model.max_items_per_user: without a limit no constant bounds a user')
         if self.recipe == "dp-cmf":
             return self._collective_combinations()
-        if self.collective.chosen():
-            raise ValueError(f'collective.{min(self.collective.chosen())} needs recipe = "dp-cmf"')
-        if self.recipe == "fast-dpmf":
-            return self._fast_dpmf_combinations()
+        if self.recipe == "default":
+            self._require_known_sides()
+        elif self.collective.chosen():
+            raise ValueError(f'collective.{min(self.collective.chosen())} needs recipe = "default" or "dp-cmf"')
+        if self.recipe == "convex-ssp":
+            return self._convex_combinations()
+        if ignored := self.model.chosen() & {"loss", "click_weight"}:
+            raise ValueError(f'model.{min(ignored)} needs recipe = "convex-ssp": the other recipes have a squared loss of their own')
+        if self.recipe in DESCENT_KEYS:
+            return self._descent_combinations(DESCENT_KEYS[self.recipe])
+        if not self.model.biases:
+            raise ValueError('model.biases needs recipe = "dp-gd" or "am-dpsgd": the other recipes know what biases they have')
         if self.privacy.unit == "example" and self.recipe == "default":
             raise ValueError('privacy.unit = "example" needs recipe = "published": the default recipe protects whole users')
         if self.recipe == "default" and not self.compare.published and (ignored := self.model.chosen() - {"encoder"}):
@@ -106,13 +125,34 @@ class Scenario(Table):
             raise ValueError('compare.published needs recipe = "default": its settings say nothing of collective.*')
         return self
 
-    def _fast_dpmf_combinations(self) -> Scenario:
-        if ignored := self.model.chosen() - {"encoder", "dimension", "steps", "user_ridge", "item_ridge", "learning_rate"}:
-            raise ValueError(f'model.{min(ignored)} says nothing to recipe = "fast-dpmf": it descends on free item vectors')
+    def _require_known_sides(self) -> None:
+        """Of [collective] the default recipe takes whose ratings are public and which metadata counts; how much, it finds itself."""
+        if found := self.collective.contradiction() or self.collective.unknown_to_default():
+            raise ValueError(found)
+        if self.collective.chosen() and not self.data.features:
+            raise ValueError("data.features = false leaves out all public data, public users too: choose with collective.sides")
+        if self.collective.chosen() and self.compare.published:
+            raise ValueError("compare.published knows nothing of collective.*: leave one of them out")
+
+    def _descent_combinations(self, known: Set[str]) -> Scenario:
+        if ignored := self.model.chosen() - known:
+            raise ValueError(f'model.{min(ignored)} says nothing to recipe = "{self.recipe}": its keys are {", ".join(sorted(known))}')
         if self.data.kind == "clicks":
-            raise ValueError('recipe = "fast-dpmf" fits ratings: clicks need "default" or "published"')
+            raise ValueError(f'recipe = "{self.recipe}" fits ratings: clicks need "default" or "published"')
         if self.privacy.unit != "user" or self.privacy.accountant != "gdp":
-            raise ValueError('recipe = "fast-dpmf" protects whole users and is accounted exactly: leave privacy.unit and accountant')
+            raise ValueError(f'recipe = "{self.recipe}" protects whole users and is accounted exactly: leave privacy.unit and accountant')
+        if self.compare.published:
+            raise ValueError('compare.published needs recipe = "default"')
+        return self
+
+    def _convex_combinations(self) -> Scenario:
+        known = {"encoder", "loss", "click_weight", "dimension", "steps", "user_ridge", "item_ridge", "user_radius"}
+        if ignored := self.model.chosen() - known:
+            raise ValueError(f'model.{min(ignored)} says nothing to recipe = "convex-ssp": it fits free item vectors to clicks')
+        if self.data.kind == "ratings":
+            raise ValueError('recipe = "convex-ssp" fits clicks: ratings need "default", "published", "dp-cmf" or "fast-dpmf"')
+        if self.privacy.unit != "user" or self.privacy.accountant != "gdp":
+            raise ValueError('recipe = "convex-ssp" protects whole users and is accounted exactly: leave privacy.unit and accountant')
         if self.compare.published:
             raise ValueError('compare.published needs recipe = "default"')
         return self
@@ -152,8 +192,8 @@ class Scenario(Table):
         return self
 
     def digest(self) -> str:
-        """SHA-256 of everything but where results go."""
-        content = self.model_dump(mode="json", exclude={"run"})
+        """SHA-256 of everything but where results go and what a figure varies around it."""
+        content = self.model_dump(mode="json", exclude={"run", "figure"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def as_published(self) -> Scenario:

@@ -77,6 +77,9 @@ class ModelSettings(Table):
         description="of the published recipe: AM-SSP App. E to the letter, exactly normalised, Ada-DPALS eq. 12, all alike for a user, "
         "or all alike for everybody (DPALS; needs max_items_per_user)",
     )
+    biases: bool = Field(True, description="of dp-gd and am-dpsgd: item biases and users' own means, which the papers' models lack")
+    loss: Literal["logistic", "quadratic"] = Field("logistic", description="of convex-ssp: what a click and its absence cost")
+    click_weight: float = Field(0.0, ge=0, description="of convex-ssp: alpha; a click weighs 1 + alpha; 0 is the plain likelihood")
     weight_exponent: float = Field(0.25, ge=0, le=1, description="mu in n^-mu: larger favours rare items")
     count_share: float = Field(0.0, ge=0, lt=1, description="share of mu^2 for item counts; 0 = chosen by the recipe")
     resamples: int = Field(1, ge=1, le=64, description="1: noise once (SSP2); more: fresh noise in that many steps (SSP1)")
@@ -135,7 +138,11 @@ class NewsSettings(Table):
 
 
 class CollectiveSettings(Table):
-    """Public sides of collective factorisation, `recipe = "dp-cmf"`. Every side has a weight, alpha, and a ridge, lambda', of its own."""
+    """Public data beside private ratings. Of `recipe = "dp-cmf"`: every side has a weight, alpha, and a ridge, lambda', of its own.
+
+    `recipe = "default"` takes metadata and public users: `categories`, `users_file`, `users_format`, `users_ids`, `users_share` and
+    `users_limit` (of clicks also `users_values` and `users_threshold`). How much they count it finds from the data; it refuses other keys.
+    """
 
     sides: tuple[Literal["metadata", "similar-items", "public-users"], ...] = Field(
         ("metadata",), min_length=1, description="public matrices to factorise with the ratings"
@@ -186,6 +193,18 @@ class CollectiveSettings(Table):
             return 'collective.users_file and users_share are used by no side: add "public-users" to collective.sides'
         return ""
 
+    def unknown_to_default(self) -> str:
+        """Why these choices say nothing to the default recipe; empty where they do."""
+        known = {"sides", "categories", "users_file", "users_format", "users_ids", "users_share", "users_limit"}
+        known |= {"users_values", "users_threshold"}  # of clicks
+        if "similar-items" in self.sides:
+            return 'collective.sides: similar items are of "dp-cmf"; the default recipe learns from public users themselves what is alike'
+        if ignored := self.chosen() - known:
+            return f'collective.{min(ignored)} is of "dp-cmf": the default recipe finds from the data how much public data counts'
+        if self.categories and "metadata" not in self.sides:
+            return 'collective.categories are features of the metadata side: add "metadata" to collective.sides'
+        return ""
+
 
 class EvaluationSettings(Table):
     """What is measured."""
@@ -201,6 +220,25 @@ class CompareSettings(Table):
     baselines: bool = Field(True, description="global mean, item means, item+user biases, popularity")
     published: bool = Field(False, description='the papers\' recipe too, at the same epsilons; needs recipe = "default"')
     als: bool = Field(True, description="non-private alternating least squares, the ceiling")
+
+
+class FigureLine(Table):
+    """Keys that a curve of a published figure has at one epsilon, laid over the scenario's own tables."""
+
+    curve: str = Field("", description="name in the legend; empty for every curve")
+    epsilon: Epsilon = Field(description="an epsilon without a line takes the nearest one's")
+    model: ModelSettings = ModelSettings()
+    collective: CollectiveSettings = CollectiveSettings()
+
+
+class FigureSettings(Table):
+    """What `fedrec bench paper` varies around this scenario to make a published figure; every other verb leaves it alone."""
+
+    seeds: tuple[int, ...] = Field((), description="split seeds; the seed of the noise is the split's")
+    epsilons: tuple[Epsilon, ...] = Field((), description="epsilons of the figure")
+    points: tuple[float, ...] = Field((), description="what else its curves or its x axis take: mu, k, users, dimensions")
+    x: str = Field("epsilon", description="what its x axis shows")
+    settings: tuple[FigureLine, ...] = Field((), description="keys by curve and epsilon: {curve = ..., epsilon = ..., model = {...}}")
 
 
 class RunSettings(Table):

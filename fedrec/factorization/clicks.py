@@ -10,7 +10,8 @@ Guarantee (user, add/remove): every release has sensitivity 1 (`clicks_client`);
 post-processing, and the composition of the plan's releases is exact. Against the published recipe: no A_j is released (one
 Gramian serves all items, popular ones being damped instead); only the direction of u is sent, every user's whole report
 having norm exactly 1; sums are shrunk by a prior fitted to the noised sums themselves; V starts from what users click
-together, not at random. Public item features are not used yet.
+together, not at random. Public item features are not used yet; public people answer every question too, and their reports are
+added exactly, after the noise.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.factorization import clicks_client
 from fedrec.factorization.empirical_bayes import denoise_counts
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.statistics import unpack
+from fedrec.factorization.statistics import ExactSums, unpack
 from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
 from fedrec.federation.rounds import ClientStep, State
@@ -54,7 +55,7 @@ class ClickSettings:
     """Public choices. Shares are of mu^2, the last ones per step. V is always scaled to |V|^2 = 10 d.
 
     head: K, items in the taste Gram. width: d. gram_exponent, step_exponent: a click on item j weighs b_j^-exponent, b the
-    counts (negative: towards popular items). ridge, confidence: of the local solve. damping: v_j is divided by 1 + damping b_j / mean b.
+    counts (negative: towards popular items). ridge, confidence: of the local solve. damping, coherence: see `ClickRecipe`'s last step.
     """
 
     counts: float
@@ -65,6 +66,7 @@ class ClickSettings:
     gram_exponent: float
     ridge: float
     damping: float
+    coherence: float
     step_exponent: float = -0.25
     confidence: float = 20.0
     shares: Mapping[str, float] = field(init=False)
@@ -77,33 +79,36 @@ class ClickSettings:
 def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
     """Smooth functions of one public number, the signal of `default.settings_for`: 10 mu users / items.
 
-    Fitted to validation NDCG@20 on yelp2018 at epsilon 1, 5 and 20 (signals 2.2, 9.3 and 29).
+    Fitted to validation NDCG@20 on yelp2018 and amazon-book at epsilon 0.5 to infinity (signals 1.2 to 1400).
     """
     mu = min(mu_for(guarantee.epsilon, guarantee.delta), 50.0)  # beyond, nothing changes: noise is no longer what limits
     signal = 10 * mu * users / items
     x = math.log(signal / 2.2)
-    counts, tastes = float(np.clip(0.15 - 0.07 * x, 0.05, 0.15)), float(np.clip(0.42 - 0.07 * x, 0.2, 0.45))
-    steps = 1.1 ** np.arange(int(np.clip(round(1 + 0.8 * x), 1, 4)))
-    head, width = int(np.clip(800 * math.exp(0.36 * x), 200, 2000)), int(np.clip(9 * math.exp(0.7 * x), 4, 64))
+    counts, tastes = float(np.clip(0.2 - 0.08 * x, 0.05, 0.25)), float(np.clip(0.42 - 0.07 * x, 0.2, 0.45))
+    steps = 1.1 ** np.arange(int(np.clip(round(1 + 0.6 * x + 0.1 * max(x, 0) ** 2), 1, 8)))
+    head, width = int(np.clip(450 * math.exp(0.65 * x), 200, 2000)), int(np.clip(10 * math.exp(0.67 * x), 4, 128))
     return ClickSettings(
         counts=counts,
         tastes=tastes,
         steps=tuple(float(s) for s in steps / steps.sum() * (1 - counts - tastes)),
         head=min(head, items),
-        width=min(width, head, items),
+        width=min(width, head, max(4, items // 10), items),  # a tenth of the catalogue: more would learn histories by heart
         gram_exponent=float(np.clip(0.1 * x, 0, 0.25)),
-        ridge=float(np.clip(100 * math.exp(-0.5 * (x - 1.4)), 30, 100)),
+        ridge=float(np.clip(100 * math.exp(-0.5 * (x - 1.4)), 10, 100)),
         damping=float(np.clip(0.03 * math.exp(0.4 * x), 0.02, 0.2)),
+        coherence=float(np.clip(0.3 * math.exp(0.3 * (x - 2.6)), 0.3, 1)),
+        step_exponent=float(np.clip(-0.3 + 0.15 * x, -0.5, -0.25)),
     )
 
 
 @dataclass(frozen=True)
 class ClickRecipe:
-    """The server: post-processing of releases only."""
+    """The server: post-processing of releases, and of the clicks of public people where there are any."""
 
     plan: Plan
     settings: ClickSettings
     facts: PublicFacts
+    people: Interactions | None = None
 
     def begin(self) -> State:
         """Nothing is known."""
@@ -120,7 +125,9 @@ class ClickRecipe:
         return Question(t, "clicks/tastes", self._ask_tastes(state), (self._tastes_release(),)) if t == 1 else self._ask_step(state, t)
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
-        """Learn from a release."""
+        """Learn from a release, as if people had been among those who reported."""
+        if self.people is not None:
+            answer = with_people(question, answer, self.people)
         learn = {"clicks/counts": self._learn_counts, "clicks/tastes": self._learn_tastes, "clicks/step": self._learn_step}
         return {**state, **learn[question.step](state, answer), "round": np.array(question.round + 1)}
 
@@ -171,18 +178,22 @@ class ClickRecipe:
         return np.asarray(_floats(state, "counts") ** -self.settings.step_exponent, np.float64)
 
     def _learn_step(self, state: State, answer: Release) -> Arrays:
-        """v_j = G^-1 s_j / (1 + damping b_j / mean b): s_j the shrunk sum, G the mean of all h h'.
+        """v_j = b_j G^-1 q_j / (1 + damping b_j (1 + coherence q_j' G^-1 q_j) / mean b).
 
-        The floor matters where users are few: an eigenvalue that noise made small would blow up what is mostly noise (on
-        MovieLens 1M as clicks, 6,040 users, the steps lost all the Gram had found without it).
+        q_j: the shrunk mean of h over the clicks of j; G: the mean of h h' over users. Hu's matrix of item j is U'U + alpha A_j; without
+        a release of A_j we take b_j (G + coherence q_j q_j'): users of every kind, and more of the kind that clicks j. Sherman and
+        Morrison's formula then gives the above. The floor matters where users are few: an eigenvalue that noise made small would blow up
+        what is mostly noise (on MovieLens 1M as clicks, 6,040 users, the steps lost all the Gram had found without it).
         """
         d, b, part, whole = self.settings.width, _floats(state, "counts"), math.sqrt(GRAMIAN), math.sqrt(1 - GRAMIAN)
         std, weights = answer.noise_std["directions"] / whole, b * self._omega(state)
         q = shrunk_directions(answer.values["directions"] / whole, std=std, weights=weights)
-        values, E = np.linalg.eigh(unpack(answer.values["gramian"][0] / part, d) / self.facts.num_users)
-        edge = answer.noise_std["gramian"] / part * math.sqrt(2 * d) / self.facts.num_users
-        inverse = (E / np.maximum(values, edge + FLOOR / d)) @ E.T
-        return {"V": _normalised((b[:, None] * q) @ inverse / (1 + self.settings.damping * b / b.mean())[:, None])}
+        n = self.facts.num_users + (0 if self.people is None else self.people.num_users)
+        values, E = np.linalg.eigh(unpack(answer.values["gramian"][0] / part, d) / n)
+        edge = answer.noise_std["gramian"] / part * math.sqrt(2 * d) / n
+        solved = q @ (E / np.maximum(values, edge + FLOOR / d)) @ E.T
+        coherence = 1 + self.settings.coherence * np.sum(q * solved, axis=1)
+        return {"V": _normalised((b / (1 + self.settings.damping * b / b.mean() * coherence))[:, None] * solved)}
 
 
 @dataclass(frozen=True)
@@ -225,6 +236,16 @@ CLIENT_STEPS: Mapping[str, ClientStep] = {
     "clicks/tastes": clicks_client.report_tastes,
     "clicks/step": clicks_client.report_steps,
 }
+
+
+def with_people(question: Question, answer: Release, people: Interactions, *, users_per_batch: int = 16_384) -> Release:
+    """A release to which the reports of public people are added, without noise. No cost: nothing of it is anybody else's."""
+    sums = ExactSums(question.blocks)
+    for start in range(0, people.num_users, users_per_batch):
+        some = people.users_subset(np.arange(start, min(start + users_per_batch, people.num_users)))
+        sums.add(CLIENT_STEPS[question.step](question, some, start))
+    added = {spec.name: answer.values[spec.name] + total * spec.step for spec, total in zip(question.blocks, sums.blocks, strict=True)}
+    return Release(added, answer.noise_std)
 
 
 def shrunk_directions(sums: Float64s, *, std: float, weights: Float64s, sweeps: int = 12) -> Float64s:

@@ -6,8 +6,8 @@ phi_j starts as public content (leading directions of the item features) with th
 more columns, whitened by the private counts; its first d coordinates then get a private deviation per item. Rounds:
 
     counts   how often each item is rated, every user weighing 1 in all, and the mean
-    biases   residuals and weights per item, in one report of norm 1
-    tastes   only without features: the Gram z z' of the most rated items gives the first directions
+    biases   residuals and weights per item, in one report of norm 1; not where public people taught them (`public_people`)
+    tastes   only without features and without public people: the Gram z z' of the most rated items gives the first directions
     step/t   a noisy Newton step on (b_j, first d of phi_j): residual times [alpha, w_u], no per-item matrices
 
 Guarantee (user, add/remove): every release has sensitivity 1 (`default_client`); what the server makes of releases is
@@ -27,10 +27,10 @@ import numpy.typing as npt
 
 from fedrec.budget.weights import tail_weights
 from fedrec.data.features import svd_embedding
-from fedrec.data.interactions import Interactions
 from fedrec.data.metadata import METADATA_WEIGHTS
 from fedrec.factorization import default_client
-from fedrec.factorization.empirical_bayes import ItemPosterior, denoise_counts, regress
+from fedrec.factorization.default_model import DefaultModel
+from fedrec.factorization.empirical_bayes import ItemPosterior, denoise_counts, expected_counts, regress
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
@@ -42,6 +42,9 @@ from fedrec.privacy.guarantee import Guarantee
 Float64s = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[np.generic]]
 
+_SIZES = ((0.27, 0.15), (0.55, 0.22), (1.0, 0.26), (1.82, 0.22), (3.67, 0.15))
+"""Sizes of users over the typical one, and how many users have them."""
+
 
 @dataclass(frozen=True)
 class DefaultSettings:
@@ -51,6 +54,7 @@ class DefaultSettings:
     alpha: size of the bias coordinate in the step's vector. memory: weight of earlier observations at each step.
     weight_exponent: mu of n^-mu (Ada-DPALS eq. 16; 1/4 is its optimum for convex losses, and ours). The last three are parts that
     `fedrec bench ablation` exchanges: what reads noised sums, how much of the expected shrinkage a step subtracts, the Gram's noise.
+    fresh: share of an observation's sampling variance that is taken for new at every step; the rest is the same ratings again.
     """
 
     counts: float
@@ -60,6 +64,7 @@ class DefaultSettings:
     width: int
     alpha: float
     memory: float
+    fresh: float = 1.0
     mean_energy: float = 0.03
     kappa: float = 0.4
     damping: float = 1.2
@@ -77,29 +82,32 @@ class DefaultSettings:
     shares: Mapping[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        named = {"counts": self.counts, "biases": self.biases} | ({"tastes": self.tastes} if self.tastes else {})
+        named = {"counts": self.counts} | {name: share for name in ("biases", "tastes") if (share := getattr(self, name))}
         object.__setattr__(self, "shares", named | {f"step/{t}": share for t, share in enumerate(self.steps)})
 
 
-def settings_for(guarantee: Guarantee, *, users: int, items: int, features: bool) -> DefaultSettings:
+def settings_for(guarantee: Guarantee, *, users: int, items: int, features: bool, people: bool = False) -> DefaultSettings:
     """Smooth functions of one public number: the signal of an average item over the noise, were every user to rate 100 items.
 
-    Fitted to validation error on one split of MovieLens 1M; everything else is estimated from the releases.
+    Fitted to validation error on one split of MovieLens 1M; everything else is estimated from the releases. people: public people have
+    taught biases and directions already.
     """
-    mu = min(mu_for(guarantee.epsilon, guarantee.delta), 50.0)  # beyond, nothing changes: noise is no longer what limits
-    signal = 10 * mu * users / items
-    x = math.log(signal / 4)
-    counts, biases = float(np.clip(0.24 * math.exp(-0.6 * x), 0.05, 0.27)), float(np.clip(0.5 * math.exp(-0.9 * x), 0.06, 0.5))
-    tastes = 0.12 if not features and signal > 6 else 0.0
+    x = min(math.log(10 * mu_for(guarantee.epsilon, guarantee.delta) * users / items / 4), 8.0)  # beyond, nothing changes
+    counts = float(np.clip(0.24 * math.exp(-0.6 * x), 0.05, 0.27)) / (2 if people else 1)
+    biases = 0.0 if people else float(np.clip(0.5 * math.exp(-0.9 * x), 0.06, 0.5))
+    tastes = 0.12 if not (features or people) and x > 0.4 else 0.0
     steps = 1.1 ** np.arange(int(np.clip(round(2 + 2.7 * x), 2, 7)))
+    ample = max(x - 3, 0.0)  # signal that buys more than the noise of a step took
     return DefaultSettings(
         counts=counts,
         biases=biases,
         tastes=tastes,
         steps=tuple(float(s) for s in steps / steps.sum() * (1 - counts - biases - tastes)),
-        width=int(np.clip(round(1 + 4.8 * x), 1, 10)),
-        alpha=float(np.clip(6 * math.exp(-x), 1.2, 6)),
-        memory=float(np.clip(1 - 0.2 * x, 0.65, 1)),
+        width=int(np.clip(round(1 + 4.8 * x), 1, 10) + min(round(4 * ample), 14)),
+        alpha=float(np.clip(6 * math.exp(-x), 1.2, 6) + max(0.7 * (x - 1.5), 0)),
+        memory=float(np.clip(1 - 0.2 * x, 0.65, 1) - min(0.15 * ample, 0.45)),
+        fresh=float(np.clip(1 - 0.27 * x, 0.1, 1)),
+        weight_exponent=0.25 - min(0.08 * ample, 0.25),
     )
 
 
@@ -119,10 +127,12 @@ class DefaultRecipe:
     settings: DefaultSettings
     facts: PublicFacts
     content: Float64s | None
+    start: Callable[[], State] = dict
+    """What public people have taught, `public_people.learned`."""
 
     def begin(self) -> State:
-        """Nothing is known but public content."""
-        return {"round": np.array(0)}
+        """Nothing is known but public content and what `start` says."""
+        return {**self.start(), "round": np.array(0)}
 
     def ask(self, state: State) -> Question | None:
         """The next round of the module's list."""
@@ -179,8 +189,11 @@ class DefaultRecipe:
         """Counts by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its items."""
         energy = self.settings.mean_energy
         unit, std = math.sqrt(1 - energy), answer.noise_std["counts"] / math.sqrt(1 - energy)
-        content = None if self.content is None else self.content[:, :60]
-        c = denoise_counts(answer.values["counts"][:, 0] / unit, std=std, features=content) + 0.02
+        noisy, content = answer.values["counts"][:, 0] / unit, None if self.content is None else self.content[:, :60]
+        if "people_counts" in state:
+            c = expected_counts(noisy, std=std, expected=_floats(state, "people_counts"), features=content) + 0.02
+        else:
+            c = denoise_counts(noisy, std=std, features=content) + 0.02
         log_count = np.log(c + 0.3 * std)
         mean = 2 * answer.values["mean"][0, 0] / (math.sqrt(energy) * self.facts.num_users)
         log_count = (log_count - log_count.mean()) / max(float(log_count.std()), 1e-9)
@@ -292,85 +305,47 @@ class DefaultRecipe:
         information = np.concatenate([[alpha], known])
         hessian = total[:, None] * information * self.settings.damping
         ratings = np.maximum(c * math.sqrt(self._ratings_per_user(c)), 0.5)[:, None]
-        variance = (std / hessian) ** 2 + noise / ratings / np.concatenate([[1.0], known])
+        sampling = noise / ratings / np.concatenate([[1.0], known])
         observed = np.column_stack([_floats(state, "bias"), phi[:, :d] - start[:, :d]]) + g / hessian
-        observed, precision = self._remember(state, observed, 1 / variance)
-        return self._shrunk(state, observed, precision)
+        fresh = self.settings.fresh
+        observed, precision = self._remember(state, observed, 1 / ((std / hessian) ** 2 + fresh * sampling))
+        variance = 1 / precision + (1 - fresh) * sampling
+        kept = {"observed": observed, "precision": precision, "observed_variance": variance}
+        return {**kept, **self._shrunk(state, *_beside_people(state, observed, variance))}
 
     def _remember(self, state: State, observed: Float64s, precision: Float64s) -> tuple[Float64s, Float64s]:
         """Average with what earlier rounds observed, which counts `memory` times as much."""
+        old, weight = np.zeros_like(observed), np.zeros_like(precision)
         if "observed" in state:
             old, weight = _floats(state, "observed"), self.settings.memory * _floats(state, "precision")
-        else:  # the biases of round 1 are an observation too
-            old, weight = np.zeros_like(observed), np.zeros_like(precision)
+        elif "bias_observed" in state:  # the biases of round 1 are an observation too
             old[:, 0], weight[:, 0] = _floats(state, "bias_observed"), 1 / _floats(state, "bias_variance")
         return (weight * old + precision * observed) / (weight + precision), weight + precision
 
-    def _shrunk(self, state: State, observed: Float64s, precision: Float64s) -> Arrays:
+    def _shrunk(self, state: State, observed: Float64s, variance: Float64s) -> Arrays:
         log_count, start = _floats(state, "log_count"), _floats(state, "public_phi")
         features = np.column_stack([3 * start[:, :24], 0.3 * log_count, np.full(len(log_count), 0.3)])
-        bias = self.settings.read(observed[:, 0], 1 / precision[:, 0], self._bias_features(state), sweeps=8)
-        phi, variance = _floats(state, "phi").copy(), bias.variance
-        for k in range(observed.shape[1] - 1):
-            deviation = self.settings.read(observed[:, 1 + k], 1 / precision[:, 1 + k], features, sweeps=8)
-            phi[:, k] = start[:, k] + deviation.mean
-            variance = variance + deviation.variance
-        return {"bias": bias.mean, "variance": variance, "phi": phi, "observed": observed, "precision": precision}
+        bias = self.settings.read(observed[:, 0], variance[:, 0], self._bias_features(state), sweeps=8)
+        phi, variances = _floats(state, "phi").copy(), np.zeros_like(observed)
+        if "variances" in state:
+            variances = _floats(state, "variances").copy()
+        variances[:, 0] = bias.variance
+        for k in range(1, observed.shape[1]):
+            deviation = self.settings.read(observed[:, k], variance[:, k], features, sweeps=8)
+            phi[:, k - 1], variances[:, k] = start[:, k - 1] + deviation.mean, deviation.variance
+        return {"bias": bias.mean, "variance": variances.sum(axis=1), "variances": variances, "phi": phi}
 
     def _ratings_per_user(self, c: Float64s) -> float:
         """sum over users of sqrt(n_u) is what the counts add up to."""
         return (float(c.sum()) / self.facts.num_users) ** 2
 
     def _mean_posterior_covariance(self, phi: Float64s, c: Float64s) -> Float64s:
-        """Average of (I + n/noise E[phi phi'])^-1 over typical sizes n of a user: what devices do not know of their w."""
+        """Average of (I + n/noise E[phi phi'])^-1 over the sizes n of ratings' users: what devices do not know of their w."""
         gram, n = (phi * (c / c.sum())[:, None]).T @ phi, self._ratings_per_user(c)
-        sizes = zip(np.exp([-1.3, -0.6, 0, 0.6, 1.3]), (0.15, 0.22, 0.26, 0.22, 0.15), strict=True)
-        terms = [share * np.linalg.inv(np.eye(len(gram)) + gram * n * size / self.settings.noise) for size, share in sizes]
+        weights = [(size, share * math.sqrt(size)) for size, share in _SIZES]  # reports of norm 1: ratings count 1 / sqrt(n)
+        total = sum(weight for _, weight in weights)
+        terms = [w / total * np.linalg.inv(np.eye(len(gram)) + gram * n * size / self.settings.noise) for size, w in weights]
         return np.asarray(np.sum(terms, axis=0))
-
-
-@dataclass(frozen=True)
-class DefaultModel:
-    """phi (m, D), bias and variance (m,), mean, noise: what a device needs to solve its own w and to predict."""
-
-    phi: Float64s
-    bias: Float64s
-    variance: Float64s
-    mean: float
-    noise: float
-    value_range: tuple[float, float]
-
-    @staticmethod
-    def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> DefaultModel:
-        """The model of a released file."""
-        low, high = (float(x) for x in _floats(arrays, "value_range"))
-        phi, bias, variance = (_floats(arrays, name) for name in ("phi", "bias", "variance"))
-        return DefaultModel(phi, bias, variance, float(arrays["mean"]), float(arrays["noise"]), (low, high))
-
-    @property
-    def _unit(self) -> float:
-        return (self.value_range[1] - self.value_range[0]) / 4
-
-    @property
-    def item_vectors(self) -> npt.NDArray[np.float32]:
-        """(m, D + 1): phi and the bias, in rating units."""
-        return (self._unit * np.column_stack([self.phi, self.bias])).astype(np.float32)
-
-    @property
-    def offset(self) -> float:
-        """The private mean, in rating units."""
-        return sum(self.value_range) / 2 + self._unit * self.mean
-
-    def user_vectors(self, history: Interactions) -> Float64s:
-        """(n, D + 1): the posterior mean of w from the user's own history, and a one for the bias."""
-        targets = default_client.scaled(history) - self.mean - self.bias[history.items]
-        w = default_client.posterior_means(history, self.phi, targets, self.variance + self.noise)
-        return np.column_stack([w, np.ones(len(w))])
-
-    def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """Everything a device needs, for the released file."""
-        scalars = {"mean": np.array(self.mean), "noise": np.array(self.noise), "value_range": np.array(self.value_range)}
-        return {"phi": self.phi.astype(np.float32), "bias": self.bias, "variance": self.variance, **scalars}
 
 
 CLIENT_STEPS: Mapping[str, ClientStep] = {
@@ -383,6 +358,16 @@ CLIENT_STEPS: Mapping[str, ClientStep] = {
 
 def _floats(state: State, name: str) -> Float64s:
     return np.asarray(state[name], np.float64)
+
+
+def _beside_people(state: State, observed: Float64s, variance: Float64s) -> tuple[Float64s, Float64s]:
+    """Mean and variance of two independent observations of (b_j, deviations): the private users' and the public people's."""
+    if "people_observed" not in state:
+        return observed, variance
+    k = observed.shape[1]
+    theirs, precision = _floats(state, "people_observed")[:, :k], _floats(state, "people_precision")[:, :k]
+    total = 1 / variance + precision
+    return (observed / variance + theirs * precision) / total, 1 / total
 
 
 def _rotated(columns: Float64s, counts: Float64s) -> Float64s:

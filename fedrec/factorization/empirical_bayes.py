@@ -59,6 +59,18 @@ def denoise_counts(noisy: Float64s, *, std: float, features: Float64s | None, bi
     return posterior
 
 
+def expected_counts(noisy: Float64s, *, std: float, expected: Float64s, features: Float64s | None) -> Float64s:
+    """Posterior means of counts near what is `expected` of each: the variance of what that leaves open grows with it, as a count's does.
+
+    noisy: (m,) with noise of known std. expected: (m,) from other people, in the same unit; the slope on it is fitted too.
+    """
+    unit = np.sqrt(expected + 0.05 * float(expected.mean()) + 1e-12)
+    columns = expected[:, None] / max(float(expected.std()), 1e-12)
+    F = columns if features is None else np.column_stack([columns, features])
+    found = regress(noisy / unit, (std / unit) ** 2, F / unit[:, None], sweeps=12)
+    return np.maximum(found.mean * unit, 0.0)
+
+
 def _predicted_groups(noisy: Float64s, std: float, features: Float64s | None, bins: int) -> npt.NDArray[np.int64]:
     """Equal groups by a ridge prediction of the count from features alone."""
     m = len(noisy)

@@ -19,18 +19,21 @@ from fedrec.factorization.least_squares import solve_users
 Floats = npt.NDArray[np.floating]
 Float64s = npt.NDArray[np.float64]
 
-_PRIOR_RATINGS = 3.0
+PRIOR_RATINGS = 3.0
+"""By how many more ratings of 0 a user's own mean is shrunk."""
 
 
-def own_means(mine: Interactions, targets: Float64s) -> Float64s:
-    """(num_users,) each user's mean of `targets` (n,), shrunk to 0 as by three more ratings."""
-    return np.asarray(segments.sums(mine.user_ptr, targets) / (np.diff(mine.user_ptr) + _PRIOR_RATINGS), np.float64)
+def own_means(mine: Interactions, targets: Float64s, *, prior: float = PRIOR_RATINGS) -> Float64s:
+    """(num_users,) each user's mean of `targets` (n,), shrunk to 0 as by `prior` more ratings; 0 for an infinite one."""
+    return np.asarray(segments.sums(mine.user_ptr, targets) / (np.diff(mine.user_ptr) + prior), np.float64)
 
 
-def solved(mine: Interactions, V: Float64s, bias: Float64s, offset: float, ridge: float) -> tuple[Float64s, Float64s, Float64s]:
+def solved(
+    mine: Interactions, V: Float64s, bias: Float64s, offset: float, ridge: float, *, prior: float = PRIOR_RATINGS
+) -> tuple[Float64s, Float64s, Float64s]:
     """m (n_users,), U (n_users, d) of eq. 5, and the residuals (n,) that they leave; V (m, d), bias (m,)."""
     left = np.asarray(mine.values, np.float64) - offset - bias[mine.items]
-    means = own_means(mine, left)
+    means = own_means(mine, left, prior=prior)
     left -= means[mine.users]
     U = np.asarray(solve_users(mine, V, ridge=ridge, targets=left), np.float64)
     return means, U, left - np.einsum("ed,ed->e", U[mine.users], V[mine.items])
@@ -43,24 +46,27 @@ class LocalStageModel:
     item_vectors: npt.NDArray[np.float32]
     offset: float
     user_ridge: float
+    prior: float = PRIOR_RATINGS
 
     @staticmethod
-    def of(V: Floats, bias: Floats, *, offset: float, user_ridge: float) -> LocalStageModel:
+    def of(V: Floats, bias: Floats, *, offset: float, user_ridge: float, prior: float = PRIOR_RATINGS) -> LocalStageModel:
         """From V (m, d) and b (m,)."""
         table = np.column_stack([V, np.ones(len(V)), bias])
-        return LocalStageModel(np.ascontiguousarray(table, np.float32), offset, user_ridge)
+        return LocalStageModel(np.ascontiguousarray(table, np.float32), offset, user_ridge, prior)
 
     @staticmethod
     def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> LocalStageModel:
         """The model of a released file."""
-        return LocalStageModel(np.asarray(arrays["item_vectors"], np.float32), float(arrays["offset"]), float(arrays["user_ridge"]))
+        scalars = (float(arrays[name]) for name in ("offset", "user_ridge", "prior"))
+        return LocalStageModel(np.asarray(arrays["item_vectors"], np.float32), *scalars)
 
     def user_vectors(self, history: Interactions) -> Floats:
         """(n_users, d + 2), each row from that user's ratings alone."""
         table = np.asarray(self.item_vectors, np.float64)
-        means, U, _ = solved(history, np.ascontiguousarray(table[:, :-2]), table[:, -1], self.offset, self.user_ridge)
+        means, U, _ = solved(history, np.ascontiguousarray(table[:, :-2]), table[:, -1], self.offset, self.user_ridge, prior=self.prior)
         return np.column_stack([U, means, np.ones(len(U))])
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """For the released file."""
-        return {"item_vectors": self.item_vectors, "offset": np.array(self.offset), "user_ridge": np.array(self.user_ridge)}
+        scalars = {"offset": self.offset, "user_ridge": self.user_ridge, "prior": self.prior}
+        return {"item_vectors": self.item_vectors, **{name: np.array(value) for name, value in scalars.items()}}

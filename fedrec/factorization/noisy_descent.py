@@ -15,6 +15,7 @@ that is the curvature up to a constant. Without it one rate is too small for rar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -25,7 +26,7 @@ from fedrec import segments
 from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.local_stage import LocalStageModel, solved
+from fedrec.factorization.local_stage import PRIOR_RATINGS, LocalStageModel, solved
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import ClientStep, State
@@ -39,7 +40,10 @@ _COUNT_SHARE, _MEAN_SHARE = 0.06, 0.005
 
 @dataclass(frozen=True)
 class DescentSettings:
-    """`rate` is relative to the curvature; `item_ridge` is in units of one user's report, plus the noise's std."""
+    """`rate` is relative to the curvature; `item_ridge` is in units of one user's report, plus the noise's std.
+
+    `biases`: whether items have biases and users means of their own beside the vectors.
+    """
 
     dimension: int
     steps: int
@@ -47,6 +51,16 @@ class DescentSettings:
     user_ridge: float
     item_ridge: float
     start_std: float = 0.1
+    biases: bool = True
+
+    @property
+    def prior(self) -> float:
+        """Of users' own means: infinite where they have none."""
+        return PRIOR_RATINGS if self.biases else math.inf
+
+    def extended(self, U: Float64s) -> Float64s:
+        """(n, d + 1): the vectors (u, 1) whose last coordinate moves biases, or (u, 0)."""
+        return np.column_stack([U, np.full(len(U), float(self.biases))])
 
 
 def shares(settings: DescentSettings) -> dict[str, float]:
@@ -88,28 +102,34 @@ class DescentRecipe:
         """Round 0: counts and mean. Then v_j += rate g_j / (count_j + ridge)."""
         t = int(state["round"])
         if t == 0:
-            low, high = self.facts.value_range
-            mean = (low + high) / 2 + answer.values["mean"][0, 0] / self.facts.num_users
-            counts = np.maximum(answer.values["counts"][:, 0], 0.0)
-            return {**state, "counts": counts, "mean": np.array(np.clip(mean, low, high)), "round": np.array(1)}
+            counts, mean = counts_and_mean(self.facts, answer)
+            return {**state, "counts": counts, "mean": np.array(mean), "round": np.array(1)}
         name = f"gradient/{t - 1}"
         ridge = self.settings.item_ridge + answer.noise_std[name]
         step = self.settings.rate * answer.values[name] / (np.asarray(state["counts"], np.float64) + ridge)[:, None]
         V, bias = (np.asarray(state[key], np.float64) for key in ("V", "bias"))
-        V, bias = V + step[:, :-1], bias + step[:, -1]
+        V, bias = V + step[:, :-1], bias + step[:, -1] * self.settings.biases
         return {**state, "V": V.astype(np.float32), "bias": bias.astype(np.float32), "round": np.array(t + 1)}
 
     def model(self, state: State) -> LocalStageModel:
         """V, b and the mean; a device does the rest."""
         mean = float(state["mean"]) if "mean" in state else sum(self.facts.value_range) / 2
-        return LocalStageModel.of(np.asarray(state["V"]), np.asarray(state["bias"]), offset=mean, user_ridge=self.settings.user_ridge)
+        V, bias, chosen = np.asarray(state["V"], np.float32), np.asarray(state["bias"], np.float32), self.settings
+        return LocalStageModel.of(V, bias, offset=mean, user_ridge=chosen.user_ridge, prior=chosen.prior)
+
+
+def counts_and_mean(facts: PublicFacts, answer: Release) -> tuple[Float64s, float]:
+    """(m,) noisy sums of 1/sqrt(n_k), not below 0, and the noisy mean of users' means, on the scale."""
+    low, high = facts.value_range
+    mean = (low + high) / 2 + float(answer.values["mean"][0, 0]) / facts.num_users
+    return np.maximum(answer.values["counts"][:, 0], 0.0), float(np.clip(mean, low, high))
 
 
 def client_steps(settings: DescentSettings) -> Mapping[str, ClientStep]:
     """What runs on a device, by the name a question gives."""
     return {
         "fast-dpmf/counts": lambda question, mine, first_user: _report_counts(question, mine),
-        "fast-dpmf/gradient": lambda question, mine, first_user: _report_gradient(question, mine, settings),
+        "fast-dpmf/gradient": lambda question, mine, first_user: report_gradient(question, mine, settings, task_weights=None),
     }
 
 
@@ -123,11 +143,12 @@ def _report_counts(question: Question, mine: Interactions) -> Reports:
     return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")
 
 
-def _report_gradient(question: Question, mine: Interactions, settings: DescentSettings) -> Reports:
-    """The rows e_kj (u_k, 1) of the user's items, minus half the gradient of its loss, scaled to norm 1."""
+def report_gradient(question: Question, mine: Interactions, settings: DescentSettings, *, task_weights: Float64s | None) -> Reports:
+    """The rows e_kj (u_k, 1) of the user's items, minus half the gradient of its loss, scaled to norm 1; weighed before, if so asked."""
     V, bias = (np.asarray(question.public[name], np.float64) for name in ("V", "bias"))
-    _, U, residuals = solved(mine, V, bias, float(question.public["mean"]), settings.user_ridge)
-    return bounded(mine.user_ptr, mine.items, [RealBlock(residuals, np.column_stack([U, np.ones(len(U))]))], question.releases)
+    _, U, residuals = solved(mine, V, bias, float(question.public["mean"]), settings.user_ridge, prior=settings.prior)
+    weighed = residuals if task_weights is None else task_weights[mine.items] * residuals
+    return bounded(mine.user_ptr, mine.items, [RealBlock(weighed, settings.extended(U))], question.releases)
 
 
 def _half_range(value_range: tuple[float, float]) -> float:

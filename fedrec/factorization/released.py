@@ -14,13 +14,20 @@ from typing import Any
 from fedrec.checkpoint import read_arrays, read_json, write_arrays, write_json
 from fedrec.errors import RunError
 from fedrec.factorization.clicks import ClickModel
-from fedrec.factorization.default import DefaultModel
+from fedrec.factorization.convex_ssp import ConvexModel
+from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.factorization.model import Model
 from fedrec.factorization.ssp import PublishedModel
 
 FORMAT = "fedrec/1"
-KINDS: Mapping[str, Any] = {"default": DefaultModel, "clicks": ClickModel, "published": PublishedModel, "fast-dpmf": LocalStageModel}
+KINDS: Mapping[str, Any] = {
+    "default": DefaultModel,
+    "clicks": ClickModel,
+    "published": PublishedModel,
+    "fast-dpmf": LocalStageModel,
+    "convex-ssp": ConvexModel,
+}
 _REMEDY = "Copy the whole model folder of a finished run again."
 
 

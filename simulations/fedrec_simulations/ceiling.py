@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.data.splits import Split
 from fedrec.factorization import variational
 from fedrec.factorization.alternating import alternate_clicks
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.factorization.model import Model, predict
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
+from fedrec_simulations.datasets import Known
 
 Float32s = npt.NDArray[np.float32]
 
@@ -43,7 +43,7 @@ class ClickCeiling:
         return {"item_vectors": self.item_vectors}
 
 
-def als_model(split: Split, scenario: Scenario) -> Model:
+def als_model(split: Known, scenario: Scenario) -> Model:
     """Train on train alone; ratings keep the iteration with the smallest validation RMSE."""
     rng = Streams(scenario.seed).numpy("als-init")
     if split.train.kind == "clicks":

@@ -267,6 +267,7 @@ class Bench(StrEnum):
     grid = "grid"
     sgld = "sgld"
     paper = "paper"
+    study = "study"
     serving = "serving"
     serving_basis = "serving-basis"
     serving_news = "serving-news"
@@ -280,12 +281,16 @@ def bench(
             metavar="WHAT",
             show_choices=False,
             help="Speed: kernels, als, encoder, readers, intake, processes, grid, sgld, serving. Quality: ablation, quality, clicks, news, "
-            "news-paper, paper, serving-basis, serving-news.",
+            "news-paper, paper, study, serving-basis, serving-news.",
         ),
     ],
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", show_default=False, help="Of paper: ada-dpals, dp-cmf, fast-dpmf; or one figure, dp-cmf/figure1."),
+        typer.Argument(
+            metavar="NAME",
+            show_default=False,
+            help="Of paper: ada-dpals, am-ssp, convex-ssp, dp-cmf, fast-dpmf, privaterec; or one figure, dp-cmf/figure1.",
+        ),
     ] = "",
     data: Annotated[
         str, typer.Option(metavar="PATH", show_default=False, help="Data of the quality benchmarks: MovieLens 1M, or click lists.")
@@ -295,7 +300,16 @@ def bench(
         float,
         typer.Option(min=0, metavar="SECONDS", show_default=False, help="Of serving: swaps, cuts and bad messages under load instead."),
     ] = 0.0,
+    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Of study: rows at a time, each a process with one BLAS thread.")] = 1,
+    only: Annotated[str, typer.Option(metavar="SYSTEM", show_default=False, help="Of study: one system, by its name there.")] = "",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", show_default=False, help="Of paper: override a key of the figures' scenarios; may be repeated."
+        ),
+    ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write the result to this file.")] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Of paper: also write a page with charts.")] = None,
     as_json: Json = False,
 ) -> None:
     """Measure speed as ratios to a reference in the same run, quality as means over seeds; print one JSON object.
@@ -305,6 +319,10 @@ def bench(
     aggregator's service with two client processes, processes a whole training by separate processes beside the loopback's,
     grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
     serving puts load on a real `fedrec serve`; serving-basis and serving-news tell what private queries lose on MovieLens 1M.
+    paper re-makes the figures of a paper from the scenarios in simulations/, beside what was published; stopped, the same command
+    goes on from its finished rows. --set figure.seeds=[1,2] and --set figure.epsilons=[1,5] ask for others.
+    study trains every system at every epsilon and five seeds on one data set, MovieLens 1M or a folder of click lists; stopped,
+    the same command goes on, and docs/study.md is made of what it writes.
 
     Examples:
 
@@ -312,18 +330,26 @@ def bench(
       fedrec bench kernels --quick
       fedrec bench serving --endurance 60
       fedrec bench paper ada-dpals/figure5
+      fedrec bench paper dp-cmf/figure1 --data ml-1m --html figure1.html
+      fedrec bench study --data ml-1m --jobs 2 --output study-ml-1m.json
     """
     if endurance and what is not Bench.serving:
         raise SettingsError(f"--endurance is not for {what.value}", "fedrec bench serving --endurance 60")
     if (what is Bench.paper) != bool(name):
         raise SettingsError("paper needs the name of a paper, and nothing else takes one", "fedrec bench paper dp-cmf/figure1 --data PATH")
+    if (overrides or html) and what is not Bench.paper:
+        raise SettingsError(f"--set and --html are not for {what.value}", "fedrec bench paper dp-cmf/figure1 --data PATH --html FILE")
+    if (only or jobs > 1) and what is not Bench.study:
+        raise SettingsError(f"--jobs and --only are not for {what.value}", "fedrec bench study --jobs 2 --data PATH")
     if what not in {Bench.kernels, Bench.als, Bench.encoder}:  # these compare against BLAS on all cores
         _one_blas_thread()
     from fedrec.checkpoint import finite, write_json
-    from fedrec_simulations.bench.verbs import endure, paper, run
+    from fedrec_simulations.bench.verbs import endure, paper, run, study
 
     if what is Bench.paper:
-        result = paper(name, data=data, quick=quick)
+        result = paper(name, data=data, quick=quick, overrides=overrides or (), html=html, silent=as_json)
+    elif what is Bench.study:
+        result = study(data, quick=quick, jobs=jobs, only=only, silent=as_json)
     else:
         result = endure(endurance, quick=quick) if endurance else run(what.value, data=data, quick=quick)
     if output:
@@ -352,15 +378,19 @@ def docs(
     run_folder: Annotated[
         Path | None, typer.Option("--run", metavar="FOLDER", help="Also draw img/curve.svg beside it from this run's result.")
     ] = None,
-    results: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Also write benchmarks.md beside it from these results.")] = None,
+    results: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also write benchmarks.md and study.md beside it from these results.")
+    ] = None,
 ) -> None:
     """Write the reference page from the code: every verb, every scenario key, formats and exit codes."""
     from fedrec_simulations.bench import page
     from fedrec_simulations.reference import draw_curve, write
+    from fedrec_simulations.study import page as study_page
 
     write(target)
     if results:
         page.write(target.parent / "benchmarks.md", results)
+        study_page.write(target.parent / "study.md", results)
     if run_folder:
         draw_curve(run_folder, target.parent / "img" / "curve.svg")
 

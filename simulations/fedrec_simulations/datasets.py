@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import with_public_users, with_similar_items, with_users_made_public
 from fedrec.data.read import read
-from fedrec.data.splits import Split, given, held_out_users, leave_last_out, random_split, temporal
+from fedrec.data.splits import Fold, Split, given, held_out_users, leave_last_out, random_split, temporal
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.settings import Scenario
@@ -42,7 +43,19 @@ def _with_public_sources(dataset: Dataset, scenario: Scenario) -> Dataset:
     return with_similar_items(dataset, Path(chosen.similar_file)) if chosen.similar_file else dataset
 
 
-def public_facts(scenario: Scenario, dataset: Dataset, split: Split) -> PublicFacts:
+class Known(Protocol):
+    """What training and choices may see of a split, sealed or not."""
+
+    @property
+    def train(self) -> Interactions:
+        """Events to learn from."""
+
+    @property
+    def validation(self) -> Fold:
+        """What choices are made by."""
+
+
+def public_facts(scenario: Scenario, dataset: Dataset, split: Known) -> PublicFacts:
     """What everybody knows before training: the sizes of the training set among it."""
     train = split.train
     features = dataset.features if dataset.features.bags else None

@@ -130,6 +130,8 @@ def _words(annotation: Any) -> str:
         return f"list of {kind}{'' if kind.endswith('`') else 's'}" if parts[-1] is Ellipsis else f"{len(parts)} {kind}s"
     if origin is dict:
         return "table of text"
+    if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
+        return "table"
     return _WORDS[annotation] if annotation in _WORDS else _words(parts[0])  # Annotated: what it annotates
 
 
@@ -170,10 +172,10 @@ def draw_curve(run_folder: Path, path: Path) -> None:
     promise, lines = result["guarantee"], {f"fedrec {settings['recipe']}": finite}
     unit, neighbours = promise["unit"], promise["neighbours"]
     curve = PrivacyCurve(metric.upper(), lines, baselines, promise["delta"], unit, neighbours, lower_is_better=metric == "rmse")
-    write_bytes(path, _alone(str(charts.privacy_curve(curve))).encode())
+    write_bytes(path, standalone(str(charts.privacy_curve(curve))).encode())
 
 
-def _alone(drawn: str) -> str:
+def standalone(drawn: str) -> str:
     """The first picture of a chart (the wide one) as a file, with what it takes from the report's page: colours, light and dark."""
     picture = drawn[drawn.index("<svg ") : drawn.index("</svg>") + len("</svg>")]
     css = resources.files("fedrec_simulations.report").joinpath("page.css").read_text(encoding="utf-8")

@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 
+from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
+from fedrec.data.public_sources import PUBLIC_USERS
+from fedrec.errors import SettingsError
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
 from fedrec.factorization import clicks
@@ -18,6 +22,8 @@ from fedrec.federation.rounds import Loopback, RoundDone, State, train
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
+from fedrec.public_sides import clicks_of_people
+from fedrec.settings_tables import CollectiveSettings
 from fedrec.streams import Streams
 
 ITEMS = 25
@@ -80,6 +86,58 @@ def test_without_noise_the_releases_are_the_sums_of_the_dense_algorithm() -> Non
         for spec in done.question.blocks:
             cut = events.num_users * (spec.coefficient_step + 2 * spec.vector_step)
             np.testing.assert_allclose(done.answer.values[spec.name], sums[spec.name], rtol=0, atol=cut)
+
+
+def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mean() -> None:
+    """v_j = (G + w_j (G + coherence q_j q_j'))^-1 q_j b_j, matrix by matrix, up to the length of V."""
+    events = some_clicks()
+    recipe = recipe_for(events, np.inf)
+    before, last = rounds_of(events, recipe)[-2:]
+    omega, b, d = (np.asarray(x, np.float64) for x in (last.question.public["omega"], before.state["counts"], recipe.settings.width))
+    q = clicks.shrunk_directions(last.answer.values["directions"] / np.sqrt(1 - clicks.GRAMIAN), std=0.0, weights=b * omega)
+    G = np.zeros((int(d), int(d)))
+    G[np.triu_indices(int(d))] = last.answer.values["gramian"][0] / np.sqrt(clicks.GRAMIAN) / events.num_users
+    values, E = np.linalg.eigh(np.triu(G) + np.triu(G, 1).T)
+    G = (E * np.maximum(values, clicks.FLOOR / d)) @ E.T
+    w, rho = recipe.settings.damping * b / b.mean(), recipe.settings.coherence
+    V = np.array([np.linalg.solve(G + w[j] * (G + rho * np.outer(q[j], q[j])), q[j]) * b[j] for j in range(ITEMS)])
+    np.testing.assert_allclose(last.state["V"], V * np.sqrt(10 * d / np.sum(V**2)), rtol=0, atol=1e-5)
+
+
+def test_without_noise_public_people_teach_what_private_ones_would() -> None:
+    """Exactly: reports are integers, and people's are added after the noise, which is 0 here."""
+    events = some_clicks()
+    alone = recipe_for(events, np.inf)
+    private, people = (events.users_subset(np.arange(*part)) for part in ((0, 35), (35, 60)))
+    facts = PublicFacts(35, ITEMS, "clicks", (0.0, 1.0), None, Streams(1))
+    joint = ClickRecipe(alone.plan, alone.settings, facts, people)
+    for one, two in zip(rounds_of(events, alone), rounds_of(private, joint), strict=True):
+        for name, array in one.state.items():
+            np.testing.assert_array_equal(array, two.state[name])
+
+
+def test_public_users_become_users_who_click_and_other_sides_are_refused() -> None:
+    people = some_clicks(seed=9, num_users=12)
+    bag = FeatureBag(tuple(f"person {k}" for k in range(12)), sparse.csr_matrix(dense(people).T, dtype=np.float32))
+    facts = PublicFacts(60, ITEMS, "clicks", (0.0, 1.0), PublicFeatures({PUBLIC_USERS: bag}), Streams(1))
+    chosen = CollectiveSettings(sides=("public-users",), users_share=0.2, users_values="binary")
+    found = clicks_of_people(chosen, facts)
+    assert found is not None
+    np.testing.assert_array_equal(dense(found), dense(people))
+    assert clicks_of_people(CollectiveSettings(), facts) is None
+    with pytest.raises(SettingsError, match="public users alone"):
+        clicks_of_people(chosen.model_copy(update={"sides": ("public-users", "metadata")}), facts)
+
+
+def test_public_people_change_no_release_and_no_noise() -> None:
+    """What leaves the aggregator in round 0 is the same with and without people, and so is its price."""
+    events = some_clicks()
+    alone = recipe_for(events, 5.0)
+    joint = ClickRecipe(alone.plan, alone.settings, alone.facts, some_clicks(seed=9))
+    (one, *_), (two, *_) = rounds_of(events, alone), rounds_of(events, joint)
+    np.testing.assert_array_equal(one.answer.values["counts"], two.answer.values["counts"])
+    assert joint.plan == alone.plan
+    assert float(two.state["counts"].sum()) > 1.3 * float(one.state["counts"].sum())
 
 
 def test_the_symmetric_part_of_the_taste_gram_has_isometric_noise() -> None:
@@ -157,6 +215,7 @@ def test_a_model_is_there_after_every_round() -> None:
 def test_settings_are_sane_for_any_public_facts(epsilon: float, users: int, items: int) -> None:
     chosen = clicks.settings_for(Guarantee(epsilon, 1e-5), users=users, items=items)
     assert 1 <= chosen.width <= chosen.head <= items
+    assert chosen.width <= max(4, items / 10)
     assert sum(chosen.shares.values()) == pytest.approx(1)
     assert min(chosen.shares.values()) > 0
 

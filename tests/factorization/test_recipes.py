@@ -16,6 +16,7 @@ from scipy import sparse, stats
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions, Kind
 from fedrec.data.planted import SHAPES, planted
+from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.factorization.statistics import ExactSums
@@ -41,10 +42,25 @@ RECIPES: dict[str, list[str]] = {
     "published, per example": ["recipe=published", "model.dimension=2", "model.steps=1", "privacy.unit=example"],
     "default, features": ["recipe=default"],
     "default, no features": ["recipe=default", "model.encoder=id"],
+    "default, public users": ["recipe=default", 'collective.sides=["metadata", "public-users"]', "collective.users_share=0.5"],
+    "default, public users alone": ["recipe=default", 'collective.sides=["public-users"]', "collective.users_share=0.5"],
     "published, clicks": ["recipe=published", "model.dimension=3", "model.steps=1", "model.encoder=id"],
     "default, clicks": ["recipe=default"],
     "fast-dpmf": ["recipe=fast-dpmf", "model.dimension=3", "model.steps=2"],
+    "dp-gd": ["recipe=dp-gd", "model.dimension=3", "model.steps=2"],
+    "dp-gd, no biases": ["recipe=dp-gd", "model.dimension=3", "model.steps=2", "model.biases=false"],
+    "am-dpsgd, features": ["recipe=am-dpsgd", "model.dimension=3", "model.steps=2"],
+    "am-dpsgd, id only": ["recipe=am-dpsgd", "model.dimension=3", "model.steps=1", "model.encoder_steps=2", "model.encoder=id"],
     "dp-cmf": ["recipe=dp-cmf", "model.dimension=3", "model.steps=2"],
+    "convex-ssp, clicks": ["recipe=convex-ssp", "model.dimension=3", "model.steps=2"],
+    "convex-ssp, weighed clicks": ["recipe=convex-ssp", "model.dimension=3", "model.steps=2", "model.click_weight=4"],
+    "convex-ssp, clicks by squares": [
+        "recipe=convex-ssp",
+        "model.dimension=3",
+        "model.steps=2",
+        "model.loss=quadratic",
+        "model.click_weight=20",
+    ],
     "dp-cmf, clicks": ["recipe=dp-cmf", "model.dimension=3", "model.steps=1"],
 }
 USER_LEVEL = [name for name in RECIPES if "example" not in name]
@@ -60,6 +76,13 @@ def some_ratings(seed: int, num_users: int = 8) -> Interactions:
     return Interactions.from_columns(users, items, values, num_users=num_users, num_items=ITEMS, value_range=(1.0, 5.0))
 
 
+def some_people(num_items: int, people: int = 12) -> FeatureBag:
+    """Public users who rate a third of the items anyhow."""
+    rng = np.random.default_rng(9)
+    rated = rng.integers(1, 6, (num_items, people)) * (rng.random((num_items, people)) < 1 / 3)
+    return FeatureBag(tuple(map(str, range(people))), sparse.csr_matrix(rated, dtype=np.float32))
+
+
 def kind_of(name: str) -> Kind:
     return "clicks" if "clicks" in name else "ratings"
 
@@ -73,6 +96,8 @@ def some_events(name: str, seed: int) -> Interactions:
 
 
 def prepared_for(name: str, ratings: Interactions, epsilon: float | str, features: PublicFeatures = FEATURES) -> Prepared:
+    if "public users" in name and PUBLIC_USERS not in features.bags:
+        features = PublicFeatures({**features.bags, PUBLIC_USERS: some_people(ratings.num_items)})
     facts = PublicFacts(ratings.num_users, ratings.num_items, ratings.kind, ratings.value_range, features, Streams(1))
     return prepare(load(None, [*RECIPES[name], f"privacy.epsilon={epsilon}"]), facts)
 

@@ -23,8 +23,11 @@ from fedrec_simulations.datasets import load_dataset, load_split
         ["recipe=default"],
         ["recipe=published"],
         ["recipe=fast-dpmf"],
+        ["recipe=dp-gd"],
+        ["recipe=am-dpsgd"],
         ["recipe=default", "data.kind=clicks"],
         ["recipe=published", "data.kind=clicks"],
+        ["recipe=convex-ssp", "data.kind=clicks", "model.click_weight=2"],
     ],
 )
 def test_a_device_with_the_released_folder_predicts_as_the_run_did(keys: list[str], tmp_path: Path) -> None:

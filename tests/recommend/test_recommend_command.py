@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.default import DefaultModel
+from fedrec.factorization.default_model import DefaultModel
 from fedrec.operations.addresses import free_port
 from fedrec.serving.bundle import FILE, read
 from fedrec_client.exact_ranking import best, released_model

@@ -17,7 +17,7 @@ from fedrec.data.features import PublicFeatures, bag_of
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.clicks import ClickModel
-from fedrec.factorization.default import DefaultModel
+from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.model import Model
 from fedrec.factorization.ssp import PublishedModel
 from fedrec.privacy.accounting import delta_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +13,11 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.multitask import TaskShape
 from fedrec.data.splits import Split, random_split
 from fedrec.errors import SettingsError
-from fedrec.settings import validated
 from fedrec_simulations.papers import ada_dpals, ada_dpals_runs, ada_dpals_tasks
-from fedrec_simulations.papers.ada_dpals_runs import TAIL, UNIFORM, Bench, ada, one_run, scenario_of
+from fedrec_simulations.papers.ada_dpals_runs import TAIL, Bench, ada, scenario_of
+from fedrec_simulations.papers.ada_dpals_settings import TUNED
 from fedrec_simulations.papers.ada_dpals_tasks import Point
-
-SCENARIOS = Path(__file__).parents[2] / "simulations"
+from fedrec_simulations.papers.starts import Start
 
 
 @pytest.fixture(scope="module")
@@ -55,22 +53,6 @@ def test_another_name_and_no_data_are_refused(folder: Path) -> None:
         ada_dpals.figure("figure1", "", True, folder)
 
 
-@pytest.mark.parametrize("kind", ["ratings", "clicks"])
-def test_test_events_do_not_show_before_the_end(kind: ada_dpals_runs.Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the targets of test replaced, only what is measured on test changes: not the model, its neighbours, or the choice of ALS."""
-    bench = Bench("planted", kind, (1,), tmp_path / "one")
-    honest = one_run(bench, ada("1/4"), 5.0, 1)
-    dataset, split = ada_dpals_runs._loaded("planted", kind, 1)
-    targets = split.test.targets
-    half = targets.select(np.arange(len(targets)) % 2 == 0)
-    other = half if kind == "clicks" else replace(targets, values=6 - targets.values)
-    blind = replace(split, test=replace(split.test, targets=other))
-    monkeypatch.setattr(ada_dpals_runs, "_loaded", lambda *_: (dataset, blind))
-    changed = one_run(replace(bench, folder=tmp_path / "two"), ada("1/4"), 5.0, 1)
-    assert all(honest[name] == changed[name] for name in ("neighbours", "overlap", "guarantee"))
-    assert honest[bench.metric] != changed[bench.metric]
-
-
 @pytest.mark.parametrize("algorithm", ["SSP", "noisy gradient"])
 def test_the_planted_tasks_say_what_they_take_as_public_and_choose_without_test(
     algorithm: ada_dpals_tasks.Algorithm, monkeypatch: pytest.MonkeyPatch
@@ -91,16 +73,18 @@ def test_the_planted_tasks_say_what_they_take_as_public_and_choose_without_test(
     assert changed["rmse"] != found["rmse"]
 
 
-PRESETS = {
-    "dpals_uniform_ml1m": ("ratings", UNIFORM),
-    "dpals_tail_ml1m": ("ratings", TAIL),
-    "ada_dpals_ml1m": ("ratings", ada("1/4")),
-    "ada_dpals_ml1m_clicks": ("clicks", ada("1/4")),
-}
+@pytest.mark.parametrize("name", [name for name in ada_dpals.FIGURES if name not in {"figure5", "figure7"}])
+def test_the_scenario_of_a_figure_is_one_of_its_points(name: str, tmp_path: Path) -> None:
+    """What `fedrec simulate` makes of the file is a row of the figure: same method, settings and seed."""
+    start = Start(f"ada_dpals_{name}")
+    written, kind = start.scenario, ada_dpals.FIGURES[name][1]
+    bench = Bench("", kind, (1,), tmp_path, start)
+    said = bench.scenario(ada(written.model.weight_exponent), written.privacy.epsilon, 1)
+    assert said.digest() == written.digest()
+    assert written.privacy.epsilon in start.figure.epsilons
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_the_scenario_file_says_what_the_figure_runs(name: str) -> None:
-    kind, method = PRESETS[name]
-    written = validated(tomllib.loads((SCENARIOS / f"{name}.toml").read_text()), source=name)
-    assert written.model_dump() == scenario_of("ml-1m", kind, method, 5.0, 1).model_dump()  # type: ignore[arg-type]
+def test_an_epsilon_without_a_line_takes_the_nearest_one_s() -> None:
+    for asked, nearest in ((0.5, 1.0), (10.0, 5.0), (15.0, 20.0), (float("inf"), 20.0)):
+        found = scenario_of("ml-1m", "ratings", TAIL, asked, 1).model
+        assert found.model_dump(include=set(TUNED["ratings", TAIL, nearest])) == TUNED["ratings", TAIL, nearest]

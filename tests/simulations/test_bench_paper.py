@@ -1,40 +1,261 @@
-"""`fedrec bench paper`: any figure by name, beside what its paper says."""
+"""`fedrec bench paper`: any figure by name, from its own scenario, beside what its paper says, with progress and a page."""
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
+from scipy import stats
 from typer.testing import CliRunner
 
+from fedrec.data.dataset import Provenance as Source
+from fedrec.data.dataset import ReadReport
 from fedrec.errors import SettingsError
+from fedrec.settings import load
+from fedrec_simulations.bench import news_paper, rows
 from fedrec_simulations.command import app
-from fedrec_simulations.papers import ada_dpals, figures
+from fedrec_simulations.papers import ada_dpals, figures, page, paper_data, privaterec
+from fedrec_simulations.papers.figures import PAPERS
+from fedrec_simulations.papers.paper_data import provenance
+from fedrec_simulations.papers.progress import Progress, Watch, counted
+from fedrec_simulations.papers.starts import Start, heading, path_of
+
+SCENARIOS = Path(__file__).parents[2] / "simulations"
+NAMED = [(paper, figure) for paper, module in PAPERS.items() for figure in import_module(f"fedrec_simulations.papers.{module}").FIGURES]
+AGAINST_EPSILON = {
+    *(("ada-dpals", f"figure{n}") for n in (1, 2)),
+    *(("am-ssp", f"figure{n}") for n in (1, 2)),
+    *(("dp-cmf", f"figure{n}") for n in (1, 3, 4, 5)),
+    *(("convex-ssp", name) for name in ("yelp2018", "amazon_book")),
+    ("fast-dpmf", "figure5"),
+}
+SECONDS_FREE = [("ada-dpals", "figure3"), ("dp-cmf", "figure4"), ("fast-dpmf", "figure5"), ("convex-ssp", "yelp2018")]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Figure 3 of Ada-DPALS with two seeds, at two epsilons and two mu."""
+    few = ["figure.seeds=[1,2]", "figure.epsilons=[5,20]", "figure.points=[0,0.25]"]
+    return figures.run("ada-dpals/figure3", "planted", overrides=few, folder=tmp_path_factory.mktemp("rows"))
 
 
 def test_a_figure_comes_with_what_the_paper_says_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    shown = CliRunner().invoke(app, ["bench", "paper", "ada-dpals/figure7", "--data", "planted", "--quick", "--json"])
+    asked = ["bench", "paper", "ada-dpals/figure7", "--data", "planted", "--quick", "--json", "--output", "a.json", "--html", "a.html"]
+    shown = CliRunner().invoke(app, asked)
     told = json.loads(shown.stdout)
+    assert shown.stderr == ""
+    assert told == json.loads(Path("a.json").read_text())
     assert list(told["figures"]) == ["figure7"]
     assert told["figures"]["figure7"]["published"]["share of events of the most frequent tenth"] == 0.86
     assert told["figures"]["figure7"]["rows"] == json.loads(json.dumps(ada_dpals.figure("figure7", "planted", True, tmp_path)))
+    assert "fedrec bench paper ada-dpals/figure7 --data planted --quick" in Path("a.html").read_text()
 
 
-def test_unknown_papers_figures_and_missing_names_are_refused_with_what_there_is(tmp_path: Path) -> None:
+def test_unknown_papers_figures_keys_and_missing_names_are_refused_with_what_there_is(tmp_path: Path) -> None:
     for name, words in (("alphafold", "ada-dpals"), ("dp-cmf/figure9", "figure1")):
         with pytest.raises(SettingsError) as caught:
             figures.run(name, "planted", folder=tmp_path)
         assert words in caught.value.remedy
-    for arguments in (["bench", "paper"], ["bench", "kernels", "dp-cmf"]):
+    wrong = (["bench", "paper"], ["bench", "kernels", "dp-cmf"], ["bench", "kernels", "--set", "seed=1"], ["bench", "als", "--html", "x"])
+    for arguments in wrong:
         with pytest.raises(SettingsError):
             CliRunner().invoke(app, arguments, standalone_mode=False, catch_exceptions=False)
 
 
-@pytest.mark.parametrize("paper", figures.PAPERS.values())
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("figure.seed=[1]", "figure.seed"),
+        ("figure.epsilons=[0]", "figure.epsilons.0"),
+        ("figure.settings=[{epsilon=1, model={width=2}}]", "figure.settings.0.model.width"),
+        ("modell.steps=2", "modell"),
+    ],
+)
+def test_a_wrong_key_of_a_figure_is_refused_by_name(said: str, named: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=re.escape(named)):
+        figures.run("ada-dpals/figure1", "planted", overrides=[said], folder=tmp_path)
+
+
+@pytest.mark.parametrize("paper", PAPERS.values())
 def test_every_paper_has_figures_and_says_how_it_was_read(paper: str) -> None:
     module = import_module(f"fedrec_simulations.papers.{paper}")
     assert module.FIGURES
+    assert set(module.PUBLISHED) <= set(module.FIGURES)
     assert all("how" in said for said in module.PUBLISHED.values())
+
+
+@pytest.mark.parametrize(("paper", "figure"), NAMED)
+def test_every_figure_has_a_scenario_of_its_own_that_says_its_command_and_x_axis_and_loads(paper: str, figure: str) -> None:
+    name = f"{PAPERS[paper]}_{figure}"
+    path = SCENARIOS / f"{name}.toml"
+    assert path_of(name) == path
+    assert load(path).figure.seeds
+    assert f"fedrec bench paper {paper}/{figure}" in path.read_text()
+    assert heading(name)
+    assert (load(path).figure.x == "epsilon") == ((paper, figure) in AGAINST_EPSILON)
+
+
+def test_every_scenario_with_a_figure_table_is_a_figure() -> None:
+    written = {path.stem for path in SCENARIOS.glob("*.toml") if "[figure]" in path.read_text()}
+    assert written == {f"{PAPERS[paper]}_{figure}" for paper, figure in NAMED}
+
+
+def test_seeds_epsilons_and_points_are_those_of_the_scenario(made: dict[str, Any]) -> None:
+    found = made["figures"]["figure3"]["rows"]
+    assert {(row["series"], row["x"]) for row in found} == {(f"epsilon = {e}", mu) for e in (5, 20) for mu in (0, 0.25)}
+    assert all(row["seeds"] == [1, 2] and len(row["each"]) == 2 for row in found)
+
+
+def test_the_interval_is_student_s_t_over_the_seeds(made: dict[str, Any]) -> None:
+    for row in made["figures"]["figure3"]["rows"]:
+        one, other = row["each"]
+        mean, error = (one + other) / 2, abs(one - other) / 2
+        reach = stats.t.ppf(0.975, 1) * error
+        assert row["interval"] == pytest.approx([mean - reach, mean + reach])
+
+
+def test_an_epsilon_keeps_its_unit_and_neighbours_and_seeds_say_what_they_change(made: dict[str, Any]) -> None:
+    shown = page.render(made, command="fedrec bench paper")
+    assert shown.count("per user (add/remove)") >= len(made["figures"]["figure3"]["rows"])
+    assert "Seeds 1, 2; each divides the data and draws the noise" in shown
+
+
+def test_the_page_stands_alone_and_has_every_value_a_chart_and_the_warning(made: dict[str, Any]) -> None:
+    shown = page.render(made, command="fedrec bench paper <script>")
+    assert "<script" not in shown
+    assert not re.search(r"(?:src|href)=", shown)
+    for row in made["figures"]["figure3"]["rows"]:
+        assert f"{row['value']:.4f}" in shown
+        assert f"{row['interval'][0]:.4f} to {row['interval'][1]:.4f}" in shown
+    assert shown.count("<svg ") == 2  # one chart, for a desk and for a phone
+    assert shown.count('class="error') == 2 * 4
+    assert "NOT the paper&#39;s data (ML-10M): this is planted data" in shown
+    assert "figure.points=[0,0.25]" in shown
+
+
+def test_more_lines_than_can_be_told_apart_become_a_chart_for_each_epsilon() -> None:
+    some = [
+        {"metric": "rmse", "series": f"method {m}, epsilon = {e}", "x": x, "value": 1.0 + m + x, "guarantee": ""}
+        for m in range(6)
+        for e in (1, 5)
+        for x in (0, 1)
+    ]
+    drawn = list(page._charts("rmse", "bucket", some))
+    assert [chart.title for chart in drawn] == ["rmse against bucket, epsilon 1", "rmse against bucket, epsilon 5"]
+    assert [len(chart.lines) for chart in drawn] == [6, 6]
+    assert next(iter(drawn[0].lines)) == "method 0"
+
+
+def test_what_is_not_established_is_marked_on_the_page() -> None:
+    row = {"metric": "rmse", "series": "SGLD", "x": 5.0, "value": 1.0, "guarantee": "epsilon 5 per user (add/remove): NOT ESTABLISHED"}
+    content = {
+        "heading": "Figure",
+        "scenario": "x.toml",
+        "x": "epsilon",
+        "each_seed": "draws",
+        "rows": [row],
+        "published": {},
+        "data": {"same": True, "words": "the paper's"},
+    }
+    result = {"paper": "p", "quick": False, "overrides": [], "figures": {"figure5": content}}
+    assert re.search(r'class="under warn">epsilon 5 per user \(add/remove\): NOT ESTABLISHED', page.render(result, command="x"))
+
+
+@pytest.mark.parametrize(("paper", "figure"), SECONDS_FREE)
+def test_all_rows_are_counted_before_the_first_is_made(paper: str, figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beforehand as many as afterwards are there; a second run finds all of them."""
+    monkeypatch.setattr("fedrec_simulations.papers.fast_dpmf.PASSES", 2)
+    told = list[Progress]()
+    for _ in range(2):
+        figures.run(f"{paper}/{figure}", "planted", quick=True, folder=tmp_path, tell=lambda _, progress: told.append(progress))
+    kept = [path for path in tmp_path.rglob("*.json") if "runs" not in path.relative_to(tmp_path).parts and "als" not in path.name]
+    assert {progress.total for progress in told} == {len(kept)}
+    assert all(progress.complete for progress in told)
+    done = [progress.done for progress in told]
+    assert done[0] == 0
+    assert done == sorted(done)
+    assert told[-1].done == len(kept)
+    assert told[-1].made == 0
+
+
+def test_the_time_left_is_the_mean_of_the_rows_made_times_those_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, told = [0.0], list[Progress]()
+
+    def make() -> rows.Row:
+        clock[0] += 60.0
+        return {"value": 1}
+
+    def figure() -> list[rows.Row]:
+        return [rows.row(tmp_path, f"row-{number}", make) for number in range(4)]
+
+    monkeypatch.setattr("fedrec_simulations.papers.progress.time.perf_counter", lambda: clock[0])
+    rows.row(tmp_path, "row-3", make)
+    watch = Watch(told.append)
+    watch.expect(figure)
+    watch.rows(figure)
+    assert [(p.done, p.total, p.left_s) for p in told[1:3]] == [(2, 4, 120.0), (3, 4, 60.0)]
+    assert math.isnan(told[0].left_s)
+    assert [p.words for p in (told[0], told[1], told[-1])] == ["1 of 4 rows", "2 of 4 rows, about 2 min left", "4 of 4 rows"]
+
+
+def test_rows_that_only_a_row_can_name_leave_an_estimate_from_below(tmp_path: Path) -> None:
+    def figure() -> list[rows.Row]:
+        chosen = rows.row(tmp_path, "choice", lambda: {"next": ["a", "b"]})
+        return [rows.row(tmp_path, {"a": "one", "b": "two"}[name], lambda: {}) for name in [chosen["next"]] if {"a": 1}[name]]
+
+    assert counted(figure) == ({tmp_path / f"choice-{rows.source_digest()}.json"}, False)
+    assert Progress(1, 2, complete=False, made=1, seconds=7200).words == "1 of at least 2 rows, at least 2 h 0 min left"
+    assert rows.row(tmp_path, "plain", lambda: {"value": 1}) == {"value": 1}  # counting leaves nothing behind
+
+
+@pytest.mark.parametrize(
+    ("format_", "count", "paper", "figure", "said", "same"),
+    [
+        ("ml-10m", 10_000_054, "ada-dpals", "figure1", "The paper's data: ML-10M.", True),
+        ("ml-20m", 20_000_263, "ada-dpals", "figure2", "The paper's data: ML-20M.", True),
+        ("ml-20m", 20_000_263, "am-ssp", "figure1", "NOT the paper's data (ML-10M): this is ML-20M.", False),
+        ("ml-10m", 10_000_053, "ada-dpals", "figure1", "10,000,053 events", False),
+        ("ml-1m", 1_000_209, "fast-dpmf", "figure5", "NOT the paper's data (Netflix and Yahoo)", False),
+        ("ml-10m", 10_000_054, "dp-cmf", "figure1", "50% of its own people are public", False),
+        ("ml-10m", 10_000_054, "dp-cmf", "figure3", "The paper's data: ML-10M.", True),
+        ("clicks-npz", 1_561_406, "convex-ssp", "yelp2018", "Nobody has published this figure", False),
+        ("ml-1m", 1_000_209, "ada-dpals", "figure5", "made up as the paper says", True),
+    ],
+)
+def test_the_official_files_are_known_and_others_are_said_to_be_others(
+    format_: str, count: int, paper: str, figure: str, said: str, same: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Read:
+        provenance = Source(format_, (), ReadReport(count, count))
+
+    paper_data._described.cache_clear()
+    monkeypatch.setattr(paper_data, "read", lambda path: Read)
+    found = provenance(paper, figure, Start(f"{PAPERS[paper]}_{figure}", f"somewhere/{format_}"))
+    paper_data._described.cache_clear()
+    assert said in found.words
+    assert found.same == same
+
+
+def test_privaterec_s_runs_are_fixed_but_for_seeds(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"privacy\.epsilon=5 changes no figure"):
+        privaterec.figure("table1", "planted", True, tmp_path, overrides=["privacy.epsilon=5"])
+    asked, complete = counted(lambda: privaterec.figure("table1", "planted", False, tmp_path, overrides=["figure.seeds=[1,2]"]))
+    assert complete
+    assert len(asked) == 2 * 15
+    every = counted(lambda: [r for f in privaterec.FIGURES for r in privaterec.figure(f, "planted", False, tmp_path)])[0]
+    assert len(every) == len(news_paper.methods())
+
+
+def test_a_run_of_privaterec_is_one_point_with_its_promise_per_click(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [{"epsilon": e, "metrics": {"auc": 0.6, "mrr": 0.3, "ndcg@5": 0.3, "ndcg@10": 0.4}} for e in ("inf", 10.0)]
+    promise = {"epsilon": 10.0, "delta": 1e-5, "unit": "click", "neighbours": "replace", "established": True, "note": ""}
+    monkeypatch.setattr(privaterec, "kept_row", lambda *_: {"serving": {"answers": answers}, "guarantee": promise})
+    found = privaterec.figure("table2", "planted", True, tmp_path)
+    assert [(row["metric"], row["value"]) for row in found] == [("auc", 0.6), ("mrr", 0.3), ("ndcg@5", 0.3), ("ndcg@10", 0.4)]
+    assert all("per click (replace)" in row["guarantee"] for row in found)

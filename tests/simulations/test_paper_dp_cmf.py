@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,12 @@ from fedrec.streams import Streams
 from fedrec_simulations.datasets import load_dataset
 from fedrec_simulations.papers import dp_cmf, dp_cmf_runs
 from fedrec_simulations.papers.dp_cmf_runs import Bench
+from fedrec_simulations.papers.starts import Start
+from fedrec_simulations.sealed import SealedSplit
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "simulations").glob("dp_cmf_*.toml"))
 SIDES = 'collective.sides=["public-users", "similar-items"]'
-ROOM = Bench("planted", "", (1,), quick=True, folder=Path("unused"))
+ROOM = Bench(Start("dp_cmf_figure1", "planted"), (1,), quick=True, folder=Path("unused"))
 
 
 def files_in(folder: Path) -> list[str]:
@@ -53,16 +55,17 @@ def test_settings_are_chosen_without_a_look_at_test(monkeypatch: pytest.MonkeyPa
     candidates = [{"metadata_weight": weight} for weight in (1.0, 100.0)]
     arguments = (ROOM, dp_cmf.METADATA, 1.0, candidates)
     chosen = dp_cmf_runs.chosen_on_validation(*arguments)
-    dataset, split = dp_cmf_runs.loaded("planted", "", 1)
-    blind = dataclasses.replace(split)
+    dataset, sealed = dp_cmf_runs.loaded(ROOM, 1)
+    blind = copy(sealed._split)
     object.__setattr__(blind, "test", None)
-    monkeypatch.setattr(dp_cmf_runs, "loaded", lambda *_: (dataset, blind))
+    monkeypatch.setattr(dp_cmf_runs, "loaded", lambda *_: (dataset, SealedSplit(blind)))
     assert dp_cmf_runs.chosen_on_validation(*arguments) == chosen
     assert chosen["tried"] == 2
 
 
 def test_public_users_are_in_no_part_of_the_private_data() -> None:
-    dataset, split = dp_cmf_runs.loaded("planted", "", 1)
+    dataset, sealed = dp_cmf_runs.loaded(ROOM, 1)
+    split = sealed.open({}).split
     public = set(dataset.features.bags[PUBLIC_USERS].vocabulary)
     assert public
     assert not public & set(dataset.catalogue.user_ids)

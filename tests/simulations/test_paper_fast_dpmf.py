@@ -10,9 +10,10 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec.factorization.posterior import PosteriorSettings
-from fedrec.settings import load
+from fedrec.privacy.guarantee import Guarantee
 from fedrec_simulations.bench import sgld
 from fedrec_simulations.papers import fast_dpmf
+from fedrec_simulations.papers.starts import Start
 
 
 @pytest.fixture(autouse=True)
@@ -30,32 +31,30 @@ def test_a_figure_has_rows_and_is_not_made_twice(name: str, tmp_path: Path) -> N
 
 
 def test_the_sampler_is_never_called_established_and_its_sibling_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_dpmf, "training_row", _trained)
+    monkeypatch.setattr(fast_dpmf, "trained_row", _trained)
     found = {(row["series"], row["x"]): row for row in fast_dpmf.figure("figure5", "planted", True, tmp_path)}
     assert len(found) == 10
     for (series, _), row in found.items():
         assert ("NOT ESTABLISHED" in row["guarantee"]) == ("SGLD" in series)
 
 
-def _trained(data: str, method: Any, seed: int, folder: Path) -> dict[str, Any]:
-    guarantee = {"epsilon": method.epsilon, "delta": 1e-5, "unit": "user", "neighbours": "add/remove", "established": True, "note": ""}
-    return {"rmse": 1.0, "guarantee": guarantee}
+def _trained(start: Start, recipe: str, features: bool, epsilon: float, seed: int) -> dict[str, Any]:
+    return {"rmse": 1.0, "guarantee": str(Guarantee(epsilon, 1e-5))}
 
 
 def test_choosing_settings_reads_validation_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = list[str]()
-    monkeypatch.setattr(fast_dpmf, "_error", lambda split, model, fold: read.append(fold) or 1.0)
-    fast_dpmf.tuning_row("planted", {"passes": 2}, 5.0)
-    fast_dpmf.watched_row("planted", PosteriorSettings(dimension=2, passes=2), math.inf, 1)
-    assert set(read) == {"validation"}
-    fast_dpmf.sample_row("planted", {"passes": 2}, 5.0, 1)
-    assert read.count("test") == 1
+    opened = list[str]()
+    monkeypatch.setattr(fast_dpmf.SealedSplit, "open", lambda self, model: opened.append("test"))
+    start = Start("fast_dpmf_figure5", "planted")
+    fast_dpmf.tuning_row(start, {"passes": 2}, 5.0, 1)
+    fast_dpmf.watched_row(start, PosteriorSettings(dimension=2, passes=2), math.inf, 1)
+    assert not opened
 
 
 def test_the_scenario_of_figure_5_is_the_sound_sibling() -> None:
-    scenario = load(Path(__file__).parents[2] / "simulations" / "fast_dpmf_figure5.toml")
-    assert scenario.recipe == "fast-dpmf"
-    assert {*scenario.compare.epsilons, scenario.privacy.epsilon} == {1, 5, 20, 50, 100, 250}
+    start = Start("fast_dpmf_figure5")
+    assert start.scenario.recipe == "fast-dpmf"
+    assert set(start.figure.epsilons) == {1, 5, 20, 50, 100, 250, math.inf}
 
 
 def test_an_unknown_figure_and_missing_data_are_refused(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from fedrec.checkpoint import Checkpoints, read_arrays, read_json
 from fedrec.evaluation.ratings import rating_metrics
-from fedrec.factorization.default import DefaultModel
+from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.model import predict
 from fedrec.settings import Scenario, load
 from fedrec_simulations.account import describe

@@ -60,7 +60,7 @@ def methods() -> dict[str, Method]:
     return {m.name: m for m in listed}
 
 
-def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-news")) -> dict[str, Any]:
+def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-paper/privaterec")) -> dict[str, Any]:
     """Every run as a JSON-able dict. Data "planted" is the small planted set. Raises SettingsError without data."""
     if not data:
         raise SettingsError("the news-paper benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m.")

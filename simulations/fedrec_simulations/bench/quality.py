@@ -19,9 +19,7 @@ import numpy as np
 
 from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
-from fedrec.factorization.facts import PublicFacts
 from fedrec.settings import Scenario, validated
-from fedrec.streams import Streams
 from fedrec_simulations.bench.rows import (
     Row,
     figure,
@@ -35,8 +33,9 @@ from fedrec_simulations.bench.rows import (
     table,
 )
 from fedrec_simulations.ceiling import als_model
-from fedrec_simulations.datasets import load_dataset, load_split
+from fedrec_simulations.datasets import public_facts
 from fedrec_simulations.outcomes import baselines, evaluate
+from fedrec_simulations.sealed import load_sealed
 from fedrec_simulations.training import Training
 
 DELTA = 1e-5
@@ -102,15 +101,13 @@ def scenario_of(data: str, method: Method, seed: int) -> Scenario:
 def training_row(data: str, method: Method, seed: int, folder: Path) -> Row:
     """Train to the end, going on from a checkpoint of an interrupted run, then test once."""
     scenario = scenario_of(data, method, seed)
-    dataset = load_dataset(scenario)
-    split = load_split(scenario, dataset)
-    train = split.train
-    features = dataset.features if dataset.features.bags else None
-    facts = PublicFacts(train.num_users, train.num_items, train.kind, train.value_range, features, Streams(seed))
-    training = Training(scenario, facts, train, split.validation, folder / f"{method.name}-{seed}-{source_digest()}")
+    dataset, sealed = load_sealed(scenario)
+    train, facts = sealed.train, public_facts(scenario, dataset, sealed)
+    training = Training(scenario, facts, train, sealed.validation, folder / f"{method.name}-{seed}-{source_digest()}")
     deque(training.run(), maxlen=0)
     trained = training.result
-    outcome = evaluate(trained.model, split.test, train, cutoffs=(20,), ranking=False, controls=False)
+    opened = sealed.open(trained.model.arrays())
+    outcome = evaluate(trained.model, opened.split.test, train, cutoffs=(20,), ranking=False, controls=False)
     plan = trained.prepared.plan
     return {
         **{name: outcome.metrics()[name] for name in ("rmse", "mae")},
@@ -118,6 +115,7 @@ def training_row(data: str, method: Method, seed: int, folder: Path) -> Row:
         "guarantee": asdict(plan.guarantee),
         "accountants": asdict(plan.opinions()),
         "releases": len(plan.releases),
+        "model_sha256": opened.model_sha256,
         "seconds": sum(done.seconds for done in trained.rounds),
         "peak_rss_mb": peak_rss_mb(),
     }
@@ -126,11 +124,12 @@ def training_row(data: str, method: Method, seed: int, folder: Path) -> Row:
 def rival_row(data: str, seed: int) -> Row:
     """Errors of the baselines and of ALS on one split; the table says that they are not private."""
     scenario = scenario_of(data, Method("default", False, math.inf), seed)
-    split = load_split(scenario, load_dataset(scenario))
-    rows: Row = {name: {"rmse": found.metrics()["rmse"]} for name, found in baselines(split.test, split.train, cutoffs=(20,)).items()}
+    sealed = load_sealed(scenario)[1]
     started = time.perf_counter()
-    model = als_model(split, scenario)
+    model = als_model(sealed, scenario)
     seconds = time.perf_counter() - started
+    split = sealed.open(model.arrays()).split
+    rows: Row = {name: {"rmse": found.metrics()["rmse"]} for name, found in baselines(split.test, split.train, cutoffs=(20,)).items()}
     found = evaluate(model, split.test, split.train, cutoffs=(20,), ranking=False, controls=False)
     return rows | {"ALS": {"rmse": found.metrics()["rmse"], "seconds": seconds}}
 

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextvars import ContextVar
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,10 +25,19 @@ Row = dict[str, Any]
 
 def row(folder: Path, name: str, make: Callable[..., Row], *arguments: Any) -> Row:
     """`make(*arguments)`, or what it gave before. It must return JSON's types."""
-    path = folder / f"{name}-{source_digest()}.json"
+    return keeper.get()(folder / f"{name}-{source_digest()}.json", lambda: make(*arguments))
+
+
+def kept(path: Path, make: Callable[[], Row]) -> Row:
+    """What the file holds; made and written first where it is not there."""
     if not path.exists():
-        write_json(path, make(*arguments))
+        write_json(path, make())
     return dict(read_json(path))
+
+
+Keeper = Callable[[Path, Callable[[], Row]], Row]
+keeper: ContextVar[Keeper] = ContextVar("keeper", default=kept)
+"""How `row` comes by a row: progress puts its own here, to count and to time them."""
 
 
 def folder_of(folder: Path, data: str) -> Path:

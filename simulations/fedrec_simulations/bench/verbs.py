@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 READER_ROWS = 10_000_000
@@ -117,11 +118,28 @@ def endure(seconds: float, *, quick: bool) -> dict[str, Any]:
     return serving_endurance.run(seconds, quick=quick)
 
 
-def paper(name: str, *, data: str, quick: bool) -> dict[str, Any]:
-    """`fedrec bench paper NAME`: one JSON object."""
-    from fedrec_simulations.papers import figures
+def paper(
+    name: str, *, data: str, quick: bool, overrides: Sequence[str] = (), html: Path | None = None, silent: bool = True
+) -> dict[str, Any]:
+    """`fedrec bench paper NAME`: one JSON object; a page beside it where `html` names a file."""
+    from fedrec_simulations.papers import figures, page
+    from fedrec_simulations.papers.progress import shown
 
-    return figures.run(name, data, quick=quick)
+    with shown(silent=silent) as tell:
+        result = figures.run(name, data, quick=quick, overrides=overrides, tell=tell)
+    if html:
+        said = [*(f"--data {Path(data).name}" for _ in data[:1]), *(f"--set {said}" for said in overrides), *(["--quick"] if quick else [])]
+        page.write(html, result, command=" ".join(["fedrec bench paper", name, *said]))
+    return result
+
+
+def study(data: str, *, quick: bool, jobs: int, only: str, silent: bool) -> dict[str, Any]:
+    """`fedrec bench study`: one JSON object."""
+    from fedrec_simulations.study import measure
+    from fedrec_simulations.study.progress import shown
+
+    with shown(silent=silent) as tell:
+        return measure.run(data, quick=quick, jobs=jobs, only=only, tell=tell)
 
 
 BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ import numpy as np
 from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
 from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error
-from fedrec_simulations.papers.ada_dpals_runs import BUCKETS, EQ_12, MUS, TAIL, UNIFORM, Bench, Kind, ada, item_counts
+from fedrec_simulations.papers.ada_dpals_runs import BUCKETS, EQ_12, TAIL, UNIFORM, Bench, Kind, ada, item_counts
 from fedrec_simulations.papers.ada_dpals_tasks import figure_5
+from fedrec_simulations.papers.starts import Start, started
 
-EPSILONS, SEEDS, SLICED = (1.0, 5.0, 10.0, 20.0), (1, 2, 3), ("1", "1/2", "1/3", "1/4")
 ALS, IMPROVEMENT = "ALS (not private)", "least improvement over DPALS (tail)"
 
 
@@ -41,22 +42,21 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 """What the paper prints. Its curves were not read off their axes."""
 
 
-def figure(name: str, data: str, quick: bool, folder: Path) -> list[Row]:
-    """Rows of one figure of `FIGURES`; `data` "planted" is the small planted set, and Figure 5 needs none.
+def figure(name: str, data: str, quick: bool, folder: Path, *, overrides: Sequence[str] = ()) -> list[Row]:
+    """Rows of one figure of `FIGURES`, from `simulations/ada_dpals_NAME.toml`; `data` "planted": the small planted set.
 
-    `quick`: one seed, and one epsilon where there are several. Finished trainings are kept in `folder` and shared by the figures.
-    Raises SettingsError on another name, or without data.
+    Figure 5 needs no data. `quick`: one seed, and one epsilon where there are several; overrides: `table.key=value` of the scenario.
+    Finished trainings are kept in `folder` and shared by the figures. Raises SettingsError on another name, on a wrong key, without data.
     """
     if name not in FIGURES:
         raise SettingsError(f"Ada-DPALS has no {name!r}", f"Use one of: {', '.join(FIGURES)}.")
     if name == "figure5":
-        return [dict(finite(point)) for point in figure_5(quick, folder)]
-    if not data:
-        raise SettingsError(f"{name} of Ada-DPALS needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
-    seeds, epsilons = (SEEDS[:1], EPSILONS[1:2]) if quick else (SEEDS, EPSILONS)
-    make, kind = FIGURES[name]
-    lines = make(Bench(data, kind, seeds, folder_of(folder, data)), epsilons)
-    return [dict(finite(_row(name, line, seeds))) for line in lines]
+        return [dict(finite(point)) for point in figure_5(Start("ada_dpals_figure5", overrides=tuple(overrides)), quick, folder)]
+    start = started(f"ada_dpals_{name}", data, tuple(overrides))
+    asked, (make, kind) = start.figure, FIGURES[name]
+    some = [e for e in asked.epsilons if e == 5] or asked.epsilons[:1]
+    lines = make(Bench(data, kind, start.seeds(quick), folder_of(folder, data), start), some if quick else asked.epsilons)
+    return [dict(finite(_row(name, line, start.seeds(quick)))) for line in lines]
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def _privacy_utility(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]
 
 def _exponents(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
     """Figures 3 and 9: quality against mu."""
-    for epsilon in (e for e in epsilons if e >= 5):
-        yield from (_point(bench, ada(mu), f"epsilon = {epsilon:g}", epsilon, value) for mu, value in MUS.items())
+    for epsilon, mu in product(epsilons, _points(bench)):
+        yield _point(bench, ada(mu), f"epsilon = {epsilon:g}", epsilon, mu)
 
 
 def _point(bench: Bench, method: str, series: str, epsilon: float, x: float) -> _Line:
@@ -99,15 +99,10 @@ def _point(bench: Bench, method: str, series: str, epsilon: float, x: float) -> 
     return _Line(bench.metric, series, x, [r[bench.metric] for r in found], found[0]["guarantee"])
 
 
-def _slices_at_one(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
-    """Figure 4: quality against the popularity of items, at epsilon 1."""
-    return _slices(bench, [1.0])
-
-
 def _slices(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
-    """Figure 8: the same at every epsilon but 10; for ratings also the least improvement over tail sampling, bucket by bucket."""
-    for epsilon in (e for e in epsilons if e != 10):
-        found = {m: bench.rows(m, epsilon) for m in (UNIFORM, TAIL, *map(ada, SLICED))}
+    """Figures 4 and 8: quality against the popularity of items; for ratings also the least improvement over tail sampling."""
+    for epsilon in epsilons:
+        found = {m: bench.rows(m, epsilon) for m in (UNIFORM, TAIL, *map(ada, _points(bench)))}
         for method, rows in found.items():
             for b in range(BUCKETS):
                 yield _Line(bench.metric, f"{method}, epsilon = {epsilon:g}", b, [r["buckets"][b] for r in rows], rows[0]["guarantee"])
@@ -118,15 +113,20 @@ def _slices(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
             )
 
 
+def _points(bench: Bench) -> tuple[float, ...]:
+    """Values of mu."""
+    return bench.start.figure.points if bench.start else ()
+
+
 def _improvement(found: Mapping[str, list[Row]], b: int) -> list[float]:
     """1 - RMSE / RMSE of tail sampling, of the worst mu, for each seed."""
-    worst = np.max([[r["buckets"][b] for r in found[ada(mu)]] for mu in SLICED], axis=0)
+    worst = np.max([[r["buckets"][b] for r in rows] for method, rows in found.items() if method not in {UNIFORM, TAIL}], axis=0)
     return [float(1 - w / r["buckets"][b]) for w, r in zip(worst, found[TAIL], strict=True)]
 
 
 def _skew(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
     """Figure 7: which share of the training events the most frequent items have, and the size of the item there. Not private."""
-    sizes = [np.sort(item_counts(bench.data, bench.kind, seed))[::-1] for seed in bench.seeds]
+    sizes = [np.sort(item_counts(bench, seed))[::-1] for seed in bench.seeds]
     for share in (0.01, 0.05, *np.arange(1, 11) / 10):
         places = [max(round(share * len(s)), 1) for s in sizes]
         yield _Line("share", "share of events", float(share), [float(s[:p].sum() / s.sum()) for s, p in zip(sizes, places, strict=True)])
@@ -135,14 +135,15 @@ def _skew(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
 
 def _overlap(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
     """Figure 10: share of the 20 nearest neighbours by ALS that the private models at epsilon 1 find too."""
-    for method in (UNIFORM, TAIL, ada("1/3")):
-        rows = bench.rows(method, 1.0)
+    for epsilon, method in product(epsilons, (UNIFORM, TAIL, *map(ada, _points(bench)))):
+        rows = bench.rows(method, epsilon)
         yield from (_Line("share", method, b, [r["overlap"][b] for r in rows], rows[0]["guarantee"]) for b in range(BUCKETS))
 
 
 def _neighbours(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
     """Tables 3 and 4, of the first seed: x is the query, the value its count in train, `list` its neighbours."""
-    first = {ALS: bench.reference()[0], **{m: bench.rows(m, 1.0)[0] for m in (TAIL, ada("1/3"))}}
+    methods = (TAIL, *map(ada, _points(bench)))
+    first = {ALS: bench.reference()[0], **{m: bench.rows(m, epsilons[0])[0] for m in methods}}
     for series, row in first.items():
         for query in row["neighbours"]:
             frequency = [float(query["frequency"])] * len(bench.seeds)
@@ -153,8 +154,8 @@ FIGURES: Mapping[str, tuple[Callable[[Bench, Sequence[float]], Iterator[_Line]],
     "figure1": (_privacy_utility, "ratings"),
     "figure2": (_privacy_utility, "clicks"),
     "figure3": (_exponents, "ratings"),
-    "figure4": (_slices_at_one, "ratings"),
-    "figure4b": (_slices_at_one, "clicks"),
+    "figure4": (_slices, "ratings"),
+    "figure4b": (_slices, "clicks"),
     "figure5": (_exponents, "ratings"),
     "figure7": (_skew, "ratings"),
     "figure8": (_slices, "ratings"),

@@ -1,17 +1,18 @@
 """Trainings behind the figures of Ada-DPALS (Krichene et al. 2023): DPALS with uniform and tail sampling, Ada-DPALS, and ALS.
 
-Every method is the published recipe without item features (`simulations/*dpals*.toml`), made sound: exact accounting, and counts
+Every method is the published recipe without item features (`simulations/ada_dpals_*.toml`), made sound: exact accounting, and counts
 charged. Ratings: random 80/10/10, RMSE. Clicks: ratings of 4 and more, held-out users, Recall@20. Settings were chosen on
 the validation part of MovieLens 1M's first split, those of Ada-DPALS at mu = 1/4 for all mu; test is read once, after training.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
@@ -29,13 +30,15 @@ from fedrec.factorization.least_squares import solve_rows
 from fedrec.factorization.model import Model, predict
 from fedrec.factorization.ssp import PublishedModel
 from fedrec.factorization.statistics import order_by_item
-from fedrec.settings import Scenario, validated
+from fedrec.settings import Scenario
 from fedrec.streams import Streams
-from fedrec_simulations.bench.rows import Row, merged, row, source_digest
+from fedrec_simulations.bench.rows import Row, row, source_digest
 from fedrec_simulations.ceiling import als_model
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.datasets import public_facts
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate
-from fedrec_simulations.papers.ada_dpals_settings import DELTA, TUNED
+from fedrec_simulations.papers.ada_dpals_settings import STARTS
+from fedrec_simulations.papers.starts import Start
+from fedrec_simulations.sealed import SealedSplit, load_sealed
 from fedrec_simulations.training import Training
 
 Kind = Literal["ratings", "clicks"]
@@ -43,7 +46,6 @@ Floats = npt.NDArray[np.floating]
 
 BUCKETS, NEIGHBOURS = 5, 20
 ALS_WIDTH, ALS_PASSES, ALS_RIDGES = 16, 10, (3.0, 6.0, 12.0)
-MUS = {"0": 0.0, "1/8": 1 / 8, "1/4": 1 / 4, "1/3": 1 / 3, "1/2": 1 / 2, "1": 1.0}
 UNIFORM, TAIL, EQ_12 = "DPALS (uniform)", "DPALS (tail)", "Ada-DPALS, eq. 12 (mu = 1/4)"
 CUTOFFS = (20, 40, 60, 80, 100)
 """Of recall in the buckets: 20 for the most frequent items and 20 more for each bucket further down the tail (the paper's footnote 3)."""
@@ -51,28 +53,42 @@ FILMS = ("Shawshank Redemption, The (1994)", "Pinocchio (1940)", "Interstellar (
 """Queries of Tables 3 and 4 with plain names; to those that the data has come a frequent, a less frequent and a middling item."""
 
 
-def ada(mu: str) -> str:
-    """The legend's name."""
-    return f"Ada-DPALS (mu = {mu})"
+def ada(mu: str | float) -> str:
+    """The legend's name; mu as a fraction."""
+    return f"Ada-DPALS (mu = {Fraction(mu).limit_denominator(64)})"
 
 
 METHODS: Mapping[str, Row] = {
     UNIFORM: {"weights": "constant", "sampling": "uniform"},
     TAIL: {"weights": "constant", "sampling": "tail"},
-    **{ada(mu): {"weights": "normalised", "weight_exponent": value} for mu, value in MUS.items()},
     EQ_12: {"weights": "clipped", "weight_exponent": 0.25},
 }
 """What a scenario's [model] says; the last clips weights as printed, the others scale every user to its whole budget."""
 
 
+def _weighting(method: str) -> Row:
+    if method in METHODS:
+        return METHODS[method]
+    return {"weights": "normalised", "weight_exponent": float(Fraction(method.removeprefix("Ada-DPALS (mu = ").removesuffix(")")))}
+
+
 @dataclass(frozen=True)
 class Bench:
-    """Where rows come from and go to."""
+    """Where rows come from and go to. start: a figure's scenario; None takes that of Figure 1, or of 2 for clicks."""
 
     data: str
     kind: Kind
     seeds: tuple[int, ...]
     folder: Path
+    start: Start | None = None
+
+    def scenario(self, method: str, epsilon: float, seed: int) -> Scenario:
+        """What `fedrec simulate` would be told."""
+        return scenario_of(self.data, self.kind, method, epsilon, seed, start=self.start)
+
+    def loaded(self, seed: int) -> tuple[Dataset, SealedSplit]:
+        """The same for every method; sealed anew for each caller."""
+        return load_sealed(self.scenario(ada("1/4"), 1.0, seed))
 
     @property
     def metric(self) -> str:
@@ -85,26 +101,15 @@ class Bench:
 
     def reference(self) -> list[Row]:
         """ALS without privacy, for each seed."""
-        return [row(self.folder / "rows", f"{self.kind}-als-{seed}", reference_run, self, seed) for seed in self.seeds]
+        return [row(self.folder / "rows", _reference_name(self, seed), reference_run, self, seed) for seed in self.seeds]
 
 
-def scenario_of(data: str, kind: Kind, method: str, epsilon: float, seed: int) -> Scenario:
-    """What `fedrec simulate` would be told."""
-    nearest = min(
-        (e for k, m, e in TUNED if (k, m) == (kind, _family(method))),
-        key=lambda e: abs(math.log(e / epsilon)) if math.isfinite(epsilon) else -e,
-    )
-    place = {"path": data} if data != "planted" else {"preset": "small"}
-    clicks = {"data": {"kind": "clicks", "click_threshold": 4.0}, "split": {"kind": "held-out-users"}} if kind == "clicks" else {}
-    content = {
-        "recipe": "published",
-        "seed": seed,
-        "data": {**place, "features": False},
-        "split": {"seed": seed},
-        "privacy": {"epsilon": epsilon, "delta": DELTA},
-        "model": {"encoder": "id", **TUNED[kind, _family(method), nearest], **METHODS[method]},
-    }
-    return validated(merged(content, clicks), source=method)
+def scenario_of(data: str, kind: Kind, method: str, epsilon: float, seed: int, *, start: Start | None = None) -> Scenario:
+    """What `fedrec simulate` would be told, from a figure's scenario; without one from that of Figure 1, or of 2 for clicks."""
+    start = start or Start(STARTS[kind], data)
+    chosen = start.settings(_family(method), epsilon)
+    told = {"recipe": "published", "seed": seed, "split": {"seed": seed}, "privacy": {"epsilon": epsilon}}
+    return start.laid_over(chosen, told, {"model": _weighting(method)})
 
 
 def _family(method: str) -> str:
@@ -113,39 +118,49 @@ def _family(method: str) -> str:
 
 def one_run(bench: Bench, method: str, epsilon: float, seed: int) -> Row:
     """Train, test once, and compare the item vectors with those of ALS."""
-    scenario = scenario_of(bench.data, bench.kind, method, epsilon, seed)
-    dataset, split = _loaded(bench.data, bench.kind, seed)
+    scenario = bench.scenario(method, epsilon, seed)
+    dataset, sealed = bench.loaded(seed)
     name = f"{_name(bench, method, epsilon, seed)}-{source_digest()}"
-    training = Training(scenario, public_facts(scenario, dataset, split), split.train, split.validation, bench.folder / "runs" / name)
+    training = Training(scenario, public_facts(scenario, dataset, sealed), sealed.train, sealed.validation, bench.folder / "runs" / name)
     deque(training.run(), maxlen=0)
     replace(bench, seeds=(seed,)).reference()
-    ours, theirs = np.asarray(training.result.model.item_vectors), _reference_vectors(bench, seed)
-    content = {"guarantee": str(training.result.prepared.plan.guarantee), "neighbours": _neighbours(ours, dataset, split)}
-    return content | {"overlap": _overlaps(ours, theirs, split)} | _measured(training.result.model, split)
+    model, counts = training.result.model, _counts(sealed)
+    ours, theirs = np.asarray(model.item_vectors), _reference_vectors(bench, seed)
+    content = {"guarantee": str(training.result.prepared.plan.guarantee), "neighbours": _neighbours(ours, dataset, counts)}
+    opened = sealed.open(model.arrays())
+    return content | {"overlap": _overlaps(ours, theirs, counts), "model_sha256": opened.model_sha256} | measured(model, opened.split)
 
 
 def _name(bench: Bench, method: str, epsilon: float, seed: int) -> str:
     """Of a row's file: other settings are another row."""
     letters = "".join(c if c.isalnum() else "-" for c in method)
-    return f"{bench.kind}-{letters}-epsilon{epsilon:g}-{seed}-{scenario_of(bench.data, bench.kind, method, epsilon, seed).digest()[:8]}"
+    return f"{bench.kind}-{letters}-epsilon{epsilon:g}-{seed}-{bench.scenario(method, epsilon, seed).digest()[:8]}"
+
+
+def _reference_name(bench: Bench, seed: int) -> str:
+    """The same for every figure of one data set."""
+    divided = bench.scenario(ada("1/4"), 1.0, seed).model_dump_json(include={"data", "split"})
+    return f"{bench.kind}-als-{seed}-{hashlib.sha256(divided.encode()).hexdigest()[:8]}"
 
 
 def reference_run(bench: Bench, seed: int) -> Row:
     """ALS without privacy; its item vectors are kept for the overlap."""
-    dataset, split = _loaded(bench.data, bench.kind, seed)
+    dataset, sealed = bench.loaded(seed)
     if bench.kind == "ratings":
-        model = _als(split, Streams(seed).numpy("als-init"))
+        model = _als(sealed, Streams(seed).numpy("als-init"))
     else:
-        model = als_model(split, scenario_of(bench.data, bench.kind, ada("1/4"), math.inf, seed))
+        model = als_model(sealed, bench.scenario(ada("1/4"), math.inf, seed))
     V = np.asarray(model.item_vectors, np.float32)
     write_arrays(_reference_path(bench, seed), {"V": V})
-    simple = baselines(split.test, split.train, cutoffs=(20,))
-    content: Row = {"guarantee": "no privacy", "neighbours": _neighbours(V, dataset, split)}
+    content: Row = {"guarantee": "no privacy", "neighbours": _neighbours(V, dataset, _counts(sealed))}
+    opened = sealed.open({"V": V})
+    simple = baselines(opened.split.test, opened.split.train, cutoffs=(20,))
+    content["model_sha256"] = opened.model_sha256
     content["baselines"] = {name: outcome.metrics()[bench.metric] for name, outcome in simple.items()}
-    return content | _measured(model, split)
+    return content | measured(model, opened.split)
 
 
-def _als(split: Split, rng: np.random.Generator) -> Model:
+def _als(split: SealedSplit, rng: np.random.Generator) -> Model:
     """The paper's own ALS, without biases, so that its vectors compare with the private ones; lambda is chosen on validation."""
     fold, found = split.validation, list[tuple[float, Model]]()
     for ridge in ALS_RIDGES:
@@ -164,22 +179,16 @@ def _als_with(ridge: float, train: Interactions, rng: np.random.Generator) -> Mo
     return PublishedModel(V, mean, ridge, click_weight=1.0)
 
 
-@lru_cache(maxsize=3)  # as many as there are seeds
-def _loaded(data: str, kind: Kind, seed: int) -> tuple[Dataset, Split]:
-    scenario = scenario_of(data, kind, TAIL, 1.0, seed)
-    dataset = load_dataset(scenario)
-    return dataset, load_split(scenario, dataset)
-
-
 def _reference_path(bench: Bench, seed: int) -> Path:
-    return bench.folder / "als" / f"{bench.kind}-{seed}-{source_digest()}.safetensors"
+    return bench.folder / "als" / f"{_reference_name(bench, seed)}-{source_digest()}.safetensors"
 
 
 def _reference_vectors(bench: Bench, seed: int) -> Floats:
     return np.asarray(read_arrays(_reference_path(bench, seed))["V"], np.float32)
 
 
-def _measured(model: Model, split: Split) -> Row:
+def measured(model: Model, split: Split) -> Row:
+    """On test: all metrics, and `buckets`."""
     outcome = evaluate(model, split.test, split.train, cutoffs=CUTOFFS, ranking=False, controls=False)
     return {**outcome.metrics(), "buckets": _bucket_values(outcome)}
 
@@ -191,26 +200,24 @@ def _bucket_values(outcome: Outcome) -> list[float]:
     return [bucket[CUTOFFS[-1 - b]].recall_capped for b, bucket in enumerate(outcome.ranking.buckets)]
 
 
-def item_counts(data: str, kind: Kind, seed: int) -> npt.NDArray[np.int64]:
+def item_counts(bench: Bench, seed: int) -> npt.NDArray[np.int64]:
     """(m,) events in train."""
-    return _counts(_loaded(data, kind, seed)[1])
+    return _counts(bench.loaded(seed)[1])
 
 
-def _counts(split: Split) -> npt.NDArray[np.int64]:
+def _counts(split: SealedSplit) -> npt.NDArray[np.int64]:
     return np.bincount(split.train.items, minlength=split.train.num_items)
 
 
-def _overlaps(ours: Floats, theirs: Floats, split: Split) -> list[float]:
+def _overlaps(ours: Floats, theirs: Floats, counts: npt.NDArray[np.int64]) -> list[float]:
     """Of the neighbours of largest inner product, by bucket."""
-    counts = _counts(split)
     shared = overlap(neighbour_lists(ours, k=NEIGHBOURS), neighbour_lists(theirs, k=NEIGHBOURS))
     bucket = popularity_buckets(counts, buckets=BUCKETS)
     return [float(shared[bucket == b].mean()) for b in range(BUCKETS)]
 
 
-def _neighbours(V: Floats, dataset: Dataset, split: Split) -> list[Row]:
+def _neighbours(V: Floats, dataset: Dataset, counts: npt.NDArray[np.int64]) -> list[Row]:
     """Six items of largest inner product beside each query, with counts in train."""
-    counts = _counts(split)
     names = dataset.catalogue.titles or dataset.catalogue.item_ids
     lists = neighbour_lists(V, k=min(6, len(V) - 1))
     named = [{"item": names[j], "frequency": int(counts[j]), "list": [names[i] for i in lists[j]]} for j in _queries(names, counts)]

@@ -29,14 +29,15 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.streams import Streams
 from fedrec_simulations.bench.rows import Row, mean_and_error, row
+from fedrec_simulations.papers.starts import Start
+from fedrec_simulations.sealed import SealedSplit
 
 Float64s = npt.NDArray[np.float64]
 
-SKEWS, MUS, EPSILONS, SEEDS = (1.0, 2.0), (0.0, 0.25, 0.5, 0.75, 1.0), (1.0, 5.0, 20.0), (1, 2, 3)
+SKEWS = (1.0, 2.0)
 RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 GRADIENT_RADII, STEPS = (0.03, 0.1, 0.3), 10
 ESTIMATED = "sizes estimated (App. B)"
-DELTA = 1e-5
 Algorithm = Literal["SSP", "noisy gradient"]
 
 
@@ -48,6 +49,7 @@ class Point:
     skew: float
     epsilon: float
     mu: float
+    delta: float = 1e-5
     estimated: bool = False
 
     @property
@@ -56,23 +58,25 @@ class Point:
         return f"{self.algorithm}, a = {self.skew:g}, epsilon = {self.epsilon:g}" + (f", {ESTIMATED}" if self.estimated else "")
 
 
-def figure_5(quick: bool, folder: Path) -> list[Row]:
+def figure_5(start: Start, quick: bool, folder: Path) -> list[Row]:
     """Rows of Figure 5b-e; `quick`: one skew, one epsilon, three mu, one seed, a tenth of the users."""
-    seeds, shape = (SEEDS[:1], TaskShape(users=1_000)) if quick else (SEEDS, TaskShape())
-    return [_averaged(point, shape, seeds, folder) for point in _points(quick)]
+    shape = TaskShape(users=1_000) if quick else TaskShape()
+    return [_averaged(point, shape, start.seeds(quick), folder) for point in _points(start, quick)]
 
 
-def _points(quick: bool) -> Iterator[Point]:
-    skews, epsilons, mus = (SKEWS[:1], EPSILONS[1:2], MUS[::2]) if quick else (SKEWS, EPSILONS, MUS)
+def _points(start: Start, quick: bool) -> Iterator[Point]:
+    asked, delta = start.figure, start.scenario.privacy.delta
+    some = (SKEWS[:1], asked.epsilons[1:2] or asked.epsilons, asked.points[::2])
+    skews, epsilons, mus = some if quick else (SKEWS, asked.epsilons, asked.points)
     for skew, epsilon in product(skews, epsilons):
         for algorithm in get_args(Algorithm):
-            yield from (Point(algorithm, skew, epsilon, mu) for mu in mus)
-        yield Point("SSP", skew, epsilon, 0.5, estimated=True)
+            yield from (Point(algorithm, skew, epsilon, mu, delta) for mu in mus)
+        yield Point("SSP", skew, epsilon, 0.5, delta, estimated=True)
 
 
 def _averaged(point: Point, shape: TaskShape, seeds: tuple[int, ...], folder: Path) -> Row:
     method = point.algorithm.replace(" ", "-") + ("-estimated" if point.estimated else "")
-    name = f"tasks-{method}-{shape.users}-a{point.skew:g}-epsilon{point.epsilon:g}-mu{point.mu:g}"
+    name = f"tasks-{method}-{shape.users}-a{point.skew:g}-epsilon{point.epsilon:g}-delta{point.delta:g}-mu{point.mu:g}"
     found = [row(folder, f"{name}-{seed}", one_run, point, replace(shape, skew=point.skew), seed) for seed in seeds]
     value, error = mean_and_error([f["rmse"] for f in found])
     content = {"figure": "figure5", "metric": "rmse", "series": point.series, "x": point.mu, "value": value, "standard_error": error}
@@ -82,20 +86,23 @@ def _averaged(point: Point, shape: TaskShape, seeds: tuple[int, ...], folder: Pa
 def one_run(point: Point, shape: TaskShape, seed: int) -> Row:
     """Train on 80% of the labels of one planted set, choose on 10%, read the other 10% once."""
     planted = planted_tasks(shape, streams=Streams(seed))
-    split = random_split(planted.data.labels, seed=seed)
-    known = TaskData(split.train, planted.data.features)
-    sizes = None if point.estimated else np.bincount(split.train.items, minlength=shape.tasks).astype(np.float64)
+    sealed = SealedSplit(random_split(planted.data.labels, seed=seed))
+    known = TaskData(sealed.train, planted.data.features)
+    sizes = None if point.estimated else np.bincount(sealed.train.items, minlength=shape.tasks).astype(np.float64)
     fit = _by_ssp if point.algorithm == "SSP" else _by_descent
     guarantee, thetas = fit(point, known, sizes, seed)
-    validation = {choice: _rmse(theta, known.features, split.validation.targets) for choice, theta in thetas.items()}
+    fold = sealed.validation.targets
+    validation = {choice: _rmse(theta, known.features, fold) for choice, theta in thetas.items()}
     best = min(validation, key=validation.__getitem__)
-    return {"rmse": _rmse(thetas[best], known.features, split.test.targets), "chosen": best, "guarantee": str(guarantee)}
+    opened = sealed.open({"theta": thetas[best]})
+    found = {"rmse": _rmse(thetas[best], known.features, opened.split.test.targets), "chosen": best}
+    return found | {"guarantee": str(guarantee), "model_sha256": opened.model_sha256}
 
 
 def _by_ssp(point: Point, known: TaskData, sizes: Float64s | None, seed: int) -> tuple[Guarantee, dict[float, Float64s]]:
     """theta by ridge, all from one release."""
     settings = TaskRidgeSettings(known.features.shape[1], Adaptive(point.mu), ridge=1.0)
-    plan = task_ridge.plan_for(Guarantee(point.epsilon, DELTA), settings, public_sizes=sizes is not None)
+    plan = task_ridge.plan_for(Guarantee(point.epsilon, point.delta), settings, public_sizes=sizes is not None)
     recipe = TaskRidge(plan, settings, known.num_users, known.labels.num_items, sizes)
     state = _trained(recipe, task_ridge.client_steps(settings), known, seed)
     return plan.guarantee, {ridge: recipe.theta(state, ridge=ridge) for ridge in RIDGES}
@@ -106,7 +113,7 @@ def _by_descent(point: Point, known: TaskData, sizes: Float64s | None, seed: int
     thetas = dict[float, Float64s]()
     for radius in GRADIENT_RADII:
         settings = TaskDescentSettings(known.features.shape[1], point.mu, STEPS, rate=1.0, gradient_radius=radius)
-        plan = task_descent.plan_for(Guarantee(point.epsilon, DELTA), settings, public_sizes=sizes is not None)
+        plan = task_descent.plan_for(Guarantee(point.epsilon, point.delta), settings, public_sizes=sizes is not None)
         recipe = TaskDescent(plan, settings, known.num_users, known.labels.num_items, sizes)
         thetas[radius] = recipe.theta(_trained(recipe, task_descent.client_steps(settings), known, seed))
     return plan.guarantee, thetas

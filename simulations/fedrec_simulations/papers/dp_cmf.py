@@ -8,7 +8,7 @@ no privacy, and public data in the place of random start vectors.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,7 @@ from fedrec_simulations.papers.dp_cmf_runs import (
     public_alone_row,
     scenario_of,
 )
-
-EPSILONS, SEEDS = (1.0, 5.0, 10.0, 20.0), (1, 2, 3)
-FEW, NEIGHBOURS = (100, 300, 1000), (10, 30, 100)
-"""Public users of Figure 5 (and all of them), and k of Figure 4; the paper prints 100, 1,000 and 50,000 users, and k = 100."""
+from fedrec_simulations.papers.starts import started
 
 ALONE, OURS = Curve("DPALS (no sides)", recipe="published"), Curve("our default, all metadata", recipe="default")
 METADATA, SIMILAR = Curve("metadata", {"sides": ["metadata"]}), Curve("similar items", {"sides": ["similar-items"]})
@@ -66,19 +63,16 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 """What the paper prints. Its curves were not read off their axes."""
 
 
-def figure(name: str, data: str, quick: bool, folder: Path, *, public: str = "") -> list[Row]:
-    """Rows of one figure of `FIGURES`; `data` "planted" is the small planted set.
+def figure(name: str, data: str, quick: bool, folder: Path, *, overrides: Sequence[str] = ()) -> list[Row]:
+    """Rows of one figure of `FIGURES`, from `simulations/dp_cmf_NAME.toml`; `data` "planted" is the small planted set.
 
-    `quick`: epsilon 1, one seed, fewer candidates. public: ratings of other people, to be read without those that `data` knows; empty makes
-    half of the data's users public. Finished trainings are kept in `folder` and shared by the figures.
-    Raises SettingsError on another name, or without data.
+    `quick`: one epsilon, one seed, fewer candidates; overrides: `table.key=value` of the scenario, which also says who is public. Finished
+    trainings are kept in `folder` and shared by the figures. Raises SettingsError on another name, on a wrong key, or without data.
     """
     if name not in FIGURES:
         raise SettingsError(f"DP-CMF has no {name!r}", f"Use one of: {', '.join(FIGURES)}.")
-    if not data:
-        raise SettingsError(f"{name} of DP-CMF needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
-    kept = folder_of(folder, f"{data}+{public}" if public else data)
-    bench = Bench(data, public, SEEDS[:1] if quick else SEEDS, quick, kept)
+    start = started(f"dp_cmf_{name}", data, tuple(overrides))
+    bench = Bench(start, start.seeds(quick), quick, folder_of(folder, data))
     return [dict(finite(point)) for point in FIGURES[name](name, bench)]
 
 
@@ -98,16 +92,22 @@ def _metadata(name: str, bench: Bench) -> Iterator[Row]:
 
 def _similarity(name: str, bench: Bench) -> Iterator[Row]:
     """Figure 4: similarity functions and numbers of neighbours."""
-    ways = product(("inner-product", "cosine"), NEIGHBOURS[-1:] if bench.quick else NEIGHBOURS)
+    ways = product(("inner-product", "cosine"), map(int, _points_of(bench)))
     lines = [Curve(f"{way}, k = {k}", {"sides": ["similar-items"], "similarity": way, "neighbours": k}) for way, k in ways]
     return _curves(name, bench, (ALONE, *lines))
 
 
 def _people(name: str, bench: Bench) -> Iterator[Row]:
     """Figure 5: numbers of public users, raw and binarised."""
-    ways = product((RAW, BINARY), (*(FEW[-1:] if bench.quick else FEW), 0))
+    ways = product((RAW, BINARY), (*map(int, _points_of(bench)), 0))
     lines = [Curve(f"{way.label}, {s or 'all'}", {**way.collective, "users_limit": s}) for way, s in ways]
     return _curves(name, bench, (ALONE, *lines))
+
+
+def _points_of(bench: Bench) -> tuple[float, ...]:
+    """k of Figure 4, or numbers of public users of Figure 5, where all of them come last."""
+    points = bench.start.figure.points
+    return points[-1:] if bench.quick else points
 
 
 def _popularity_bias(name: str, bench: Bench) -> Iterator[Row]:
@@ -115,16 +115,16 @@ def _popularity_bias(name: str, bench: Bench) -> Iterator[Row]:
 
     Buckets come from exact private counts: this pictures a benchmark and is no release.
     """
-    split = loaded(bench.data, bench.public, bench.seeds[0])[1]
-    counts = np.bincount(split.train.items, minlength=split.train.num_items)
+    train = loaded(bench, bench.seeds[0])[1].train
+    counts = np.bincount(train.items, minlength=train.num_items)
     bucket = BUCKETS - 1 - popularity_buckets(counts, buckets=BUCKETS).astype(np.int64)
     found = {"ratings": sparse.csr_matrix(counts[None]), **{side: _entries(bench, side) for side in KEYS}}
     for series, S in found.items():
         shares = np.bincount(bucket[S.indices], weights=S.data if series == "ratings" else None, minlength=BUCKETS)
         for b, share in enumerate(shares / max(shares.sum(), 1), start=1):
-            yield _row(name, "share of entries in bucket", series, b, [float(share)])
+            yield _row(name, "share of entries in bucket", series, b, [float(share)], bench.seeds[:1])
         for size, share in _prevalence(S, bucket) if series != "ratings" else ():
-            yield _row(name, "share in bucket 1 of features with at least x entries, less than 4x", series, size, [share])
+            yield _row(name, "share in bucket 1 of features with at least x entries, less than 4x", series, size, [share], bench.seeds[:1])
 
 
 def _entries(bench: Bench, side: str) -> sparse.csr_matrix:
@@ -141,7 +141,8 @@ def _prevalence(S: sparse.csr_matrix, bucket: npt.NDArray[np.int64]) -> Iterator
 
 
 def _curves(name: str, bench: Bench, curves: tuple[Curve, ...]) -> Iterator[Row]:
-    for curve, epsilon in product(curves, EPSILONS[:1] if bench.quick else EPSILONS):
+    epsilons = bench.start.figure.epsilons
+    for curve, epsilon in product(curves, epsilons[:1] if bench.quick else epsilons):
         rows = bench.rows(curve, epsilon)
         yield from _points(name, bench, curve.label, epsilon, rows)
         if epsilon == 1:
@@ -158,9 +159,7 @@ def _slices(name: str, bench: Bench, series: str, rows: list[Row]) -> Iterator[R
         yield _row(name, "rmse in bucket, epsilon 1", series, b + 1, each, bench.seeds, rows[0]["guarantee"])
 
 
-def _row(
-    name: str, metric: str, series: str, x: float | str, each: list[float], seeds: tuple[int, ...] = SEEDS[:1], guarantee: str = ""
-) -> Row:
+def _row(name: str, metric: str, series: str, x: float | str, each: list[float], seeds: tuple[int, ...], guarantee: str = "") -> Row:
     value, error = mean_and_error(each)
     content = {"figure": name, "metric": metric, "series": series, "x": x, "value": value, "standard_error": error}
     return content | {"each": each, "seeds": list(seeds), "guarantee": guarantee}

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from fedrec_simulations.report import wording
-from fedrec_simulations.report.content import BucketBars, Convergence, PrivacyCurve, Series
+from fedrec_simulations.report.content import BucketBars, Convergence, LineChart, Point, PrivacyCurve, Series
 from fedrec_simulations.report.svg import Scale, decimals, element, line, path, picture, spread, text, ticks
 
 WIDE, NARROW = 720.0, 344.0
 _LINE_HEIGHT = 15.0
+_COLOURS = 4
+_MARKS, _MARK_GAP = 8, 32.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,15 @@ def both_widths(draw: Callable[[float, str], Markup], name: str) -> Markup:
 
 def privacy_curve(curve: PrivacyCurve) -> Markup:
     """The metric of each line against epsilon (logarithmic), baselines as dashed levels."""
-    return both_widths(lambda width, name: _curve(curve, width, name), "curve")
+    promise = f"ε per {curve.unit} ({curve.neighbours})"
+    lines = {label: tuple(Point(p.epsilon, p.value, p.spread) for p in points) for label, points in curve.lines.items()}
+    axis, title = f"{promise}, δ = {wording.power(curve.delta)}", f"{curve.metric} against {promise}"
+    return lines_against(LineChart(title, axis, lines, curve.baselines, log=True, lower_is_better=curve.lower_is_better), name="curve")
+
+
+def lines_against(chart: LineChart, *, name: str) -> Markup:
+    """Lines with bars, labelled where they end; more than four take the colours again, dashed. `name` must be unique on the page."""
+    return both_widths(lambda width, at: _lines(chart, width, at), name)
 
 
 def convergence(chart: Convergence) -> Markup:
@@ -71,34 +81,44 @@ def bucket_names(count: int) -> tuple[str, ...]:
     return (f"rarest {edges[1]}%", *between, f"most popular {100 - edges[-2]}%") if count > 1 else ("all items",)
 
 
-def _curve(curve: PrivacyCurve, width: float, name: str) -> Markup:
-    lines = [Series(label, tuple(p.epsilon for p in points), tuple(p.value for p in points)) for label, points in curve.lines.items()]
-    epsilons = sorted({x for series in lines for x in series.x})
+def _lines(chart: LineChart, width: float, name: str) -> Markup:
+    lines = [Series(label, tuple(p.x for p in points), tuple(p.value for p in points)) for label, points in chart.lines.items()]
+    places = sorted({x for series in lines for x in series.x})
     f = _Frame.of(width, height=400.0)
-    low, high = epsilons[0], epsilons[-1]
-    pad = (high / low) ** 0.06 if high > low else 2.0
-    x = Scale(low / pad, high * pad, f.left, f.right, log=True)
-    reach = [p.value + side * p.spread for points in curve.lines.values() for p in points for side in (-1, 1)]
-    y = _vertical(f, reach + [value for _, value in curve.baselines])
+    x = _horizontal(f, places, chart.log)
+    reach = [p.value + side * p.spread for points in chart.lines.values() for p in points for side in (-1, 1)]
+    y = _vertical(f, reach + [value for _, value in chart.baselines])
     parts = _grid(f, y)
-    parts += [text(x(e), f.bottom + 18, f"{e:g}", anchor="middle", class_="tick") for e in _sparse(epsilons, x)]
-    axis = f"ε per {curve.unit} ({curve.neighbours}), δ = {wording.power(curve.delta)}"
-    parts.append(text((f.left + f.right) / 2, f.bottom + 40, axis, anchor="middle", class_="axis"))
-    parts += [
-        _error_bar(x(p.epsilon), y, p.value, p.spread, s)
-        for s, points in enumerate(curve.lines.values(), 1)
+    marks = places if chart.log or len(places) <= _MARKS else ticks(places[0], places[-1])
+    parts += [text(x(v), f.bottom + 18, f"{v:.4g}", anchor="middle", class_="tick") for v in _sparse(marks, x, gap=_MARK_GAP)]
+    parts.append(text((f.left + f.right) / 2, f.bottom + 40, chart.axis, anchor="middle", class_="axis"))
+    bars = [
+        _error_bar(x(p.x) + _beside(s, len(lines)), y, p.value, p.spread, s)
+        for s, points in enumerate(chart.lines.values(), 1)
         for p in points
         if p.spread > 0
     ]
-    parts += _levels(f, y, curve.baselines)
+    parts += bars
+    parts += _levels(f, y, chart.baselines)
     parts += _polylines(lines, x, y)
-    parts += _point_values(lines, x, y)
-    parts += _end_labels(f, y, lines, curve.baselines)
-    better = "lower" if curve.lower_is_better else "higher"
-    title = f"{curve.metric} against ε per {curve.unit} ({curve.neighbours})"
-    return picture(
-        parts, width=f.width, height=f.height, name=name, title=title, description=f"{_spoken(lines, curve.baselines)} {better} is better."
-    )
+    parts += _point_values(lines, x, y) if len(lines) <= _COLOURS and not bars else []
+    parts += _end_labels(f, y, lines, chart.baselines)
+    better = {None: "", True: " lower is better.", False: " higher is better."}[chart.lower_is_better]
+    spoken = f"{_spoken(lines, chart.baselines)}{better}"
+    return picture(parts, width=f.width, height=f.height, name=name, title=chart.title, description=spoken)
+
+
+def _beside(s: int, count: int) -> float:
+    """Pixels that a bar stands beside its point, so that those of several lines do not cover each other."""
+    return 3.0 * (s - (count + 1) / 2)
+
+
+def _horizontal(f: _Frame, places: Sequence[float], log: bool) -> Scale:
+    low, high = places[0], places[-1]
+    if not log:
+        return Scale(low, high, f.left + 8, f.right - 8)
+    pad = (high / low) ** 0.06 if high > low else 2.0
+    return Scale(low / pad, high * pad, f.left, f.right, log=True)
 
 
 def _convergence(chart: Convergence, width: float, name: str) -> Markup:
@@ -166,8 +186,13 @@ def _sparse(values: Sequence[float], x: Scale, *, gap: float = 24.0) -> list[flo
     return kept
 
 
+def _colour(kind: str, s: int) -> str:
+    """Class of the s-th line: s strokes, f fills, t letters."""
+    return f"{kind}{(s - 1) % _COLOURS + 1}"
+
+
 def _error_bar(x: float, y: Scale, value: float, deviation: float, s: int) -> Markup:
-    return line(x, y(value - deviation), x, y(value + deviation), class_=f"error s{s}")
+    return line(x, y(value - deviation), x, y(value + deviation), class_=f"error {_colour('s', s)}")
 
 
 def _levels(f: _Frame, y: Scale, baselines: Sequence[tuple[str, float]]) -> list[Markup]:
@@ -178,8 +203,8 @@ def _polylines(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
     parts = []
     for s, series in enumerate(lines, 1):
         points = [(x(a), y(b)) for a, b in zip(series.x, series.y, strict=True)]
-        parts.append(path(points, class_=f"line s{s}"))
-        parts += [element("circle", cx=a, cy=b, r=3.5, class_=f"dot f{s}") for a, b in points]
+        parts.append(path(points, class_=f"line {_colour('s', s)}{' dashed' if s > _COLOURS else ''}"))
+        parts += [element("circle", cx=a, cy=b, r=3.5, class_=f"dot {_colour('f', s)}") for a, b in points]
     return parts
 
 
@@ -223,7 +248,7 @@ def _free_side(depths: Sequence[float], at: int) -> str:
 
 def _end_labels(f: _Frame, y: Scale, lines: Sequence[Series], baselines: Sequence[tuple[str, float]]) -> list[Markup]:
     """Names and last values to the right of where lines and levels end, wrapped, and moved apart where they would touch."""
-    ends = [(series.name, series.y[-1], f"t{s}") for s, series in enumerate(lines, 1)] + [
+    ends = [(series.name, series.y[-1], _colour("t", s)) for s, series in enumerate(lines, 1)] + [
         (name, value, "quiet") for name, value in baselines
     ]
     rows = [textwrap.wrap(name, 23 if f.wide else 13) for name, _, _ in ends]

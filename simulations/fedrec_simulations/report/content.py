@@ -104,6 +104,34 @@ class PrivacyCurve:
 
 
 @dataclass(frozen=True)
+class Point:
+    """One point of a line; `spread` is half the length of its bar, 0 for none."""
+
+    x: float
+    value: float
+    spread: float = 0.0
+
+
+@dataclass(frozen=True)
+class LineChart:
+    """A metric of named lines against x; `axis` is written below it. Baselines are (name, value).
+
+    log: x on a logarithmic scale. lower_is_better: None where neither is.
+    """
+
+    title: str
+    axis: str
+    lines: Mapping[str, tuple[Point, ...]]
+    baselines: tuple[tuple[str, float], ...] = ()
+    log: bool = False
+    lower_is_better: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not self.lines or not all(self.lines.values()):
+            raise ValueError(f"chart {self.title!r} needs lines, and every line a point")
+
+
+@dataclass(frozen=True)
 class BucketBars:
     """A metric in each popularity bucket, rarest first, for each named method."""
 

@@ -32,7 +32,7 @@ def render(content: ReportContent) -> str:
         .get_template("page.html")
         .render(
             content=content,
-            style=Markup(_resource("page.css")),
+            style=Markup(stylesheet()),
             curve_chart=charts.privacy_curve(content.curve) if content.curve else "",
             convergence_chart=charts.convergence(content.convergence) if content.convergence else "",
             bucket_charts=[_bucket_chart(chart, at) for at, chart in enumerate(content.buckets)],
@@ -76,9 +76,10 @@ def _loader() -> PackageLoader:
     return PackageLoader("fedrec_simulations.report", package_path="")
 
 
-def _resource(name: str) -> str:
+def stylesheet() -> str:
+    """The page's style, for every page that has its charts."""
     environment = Environment(autoescape=True)  # only to read a file beside the template, wherever the package is installed
-    return _loader().get_source(environment, name)[0]
+    return _loader().get_source(environment, "page.css")[0]
 
 
 def _common_titles(card: NeighbourCard) -> set[str]:

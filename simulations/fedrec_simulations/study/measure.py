@@ -1,0 +1,151 @@
+"""`fedrec bench study`: every system at every epsilon and seed on one data set, in processes, resumable, with the time that is left.
+
+A finished row is a file that holds its settings' digest, and is never made twice. Seeds come outermost: a study that is stopped has few
+seeds of every system rather than all seeds of a few.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrec.checkpoint import finite
+from fedrec.data.read import read
+from fedrec.errors import SettingsError
+from fedrec_simulations.bench.rows import Row, folder_of, in_own_process, row
+from fedrec_simulations.study.systems import DELTA, SYSTEMS, Place
+from fedrec_simulations.study.training import METRICS, study_row
+
+SEEDS, QUICK_SEEDS, QUICK_EPSILONS = (1, 2, 3, 4, 5), (1, 2), (5.0, math.inf)
+
+Tell = Callable[[int, int, str, float], None]
+"""Told after every row: how many are done, of how many, the row's name, and about how many seconds are left."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row to make."""
+
+    system: str
+    epsilon: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.system}, epsilon {self.epsilon:g}, seed {self.seed}"
+
+
+def run(data: str, *, quick: bool = False, jobs: int = 1, only: str = "", folder: Path = Path("runs/bench-study"), tell: Tell) -> Row:
+    """The study of one data set as a JSON-able dict; `only` one system, `quick` two seeds at epsilon 5 and inf.
+
+    Raises SettingsError without data and on an unknown system, DataError on bad data.
+    """
+    if not data:
+        raise SettingsError("the study needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
+    place = place_of(data)
+    if only and only not in SYSTEMS[place.kind]:
+        raise SettingsError(f"there is no system {only!r} on {place.kind}", f"Use one of: {', '.join(SYSTEMS[place.kind])}.")
+    tasks = [task for task in _tasks(place, quick) if only in {"", task.system}]
+    made, missing = dict[Task, Row](), dict[str, str]()
+    for task, found in _finished(place, tasks, jobs, folder_of(folder, data), tell):
+        if isinstance(found, SettingsError):
+            missing[task.system] = found.cause
+        else:
+            made[task] = found
+    return dict(finite(_result(place, {task: made[task] for task in tasks if task in made}, missing)))
+
+
+def place_of(data: str) -> Place:
+    """A data set by its folder; the folder's name says which settings for clicks are meant."""
+    kind = "ratings" if data == "planted" else read(data).interactions.kind
+    return Place(data, Path(data).resolve().name if data != "planted" else data, kind)
+
+
+def _tasks(place: Place, quick: bool) -> Iterator[Task]:
+    for seed in QUICK_SEEDS if quick else SEEDS:
+        for name, system in SYSTEMS[place.kind].items():
+            yield from (Task(name, epsilon, seed) for epsilon in system.epsilons if not quick or epsilon in QUICK_EPSILONS)
+
+
+def _finished(place: Place, tasks: Sequence[Task], jobs: int, folder: Path, tell: Tell) -> Iterator[tuple[Task, Row | SettingsError]]:
+    """Rows in the order in which they end; a system that refuses its settings gives the refusal in their place."""
+    pace = Pace(tasks, jobs)
+    with ThreadPoolExecutor(jobs) as threads:  # which only wait: a row has a process of its own
+        futures = {threads.submit(_made, place, task, folder): task for task in tasks}
+        try:
+            for future in as_completed(futures):
+                task, (found, seconds) = futures[future], future.result()
+                left = pace.after(task, seconds)
+                tell(pace.done, len(tasks), task.name, left)
+                yield task, found
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _made(place: Place, task: Task, folder: Path) -> tuple[Row | SettingsError, float]:
+    """And how long it took, its process included; of a row that was there already, how long it took then."""
+    started = time.perf_counter()
+    try:
+        digest = SYSTEMS[place.kind][task.system].scenario(place, task.epsilon, task.seed).digest()[:8]  # other settings, another row
+        name = f"{task.system}-epsilon-{task.epsilon:g}-{task.seed}-{digest}"
+        found = row(folder, name, in_own_process, study_row, place, task.system, task.epsilon, task.seed)
+        return found, max(time.perf_counter() - started, float(found["seconds"]))
+    except SettingsError as refusal:
+        return refusal, time.perf_counter() - started
+
+
+class Pace:
+    """How long the rest takes, from how long rows like it took."""
+
+    def __init__(self, tasks: Sequence[Task], jobs: int) -> None:
+        self._left, self._jobs, self.done = list(tasks), jobs, 0
+        self._seconds = defaultdict[str, list[float]](list)
+
+    def after(self, task: Task, seconds: float) -> float:
+        """Seconds left once this row is done, which took so many."""
+        self._left.remove(task)
+        self.done += 1
+        self._seconds[task.system].append(seconds)
+        means = {name: sum(values) / len(values) for name, values in self._seconds.items()}
+        usual = sum(means.values()) / len(means)
+        return sum(means.get(other.system, usual) for other in self._left) / self._jobs
+
+
+def _result(place: Place, made: Mapping[Task, Row], missing: Mapping[str, str]) -> dict[str, Any]:
+    groups = defaultdict[tuple[str, float], list[tuple[Task, Row]]](list)
+    for task, found in made.items():
+        groups[task.system, task.epsilon].append((task, found))
+    sizes = {SYSTEMS[place.kind][task.system].group: {**found["sizes"], "test": found["test"]} for task, found in made.items()}
+    return {
+        "data": {"name": place.name, "kind": place.kind, "sizes": sizes},
+        "protocol": {"split": "random 80/10/10" if place.kind == "ratings" else "given, all train events", "delta": DELTA},
+        "cells": [_cell(place, name, epsilon, rows) for (name, epsilon), rows in groups.items()],
+        "missing": dict(missing),
+        "seconds": sum(found["seconds"] for found in made.values()),
+    }
+
+
+def _cell(place: Place, name: str, epsilon: float, rows: Sequence[tuple[Task, Row]]) -> Row:
+    """One system at one epsilon: a value for every seed. Guarantee and opinions are functions of the plan, which no seed changes."""
+    first = rows[0][1]
+    if any(found["guarantee"] != first["guarantee"] for _, found in rows):
+        raise AssertionError(f"{name} at epsilon {epsilon:g}: seeds of different guarantees")
+    return {
+        "system": name,
+        "epsilon": epsilon,
+        "seeds": [task.seed for task, _ in rows],
+        **{metric: [found[metric] for _, found in rows] for metric in METRICS[place.kind]},
+        "guarantee": first["guarantee"],
+        "accountants": first["accountants"],
+        "seconds": [found["seconds"] for _, found in rows],
+        "train_seconds": [found["train_seconds"] for _, found in rows],
+        "peak_rss_mb": max(found["peak_rss_mb"] for _, found in rows),
+    }

@@ -1,0 +1,182 @@
+"""docs/study.md and its figures, made from the kept results and from nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedrec.checkpoint import read_json, write_bytes
+from fedrec_simulations.bench.rows import table
+from fedrec_simulations.reference import standalone
+from fedrec_simulations.report import wording
+from fedrec_simulations.study import chart, claims
+from fedrec_simulations.study.claims import OUTCOMES, Claim, Outcome, Verdict, margin
+from fedrec_simulations.study.intervals import Interval
+from fedrec_simulations.study.results import Study
+from fedrec_simulations.study.systems import Group, System
+
+TITLES: dict[Outcome, str] = {
+    "held": "What held",
+    "in part": "What held in part",
+    "did not hold": "What did not hold",
+    "not measured": "What this study cannot say",
+}
+INTRODUCTION = """What we measured for every system at once: the same splits and the same guarantee, the settings of each chosen on
+validation for every ε, test read once. Published systems are *made sound*: every user's whole report is bounded, everything that is
+released is charged, and composition is exact (`fedrec/NOTATION.md` lists what their papers print). Values are means over {seeds} seeds
+with 95% intervals (Student's t); differences are paired by seed. One kind of guarantee stands in these tables: {promise}. PrivateRec
+protects one click, which is another unit: its tables are in [benchmarks.md](benchmarks.md), and its ε does not compare with those here."""
+PROOFS = """Privacy claims are settled by proof, and no row can confirm them. What we could not keep as printed, and what runs here instead:
+
+| claim | why not | here |
+| --- | --- | --- |
+| AM-SSP Thm 1, 2: one noise for the run | it covers one item update and needs ε < log 1/δ | every release is charged, exactly |
+| AM-SSP Alg. 4: mini-batches of examples amplify | they sample examples, not users | charged without amplification |
+| Ada-DPALS Alg. 1: λ inside the weighted sum | the weights are private, and so is λ then | λ outside, public |
+| Ada-DPALS Alg. 2: clip the sum of gradients | that bounds the sum, not a user | each user is clipped |
+| DP-CMF Alg. 1: max(norm, Γ), and min(M, G) | one stretches vectors, the other clips from above only | both bounded on both sides |
+| fast DPMF Thm 1: the sampler is ε-DP | an exact posterior sample is, no finite chain | shown as *not established*, ranked nowhere |"""
+
+
+def write(target: Path, results: Path) -> None:
+    """Write the page, and img/study-*.svg beside it, from study-*.json in `results`; nothing where there is none."""
+    studies = [Study.of(read_json(path)) for path in sorted(results.glob("study-*.json"))]
+    studies.sort(key=lambda study: (study.kind != "ratings", study.name))
+    if not studies:
+        return
+    parts = ["# The study: every system on the same data", _introduction(studies)]
+    for study in studies:
+        parts += [f"## {study.name}: {study.kind}", *_section(study, "alone", target)]
+        if study.systems("people", "published"):
+            parts += [f"### {study.name}, where half of the people are public", *_section(study, "people", target)]
+    parts += _claims(studies)
+    parts += ["## Claims about privacy", PROOFS, "## How it was made", _made(studies)]
+    write_bytes(target, ("\n\n".join(parts) + "\n").encode())
+
+
+def _introduction(studies: Sequence[Study]) -> str:
+    promise = studies[0].promise
+    words = f"ε {wording.unit(promise)} at δ = {wording.power(promise.delta)}"
+    return INTRODUCTION.format(seeds=" or ".join(str(n) for n in sorted({study.seeds for study in studies})), promise=words)
+
+
+def _section(study: Study, group: Group, target: Path) -> list[str]:
+    """A headline, the leads, the figure and the table of one group of systems."""
+    picture = target.parent / "img" / f"study-{study.name}{'-people' if group == 'people' else ''}.svg"
+    write_bytes(picture, standalone(str(chart.drawing(study, group, name=picture.stem))).encode())
+    shown = f"![{study.metric} against ε](img/{picture.name})"
+    return [_about(study, group), _headline(study, group), _leads(study, group), shown, _values(study, group), *_missing(study, group)]
+
+
+def _about(study: Study, group: Group) -> str:
+    sizes, ratings = study.sizes[group], study.kind == "ratings"
+    split = "random 80/10/10, divided and noised by the seed" if ratings else "the given split, seeds of the noise"
+    whose = "private users (the others' events are public)" if group == "people" else "users"
+    better = "lower is better" if study.lower_is_better else "higher is better"
+    size = f"{sizes['users']:,} {whose}, {sizes['items']:,} items, {sizes['train']:,} {study.kind} in train"
+    return f"{size}; {split}. Test {study.metric.upper()}, {better}."
+
+
+def _headline(study: Study, group: Group) -> str:
+    """Whether our default is ahead of every published system, at every epsilon."""
+    ours, rivals = study.systems(group, "ours")[0], study.systems(group, "published")
+    closest = {e: leads[0] for e in study.epsilons if (leads := study.leads(ours.name, rivals, e))}
+    if not closest:
+        return "There is nothing to compare yet."
+    short = {e: (rival, gain) for e, (rival, gain) in closest.items() if not all(g.above for _, g in study.leads(ours.name, rivals, e))}
+    if not short:
+        epsilon, (rival, gain) = min(closest.items(), key=lambda pair: pair[1][1].mean)
+        least = f"least at ε = {_shown(epsilon)}, by {margin(gain)} ({rival.label})"
+        return f"**The {ours.label} is ahead of every published system at every ε**, {least}."
+    listed = "; ".join(f"ε = {_shown(e)} ({rival.label}: {_side(gain)})" for e, (rival, gain) in short.items())
+    return f"**The {ours.label} is not ahead of every published system by more than its interval at {listed}.**"
+
+
+def _side(gain: Interval) -> str:
+    return f"{'behind' if gain.mean < 0 else 'ahead'} by {margin(gain)}"
+
+
+def _leads(study: Study, group: Group) -> str:
+    """Each of our lines against the best published system that knows nothing which ours does not."""
+    lines = []
+    for ours in study.systems(group, "ours"):
+        rivals = [s for s in study.systems(group, "published") if s.knows <= ours.knows]
+        for epsilon in study.epsilons:
+            if leads := study.leads(ours.name, rivals, epsilon):
+                rival, gain = leads[0]
+                lines.append([_shown(epsilon), ours.label, rival.label, f"{gain.mean:+.4f} ± {gain.half:.4f}"])
+    head = (f"ε {wording.unit(study.promise)}", "ours", "best published", "we are better by")
+    return _by_epsilon(head, lines)
+
+
+def _by_epsilon(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """One line an epsilon, our systems side by side."""
+    names = list(dict.fromkeys(line[1] for line in lines))
+    epsilons = list(dict.fromkeys(line[0] for line in lines))
+    cells = {(line[0], line[1]): f"{line[3]} ({line[2]})" for line in lines}
+    return table(
+        (head[0], *(f"{name}: ahead by" for name in names)), [[e, *(cells.get((e, name), "–") for name in names)] for e in epsilons]
+    )
+
+
+def _values(study: Study, group: Group) -> str:
+    lines = [_line(study, system) for system in study.systems(group, "ours", "published", "printed")]
+    lines += [_reference(study, system) for system in study.systems(group, "not private")]
+    head = (f"test {study.metric.upper()} at ε {wording.unit(study.promise)}", "public data", *map(_shown, study.epsilons))
+    return table(head, lines)
+
+
+def _line(study: Study, system: System) -> list[str]:
+    cells = [_cell(study.mean(system.name, epsilon)) for epsilon in study.epsilons]
+    label = f"**{system.label}**" if system.origin == "ours" else system.label
+    return [f"{label}: NOT ESTABLISHED" if system.origin == "printed" else label, system.public, *cells]
+
+
+def _reference(study: Study, system: System) -> list[str]:
+    return [f"*{system.label}*", system.public, *("" for _ in study.epsilons[1:]), _cell(study.mean(system.name, math.inf))]
+
+
+def _cell(found: Interval | None) -> str:
+    if found is None:
+        return "–"
+    return f"{found.mean:.4f}" + (f" ± {found.half:.4f}" if math.isfinite(found.half) else "")
+
+
+def _shown(epsilon: float) -> str:
+    return f"{epsilon:g}" if math.isfinite(epsilon) else "∞"
+
+
+def _missing(study: Study, group: Group) -> list[str]:
+    names = [study.system(name).label for name in study.missing if study.system(name).group == group]
+    return [f"Not built: {', '.join(names)}."] if names else []
+
+
+def _claims(studies: Sequence[Study]) -> list[str]:
+    """A section for every outcome that some claim has; claims about systems that no study has are left out."""
+    judged, parts = claims.verdicts(studies), list[str]()
+    for outcome in OUTCOMES:
+        lines = [_claim(claim, verdict) for claim, verdict in judged if verdict.outcome == outcome and verdict.found]
+        if lines:
+            parts += [f"## {TITLES[outcome]}", "\n".join(lines)]
+    return parts
+
+
+def _claim(claim: Claim, verdict: Verdict) -> str:
+    because = f" Why: {claim.because[verdict.outcome]}." if verdict.outcome in claim.because else ""
+    return (
+        f"- **{claim.paper}** ({claim.where}): {claim.words}. *{verdict.found.replace('= inf', '= ∞').replace(', inf', ', ∞')}*.{because}"
+    )
+
+
+def _made(studies: Sequence[Study]) -> str:
+    again = "`fedrec docs docs/reference.md --results docs/results` makes this page and its figures from those files."
+    words = f"A row is a whole training and one test; rows that are done are kept in `runs/bench-study`. {again}"
+    return "\n\n".join([*map(_command, studies), words])
+
+
+def _command(study: Study) -> str:
+    seconds, name, epsilon = max((max(cell["seconds"]), name, epsilon) for (name, epsilon), cell in study.cells.items())
+    command = f"fedrec bench study --data PATH/{study.name} --jobs 2 --output docs/results/study-{study.name}.json"
+    slowest = f"the slowest took {seconds / 60:.1f} minutes ({study.system(name).label}, ε = {_shown(epsilon)})"
+    return f"```sh\n{command}\n```\n\nIts rows took {study.seconds / 3600:.1f} hours one after another; {slowest}."

@@ -1,0 +1,40 @@
+"""Logistic against quadratic loss on small planted clicks: the rows, and that nothing but the finished model meets test events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedrec.errors import SettingsError
+from fedrec_simulations.papers import convex_ssp
+from fedrec_simulations.papers.convex_settings import TUNED
+from fedrec_simulations.papers.starts import Start
+
+
+def test_a_figure_has_both_losses_and_their_difference_and_is_not_made_twice(tmp_path: Path) -> None:
+    rows = convex_ssp.figure("yelp2018", "planted", True, tmp_path)
+    found = {(row["metric"], row["series"]): row["value"] for row in rows}
+    assert len(found) == len(rows) == 8
+    for metric in ("ndcg@20", "recall@20"):
+        apart = found[metric, convex_ssp.LOGISTIC] - found[metric, convex_ssp.QUADRATIC]
+        assert found[metric, convex_ssp.DIFFERENCE] == pytest.approx(apart)
+        assert found[metric, convex_ssp.LOGISTIC] > 0
+    assert convex_ssp.figure("yelp2018", "planted", True, tmp_path) == rows
+
+
+@pytest.mark.parametrize("name", list(convex_ssp.FIGURES))
+def test_the_losses_differ_in_nothing_that_the_budget_is_spent_on(name: str) -> None:
+    start = Start(f"convex_ssp_{name}")
+    for epsilon in start.figure.epsilons:
+        logistic, quadratic = (convex_ssp.scenario_of(start, curve, epsilon, 1) for curve in ("logistic", "quadratic"))
+        assert (logistic.model.loss, quadratic.model.loss) == ("logistic", "quadratic")
+        assert logistic.privacy == quadratic.privacy
+        assert logistic.model.dimension == quadratic.model.dimension
+        assert {curve for data, curve, known in TUNED if data.replace("-", "_") == name and known == epsilon} == {"logistic", "quadratic"}
+
+
+def test_an_unknown_figure_and_missing_data_are_refused(tmp_path: Path) -> None:
+    for name, data, words in (("figure1", "planted", "has no 'figure1'"), ("yelp2018", "/nowhere", "needs a data folder")):
+        with pytest.raises(SettingsError, match=words):
+            convex_ssp.figure(name, data, True, tmp_path)

@@ -1,0 +1,308 @@
+"""The study: rows that resume, a page that says what rows say, and verdicts that turn where rows turn."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from fedrec.errors import SettingsError
+from fedrec.privacy.guarantee import Guarantee
+from fedrec_simulations.study import chart, claims, intervals, measure, page, progress, ratings_settings, systems, training
+from fedrec_simulations.study.results import Study
+from fedrec_simulations.study.systems import EPSILONS, SYSTEMS, Place
+
+ROOT = Path(__file__).parents[2]
+FEW = ("default-plain", "dpals-tail", "item-mean")
+PLANTED = Place("planted", "planted", "ratings")
+
+
+def _quiet(done: int, total: int, name: str, left_s: float) -> None:
+    assert done <= total
+    assert left_s >= 0
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Three systems, two seeds, trained in this process; the names of rows that were made."""
+    made, make = list[str](), training.study_row
+
+    def noted(place: Place, name: str, epsilon: float, seed: int) -> dict[str, Any]:
+        made.append(f"{name} {epsilon:g} {seed}")
+        return make(place, name, epsilon, seed)
+
+    monkeypatch.setattr(measure, "in_own_process", lambda make, *arguments: make(*arguments))
+    monkeypatch.setattr(measure, "study_row", noted)
+    monkeypatch.setattr(measure, "QUICK_EPSILONS", (math.inf,))
+    monkeypatch.setitem(SYSTEMS, "ratings", {name: SYSTEMS["ratings"][name] for name in FEW})
+    return made
+
+
+def test_a_quick_study_measures_every_system_and_resumes_without_a_new_row(few: list[str], tmp_path: Path) -> None:
+    first = measure.run("planted", quick=True, folder=tmp_path, tell=_quiet)
+    assert json.loads(json.dumps(first, allow_nan=False)) == first
+    assert sorted(few) == sorted(f"{name} inf {seed}" for name in FEW for seed in (1, 2))
+    again = measure.run("planted", quick=True, folder=tmp_path, tell=_quiet)
+    assert again == first
+    assert len(few) == 6
+    study = Study.of(first)
+    assert study.sizes["alone"]["train"] + study.sizes["alone"]["test"] < 7_500  # some are validation
+    tenth = study.mean("item-mean", 5.0)
+    assert tenth is not None
+    assert 0.5 < tenth.mean < 1.5
+
+
+def test_a_stopped_study_goes_on_where_it_stopped(few: list[str], tmp_path: Path) -> None:
+    def stop(done: int, total: int, name: str, left_s: float) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure.run("planted", quick=True, folder=tmp_path, tell=stop)
+    before = len(few)
+    assert before < 6
+    measure.run("planted", quick=True, folder=tmp_path, tell=_quiet)
+    assert sorted(few) == sorted(f"{name} inf {seed}" for name in FEW for seed in (1, 2))
+
+
+def test_one_system_alone_and_one_that_is_not_there(few: list[str], tmp_path: Path) -> None:
+    found = measure.run("planted", quick=True, only="item-mean", folder=tmp_path, tell=_quiet)
+    assert {cell["system"] for cell in found["cells"]} == {"item-mean"}
+    with pytest.raises(SettingsError, match="there is no system 'spam'"):
+        measure.run("planted", only="spam", folder=tmp_path, tell=_quiet)
+    with pytest.raises(SettingsError, match="data folder"):
+        measure.run("", folder=tmp_path, tell=_quiet)
+
+
+def test_a_system_that_refuses_is_named_and_the_rest_goes_on(few: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unbuilt = systems.System("dpals-tail", "tail", "published", "nothing", lambda data, epsilon: {"recipe": "nobody built this"})
+    monkeypatch.setitem(SYSTEMS["ratings"], "dpals-tail", unbuilt)
+    found = measure.run("planted", quick=True, folder=tmp_path, tell=_quiet)
+    assert "recipe" in found["missing"]["dpals-tail"]
+    assert {cell["system"] for cell in found["cells"]} == {"default-plain", "item-mean"}
+
+
+def test_time_left_is_that_of_rows_like_those_that_are_missing() -> None:
+    tasks = [measure.Task(name, 1.0, seed) for seed in (1, 2, 3) for name in ("slow", "fast")]
+    pace = measure.Pace(tasks, jobs=2)
+    pace.after(tasks[0], 100.0)
+    assert pace.after(tasks[1], 2.0) == pytest.approx((2 * 100 + 2 * 2) / 2)
+    assert progress.in_words(12, 540, "default", 4790.0) == "12 of 540 rows, about 1 h 20 min left; last: default"
+
+
+@pytest.mark.parametrize("kind", list(SYSTEMS))
+def test_every_system_has_a_scenario_at_every_epsilon(kind: str) -> None:
+    place = Place("planted", "yelp2018", kind)  # type: ignore[arg-type]
+    for name, system in SYSTEMS[place.kind].items():
+        assert system.name == name
+        for epsilon in system.epsilons:
+            scenario = system.scenario(place, epsilon, 3)
+            assert (scenario.privacy.epsilon, scenario.privacy.delta, scenario.seed) == (epsilon, 1e-5, 3)
+            assert scenario.data.features or scenario.model.encoder == "id"
+
+
+def test_settings_on_ratings_are_there_for_every_epsilon() -> None:
+    for method in ("Ada-DPALS", "DPALS (tail)", "DPALS (uniform)", "DP-CMF metadata", "DP-CMF users", "DP-CMF all", "sampler"):
+        assert all(ratings_settings.model(method, epsilon)["dimension"] >= 1 for epsilon in EPSILONS)
+
+
+def write_lists(folder: Path) -> Place:
+    rng = np.random.default_rng(0)
+    lists = [rng.permutation(30)[:12] + 30 * (user % 2) for user in range(200)]
+    for name, part in (("train.txt", slice(0, 10)), ("test.txt", slice(10, 12))):
+        (folder / name).write_text("".join(f"{k} {' '.join(map(str, items[part]))}\n" for k, items in enumerate(lists)))
+    return Place(str(folder), folder.name, "clicks")
+
+
+def test_clicks_train_on_all_given_events_and_a_private_model_beats_popularity(tmp_path: Path) -> None:
+    place = write_lists(tmp_path)
+    assert measure.place_of(place.path) == place
+    private, popular = training.study_row(place, "default", math.inf, 1), training.study_row(place, "popularity", math.inf, 1)
+    assert private["sizes"] == popular["sizes"] == {"users": 200, "items": 60, "train": 2_000}
+    assert private["test"] == 400
+    assert private["ndcg@20"] > popular["ndcg@20"]
+
+
+def test_clicks_without_test_events_are_refused() -> None:
+    with pytest.raises(SettingsError, match="test events"):
+        training.study_row(Place("planted", "planted", "clicks"), "popularity", math.inf, 1)
+
+
+def test_systems_with_and_without_public_people_have_the_same_private_users() -> None:
+    whole = training.study_row(PLANTED, "item-mean", math.inf, 1)["sizes"]
+    rows = [training.study_row(PLANTED, name, math.inf, 1) for name in ("ada-dpals-half", "public-users-alone", "als-half")]
+    assert all(row["sizes"] == rows[0]["sizes"] and row["test"] == rows[0]["test"] for row in rows)
+    assert rows[0]["sizes"]["users"] == whole["users"] // 2
+
+
+def test_the_sampler_is_never_called_established() -> None:
+    row = training.study_row(PLANTED, "sgld", 5.0, 1)
+    assert not Guarantee(**row["guarantee"]).established
+
+
+def test_intervals_are_students_t_on_paired_differences() -> None:
+    """2.776 is the 97.5% quantile of t with 4 degrees of freedom in any table."""
+    values = [1.0, 2.0, 3.0, 4.0, 10.0]
+    error = math.sqrt(sum((v - 4.0) ** 2 for v in values) / 4 / 5)
+    found = intervals.interval(values)
+    assert found.mean == pytest.approx(4.0)
+    assert found.half == pytest.approx(2.776 * error, rel=1e-3)
+    shifted = intervals.paired([v + 0.5 for v in values], values)
+    assert shifted.mean == pytest.approx(0.5)
+    assert shifted.half == pytest.approx(0.0, abs=1e-12)
+    lone = intervals.interval([1.0])
+    assert not any((lone.above, lone.below))
+
+
+def _content(values: Mapping[tuple[str, float], Sequence[float]], *, kind: str = "ratings", name: str = "made-up") -> dict[str, Any]:
+    """A study as `measure.run` writes it, of these values by seed."""
+    first, second = training.METRICS[kind]
+    cells = [
+        {
+            "system": system,
+            "epsilon": epsilon if math.isfinite(epsilon) else "inf",
+            "seeds": list(range(1, len(each) + 1)),
+            first: list(each),
+            second: list(each),
+            "guarantee": {
+                "epsilon": epsilon if math.isfinite(epsilon) else "inf",
+                "delta": 1e-5,
+                "unit": "user",
+                "neighbours": "add/remove",
+            },
+            "accountants": {},
+            "seconds": [60.0] * len(each),
+            "train_seconds": [each[0]] * len(each),
+            "peak_rss_mb": 1.0,
+        }
+        for (system, epsilon), each in values.items()
+    ]
+    sizes = {group: {"users": 10, "items": 5, "train": 80, "test": 10} for group in ("alone", "people")}
+    return {
+        "data": {"name": name, "kind": kind, "sizes": sizes},
+        "protocol": {},
+        "cells": cells,
+        "missing": {"dpals-tail": "why"},
+        "seconds": 1e4,
+    }
+
+
+OURS, THEIRS = [0.90, 0.91, 0.92, 0.91, 0.90], [0.95, 0.95, 0.96, 0.97, 0.95]
+
+
+def _two(ours: Sequence[float], theirs: Sequence[float]) -> dict[tuple[str, float], Sequence[float]]:
+    cells = {(name, e): each for e in (1.0, math.inf) for name, each in (("default", ours), ("ada-dpals", theirs))}
+    return cells | {("item-mean", math.inf): [1.0] * 5}
+
+
+def _page(tmp_path: Path, *contents: dict[str, Any]) -> str:
+    (tmp_path / "results").mkdir(exist_ok=True)
+    for content in contents:
+        (tmp_path / "results" / f"study-{content['data']['name']}.json").write_text(json.dumps(content))
+    page.write(tmp_path / "study.md", tmp_path / "results")
+    return (tmp_path / "study.md").read_text()
+
+
+def test_the_page_says_what_the_rows_say(tmp_path: Path) -> None:
+    found = _page(tmp_path, _content(_two(OURS, THEIRS)))
+    gains = np.array(THEIRS) - np.array(OURS)
+    half = 2.7764451 * gains.std(ddof=1) / math.sqrt(5)
+    own = 2.7764451 * np.std(OURS, ddof=1) / math.sqrt(5)
+    assert f"| 1 | {gains.mean():+.4f} ± {half:.4f} (Ada-DPALS) |" in found
+    assert f"| **default** | item features | {np.mean(OURS):.4f} ± {own:.4f} |" in found
+    assert "**The default is ahead of every published system at every ε**" in found
+    assert "ε per user (add/remove)" in found
+    assert "| *item mean* | not private |  | 1.0000 ± 0.0000 |" in found
+    assert "Not built: DPALS (tail)." in found
+    assert "fedrec bench study --data PATH/made-up" in found
+    assert (tmp_path / "img" / "study-made-up.svg").exists()
+
+
+def test_the_headline_turns_when_rows_turn(tmp_path: Path) -> None:
+    found = _page(tmp_path, _content(_two(THEIRS, OURS)))
+    assert "**The default is not ahead of every published system by more than its interval at ε = 1 (Ada-DPALS: behind by" in found
+    overlapping = [v + 0.3 * (-1) ** k for k, v in enumerate(OURS)]
+    found = _page(tmp_path, _content(_two(OURS, overlapping)))
+    assert "is not ahead of every" in found
+
+
+def test_higher_is_better_for_clicks(tmp_path: Path) -> None:
+    cells = {(name, 1.0): each for name, each in (("default", THEIRS), ("ada-dpals", OURS))}
+    found = _page(tmp_path, _content(cells, kind="clicks"))
+    assert "ahead of every published system at every ε" in found
+    assert "higher is better" in found
+
+
+def test_verdicts_turn_when_rows_turn() -> None:
+    test = claims.ahead("ada-dpals", "dpals-tail")
+
+    def verdict(at_one: tuple[Sequence[float], Sequence[float]], at_five: tuple[Sequence[float], Sequence[float]]) -> claims.Verdict:
+        cells = {
+            (n, e): each for e, pair in ((1.0, at_one), (5.0, at_five)) for n, each in zip(("ada-dpals", "dpals-tail"), pair, strict=True)
+        }
+        return test([Study.of(_content(cells))])
+
+    assert verdict((OURS, THEIRS), (OURS, THEIRS)).outcome == "held"
+    mixed = verdict((OURS, THEIRS), (THEIRS, OURS))
+    assert mixed.outcome == "in part"
+    assert "ahead at ε = 1" in mixed.found
+    assert "behind at ε = 5" in mixed.found
+    assert verdict((THEIRS, OURS), (THEIRS, OURS)).outcome == "did not hold"
+    assert test([Study.of(_content({("default", 1.0): OURS}))]).outcome == "not measured"
+
+
+@pytest.mark.parametrize(("sides", "outcome"), [(0.95, "held"), (0.91, "in part"), (1.05, "did not hold")])
+def test_the_share_of_a_gap_is_computed(sides: float, outcome: str) -> None:
+    """Between 1.0 and 0.9: half of it, nine tenths of it, and less than nothing."""
+    cells = {("dp-cmf-all", 1.0): [sides] * 2, ("ada-dpals-half", 1.0): [1.0] * 2, ("als-half", math.inf): [0.9] * 2}
+    assert claims.gap_closed("dp-cmf-all", "ada-dpals-half", "als-half", at_most=0.6)([Study.of(_content(cells))]).outcome == outcome
+
+
+def test_every_claim_can_come_out_either_way() -> None:
+    """All systems alike but for the sign: whatever is measured at all flips."""
+    names = [name for kind in SYSTEMS for name in SYSTEMS[kind]]
+
+    def outcomes(step: float) -> list[claims.Outcome]:
+        studies = []
+        for kind, table in SYSTEMS.items():
+            rank = {name: k for k, name in enumerate(dict.fromkeys(names))}
+            sign = step if kind == "ratings" else -step
+            cells = {(name, e): [0.9 + sign * rank[name] + 1e-6 * s for s in range(3)] for name, s_ in table.items() for e in s_.epsilons}
+            studies.append(Study.of(_content(cells, kind=kind, name=kind)))
+        return [verdict.outcome for claim, verdict in claims.verdicts(studies) if "%" not in claim.words]  # a share has no sign
+
+    up, down = outcomes(1e-3), outcomes(-1e-3)
+    measured = [(a, b) for a, b in zip(up, down, strict=True) if a != "not measured"]
+    assert len(measured) >= 15
+    assert all(a != b for a, b in measured)
+
+
+def test_epsilons_of_different_units_never_share_a_study() -> None:
+    content = _content(_two(OURS, THEIRS))
+    content["cells"][0]["guarantee"]["unit"] = "click"
+    with pytest.raises(ValueError, match="different guarantees"):
+        Study.of(content)
+
+
+def test_the_figure_names_every_system_and_keeps_its_bars_inside() -> None:
+    study = Study.of(_content(_two([0.7, 1.2, 0.8, 1.0, 0.9], THEIRS)))
+    drawn = ElementTree.fromstring(str(chart.drawing(study, "alone", name="made-up")))
+    words = [element.text for element in drawn.iter("text")]
+    assert {"default", "Ada-DPALS", "item mean", "∞"} <= set(words)
+    bars = [element for element in drawn.iter("line") if "error" in element.get("class", "")]
+    assert len(bars) == 4
+    assert all(chart.TOP - 1 <= float(bar.get(key, "nan")) <= chart.BOTTOM + 1 for bar in bars for key in ("y1", "y2"))
+
+
+def test_the_page_in_the_project_is_what_its_results_make(tmp_path: Path) -> None:
+    page.write(tmp_path / "study.md", ROOT / "docs" / "results")
+    kept = [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()]
+    if not list((ROOT / "docs" / "results").glob("study-*.json")):
+        assert not kept
+    assert all((ROOT / "docs" / path).read_bytes() == (tmp_path / path).read_bytes() for path in kept)
