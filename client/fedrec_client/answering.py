@@ -40,10 +40,14 @@ Private = Interactions | Impressions
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one question may ask of this machine. Bytes; `columns` are numbers per item in one array (a user solve is cubic in them)."""
+    """What one question may ask of this machine. Bytes; `columns` are numbers per item in one array (a user solve is cubic in them).
+
+    features: rows that a block may have beyond one for each item, for parameters that items share.
+    """
 
     public_bytes: int = 1 << 30
     columns: int = 1_024
+    features: int = 1 << 16
     batch_bytes: int = 1 << 22
 
 
@@ -59,7 +63,8 @@ def require_answerable(question: Question, step: ClientStep, terms: Terms, bound
         if not all(abs(math.log2(size)) <= 64 for size in (release.radius, *_steps(release))):
             raise _malformed(f"release {release.name!r}: its radius and steps must lie between 2^-64 and 2^64")
     for spec in question.blocks:
-        if spec.rows not in (1, items, listed) and not (terms.kind == "news" and spec.rows <= bounds.columns):
+        more = spec.rows <= bounds.columns if terms.kind == "news" else items < spec.rows <= items + bounds.features
+        if spec.rows not in (1, items, listed) and not more:
             raise _malformed(f"block {spec.name!r} has {spec.rows} rows, the catalogue {items} items")
     if batch_bytes(question.blocks, users=1, events=0) > bounds.batch_bytes:
         raise _malformed(f"one user's report would have more than {bounds.batch_bytes} bytes", Refusal.TOO_LARGE)
@@ -79,10 +84,11 @@ def batches(mine: Private, specs: tuple[BlockSpec, ...], *, users: int, max_byte
 
 
 def _lengths(mine: Private, specs: tuple[BlockSpec, ...]) -> npt.NDArray[np.int64]:
-    """(num_users,) items that each user's report may name: its own, or for news all rows of a block, whatever was clicked."""
-    if isinstance(mine, Interactions):
+    """(num_users,) rows that each user's report may name: its own items, or for features and news all rows of a block."""
+    rows = max((spec.rows for spec in specs if spec.rows > 1), default=0)
+    if isinstance(mine, Interactions) and rows <= mine.num_items:
         return np.diff(mine.user_ptr)
-    return np.full(mine.num_users, max((spec.rows for spec in specs if spec.rows > 1), default=0), np.int64)
+    return np.full(mine.num_users, rows, np.int64)
 
 
 def answered(question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64], *, first_user: int) -> Reports:

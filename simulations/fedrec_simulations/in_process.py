@@ -15,6 +15,7 @@ from fedrec.federation.link import Patience
 from fedrec.federation.rounds import State
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_client.answering import Bounds
 from fedrec_client.flower import client_app
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -50,7 +51,7 @@ def limits(users: int, items: int) -> Limits:
     return Limits(
         min_cohort=users,
         max_users_per_sender=users,
-        max_events_per_user=items,
+        max_events_per_user=items + Bounds().features,
         max_accumulator_bytes=2**33,
         allow_not_established=True,
     )

@@ -58,6 +58,7 @@ def trained(chosen: Scenario, folder: Path, runtime: Name) -> tuple[dict[str, by
         ["recipe=published", "model.max_items_per_user=5"],
         ["recipe=published", "model.resamples=2", "model.example_share=0.5"],
         ["recipe=published", "privacy.accountant=am-ssp"],
+        ["recipe=am-dpsgd", "model.steps=2"],
         ["privacy.epsilon=inf"],
         ["data.features=false"],
         ["split.kind=held-out-users"],

@@ -1,8 +1,8 @@
 """Settings of SSP for convex losses by data set, loss and epsilon, read from the scenarios of the two figures.
 
-Nobody has published any. Those of yelp2018 were chosen on the validation clicks of yelp2018 (a tenth of its train clicks, split seed 1; every third or
-fourth user, one noise seed), by hand and by moves along one or two settings at a time from the best so far. Trials of the logistic and of
-the quadratic loss: 11 and 15 at epsilon 1, 40 and 39 at 5, 16 and 15 at 20, 3 and 3 without privacy. Dimension is the same for both.
+Nobody has published any. Those of yelp2018 were chosen on its validation clicks (a tenth of its train clicks, split seed 1; every third
+or fourth user, one noise seed), by hand and by moves along one or two settings at a time from the best so far. Trials of the logistic and
+of the quadratic loss: 11 and 15 at epsilon 1, 40 and 39 at 5, 16 and 15 at 20, 3 and 3 without privacy. Both have the same dimension.
 
 On amazon-book (one noise seed, every eighth user) an epsilon is worth more: 2.8 users an item against 0.8. There the lines of the next one
 or two epsilons of yelp2018 were tried, and three more each at epsilon 5: 3 and 3 trials at epsilon 1, 6 and 5 at 5. The first lines tried,
