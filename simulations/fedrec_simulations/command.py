@@ -300,7 +300,7 @@ def bench(
         float,
         typer.Option(min=0, metavar="SECONDS", show_default=False, help="Of serving: swaps, cuts and bad messages under load instead."),
     ] = 0.0,
-    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Of study: rows at a time, each a process with one BLAS thread.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Of study: rows at a time, in processes with one BLAS thread each.")] = 1,
     only: Annotated[str, typer.Option(metavar="SYSTEM", show_default=False, help="Of study: one system, by its name there.")] = "",
     overrides: Annotated[
         list[str] | None,

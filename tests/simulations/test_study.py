@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -37,7 +38,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made.append(f"{name} {epsilon:g} {seed}")
         return make(place, name, epsilon, seed)
 
-    monkeypatch.setattr(measure, "in_own_process", lambda make, *arguments: make(*arguments))
+    monkeypatch.setattr(measure, "_workers", ThreadPoolExecutor)
     monkeypatch.setattr(measure, "study_row", noted)
     monkeypatch.setattr(measure, "QUICK_EPSILONS", (math.inf,))
     monkeypatch.setitem(SYSTEMS, "ratings", {name: SYSTEMS["ratings"][name] for name in FEW})
@@ -179,7 +180,6 @@ def _content(values: Mapping[tuple[str, float], Sequence[float]], *, kind: str =
             "accountants": {},
             "seconds": [60.0] * len(each),
             "train_seconds": [each[0]] * len(each),
-            "peak_rss_mb": 1.0,
         }
         for (system, epsilon), each in values.items()
     ]

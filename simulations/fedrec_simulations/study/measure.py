@@ -10,15 +10,18 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 from fedrec.checkpoint import finite
 from fedrec.data.read import read
 from fedrec.errors import SettingsError
-from fedrec_simulations.bench.rows import Row, folder_of, in_own_process, row
+from fedrec_simulations.bench.rows import Row, folder_of, row
 from fedrec_simulations.study.systems import DELTA, SYSTEMS, Place
 from fedrec_simulations.study.training import METRICS, study_row
 
@@ -55,8 +58,8 @@ def run(data: str, *, quick: bool = False, jobs: int = 1, only: str = "", folder
     tasks = [task for task in _tasks(place, quick) if only in {"", task.system}]
     made, missing = dict[Task, Row](), dict[str, str]()
     for task, found in _finished(place, tasks, jobs, folder_of(folder, data), tell):
-        if isinstance(found, SettingsError):
-            missing[task.system] = found.cause
+        if isinstance(found, str):
+            missing[task.system] = found
         else:
             made[task] = found
     return dict(finite(_result(place, {task: made[task] for task in tasks if task in made}, missing)))
@@ -74,11 +77,11 @@ def _tasks(place: Place, quick: bool) -> Iterator[Task]:
             yield from (Task(name, epsilon, seed) for epsilon in system.epsilons if not quick or epsilon in QUICK_EPSILONS)
 
 
-def _finished(place: Place, tasks: Sequence[Task], jobs: int, folder: Path, tell: Tell) -> Iterator[tuple[Task, Row | SettingsError]]:
-    """Rows in the order in which they end; a system that refuses its settings gives the refusal in their place."""
+def _finished(place: Place, tasks: Sequence[Task], jobs: int, folder: Path, tell: Tell) -> Iterator[tuple[Task, Row | str]]:
+    """Rows in the order in which they end; of a system that refuses its settings the cause."""
     pace = Pace(tasks, jobs)
-    with ThreadPoolExecutor(jobs) as threads:  # which only wait: a row has a process of its own
-        futures = {threads.submit(_made, place, task, folder): task for task in tasks}
+    with _workers(jobs) as workers:
+        futures = {workers.submit(_made, place, task, folder): task for task in tasks}
         try:
             for future in as_completed(futures):
                 task, (found, seconds) = futures[future], future.result()
@@ -86,20 +89,26 @@ def _finished(place: Place, tasks: Sequence[Task], jobs: int, folder: Path, tell
                 tell(pace.done, len(tasks), task.name, left)
                 yield task, found
         except BaseException:
-            threads.shutdown(wait=False, cancel_futures=True)
+            workers.shutdown(wait=False, cancel_futures=True)
             raise
 
 
-def _made(place: Place, task: Task, folder: Path) -> tuple[Row | SettingsError, float]:
-    """And how long it took, its process included; of a row that was there already, how long it took then."""
+def _workers(jobs: int) -> Executor:
+    """Processes that make row after row, so that imports and compiled code are paid for once."""
+    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=threadpool_limits, initargs=(1,))
+
+
+def _made(place: Place, task: Task, folder: Path) -> tuple[Row | str, float]:
+    """And how long it took; of a row that was there already, how long it took then."""
     started = time.perf_counter()
     try:
         digest = SYSTEMS[place.kind][task.system].scenario(place, task.epsilon, task.seed).digest()[:8]  # other settings, another row
-        name = f"{task.system}-epsilon-{task.epsilon:g}-{task.seed}-{digest}"
-        found = row(folder, name, in_own_process, study_row, place, task.system, task.epsilon, task.seed)
+        found = row(
+            folder, f"{task.system}-epsilon-{task.epsilon:g}-{task.seed}-{digest}", study_row, place, task.system, task.epsilon, task.seed
+        )
         return found, max(time.perf_counter() - started, float(found["seconds"]))
     except SettingsError as refusal:
-        return refusal, time.perf_counter() - started
+        return refusal.cause, time.perf_counter() - started
 
 
 class Pace:
@@ -147,5 +156,4 @@ def _cell(place: Place, name: str, epsilon: float, rows: Sequence[tuple[Task, Ro
         "accountants": first["accountants"],
         "seconds": [found["seconds"] for _, found in rows],
         "train_seconds": [found["train_seconds"] for _, found in rows],
-        "peak_rss_mb": max(found["peak_rss_mb"] for _, found in rows),
     }

@@ -10,15 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any, Literal
 
 from fedrec.data.interactions import Kind
 from fedrec.settings import Scenario, validated
 from fedrec_simulations.bench.rows import Row, merged
-from fedrec_simulations.papers import ada_dpals_settings, am_ssp_settings, convex_settings
-from fedrec_simulations.study import ratings_settings
+from fedrec_simulations.papers import am_ssp_settings, convex_settings
+from fedrec_simulations.study import clicks_settings, ratings_settings
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 5.0, 10.0, 20.0, math.inf)
@@ -160,12 +158,9 @@ def tuned_clicks(method: str, **model: Any) -> Settings:
 
 
 def _on_clicks(data: str, method: str, epsilon: float) -> Mapping[str, Any]:
-    """[model] of a method; yelp2018's for other data. Until `clicks_settings` has them, those of MovieLens 1M as clicks."""
-    module = "fedrec_simulations.study.clicks_settings"
-    tuned = getattr(import_module(module), "TUNED", {}) if find_spec(module) else {}
-    if found := tuned.get((data, method)) or tuned.get(("yelp2018", method)):
-        return _nearest(found, epsilon)
-    return _nearest({e: made for (kind, name, e), made in ada_dpals_settings.TUNED.items() if (kind, name) == ("clicks", method)}, epsilon)
+    """[model] of a method; yelp2018's for other data."""
+    known = clicks_settings.TUNED
+    return _nearest(known.get((data, method)) or known["yelp2018", method], epsilon)
 
 
 def _ours(*systems: System) -> Mapping[str, System]:

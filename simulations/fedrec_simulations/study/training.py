@@ -28,7 +28,7 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario, validated
 from fedrec.streams import Streams
-from fedrec_simulations.bench.rows import Row, merged, peak_rss_mb
+from fedrec_simulations.bench.rows import Row, merged
 from fedrec_simulations.ceiling import als_model
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate
@@ -67,7 +67,7 @@ class _Finished:
 
 
 def study_row(place: Place, name: str, epsilon: float, seed: int) -> Row:
-    """Metrics, guarantee, accountants, seconds and memory of one system at one epsilon and seed, as JSON's types.
+    """Metrics, guarantee, accountants and seconds of one system at one epsilon and seed, as JSON's types.
 
     Raises SettingsError where the system cannot do this, or is not built.
     """
@@ -76,7 +76,7 @@ def study_row(place: Place, name: str, epsilon: float, seed: int) -> Row:
     sizes = {"users": work.sealed.train.num_users, "items": work.sealed.train.num_items, "train": len(work.sealed.train)}
     found = _referred(work) if work.system.label in _SIMPLE else _trained(work)
     kept = {name: found.pop(name) for name in METRICS[place.kind]}
-    return dict(finite({**kept, **found, "sizes": sizes, "seconds": time.perf_counter() - started, "peak_rss_mb": peak_rss_mb()}))
+    return dict(finite({**kept, **found, "sizes": sizes, "seconds": time.perf_counter() - started}))
 
 
 def _trained(work: _Work) -> Row:
