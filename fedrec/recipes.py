@@ -217,11 +217,11 @@ def encoder_descent_settings(scenario: Scenario) -> tuple[noisy_descent.DescentS
     chosen, epsilon = scenario.model, scenario.privacy.epsilon
     gradients = chosen.encoder_steps or 1
     descent = noisy_descent.DescentSettings(
-        dimension=chosen.dimension or (2 if epsilon < 15 else 3),
+        dimension=chosen.dimension or (1 if epsilon < 0.75 else 2 if epsilon < 15 else 3),
         steps=gradients * (chosen.steps or (6 if epsilon < 3 else 12 if epsilon < 15 else 16)),
         rate=chosen.learning_rate or 0.3,
         user_ridge=chosen.user_ridge or 2.0,
-        item_ridge=chosen.item_ridge or (20.0 if epsilon < 3 else 10.0),
+        item_ridge=chosen.item_ridge or (60.0 if epsilon < 0.75 else 20.0 if epsilon < 3 else 10.0),
         start_std=0.02 if chosen.biases else 1.0,
         biases=chosen.biases,
     )

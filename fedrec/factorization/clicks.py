@@ -66,7 +66,7 @@ class ClickSettings:
     gram_exponent: float
     ridge: float
     damping: float
-    coherence: float
+    coherence: float = 0.3
     step_exponent: float = -0.25
     confidence: float = 20.0
     shares: Mapping[str, float] = field(init=False)
@@ -96,7 +96,6 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
         gram_exponent=float(np.clip(0.1 * x, 0, 0.25)),
         ridge=float(np.clip(100 * math.exp(-0.5 * (x - 1.4)), 10, 100)),
         damping=float(np.clip(0.03 * math.exp(0.4 * x), 0.02, 0.2)),
-        coherence=float(np.clip(0.3 * math.exp(0.3 * (x - 2.6)), 0.3, 1)),
         step_exponent=float(np.clip(-0.3 + 0.15 * x, -0.5, -0.25)),
     )
 

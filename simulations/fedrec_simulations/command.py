@@ -301,7 +301,10 @@ def bench(
         typer.Option(min=0, metavar="SECONDS", show_default=False, help="Of serving: swaps, cuts and bad messages under load instead."),
     ] = 0.0,
     jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Of study: rows at a time, in processes with one BLAS thread each.")] = 1,
-    only: Annotated[str, typer.Option(metavar="SYSTEM", show_default=False, help="Of study: one system, by its name there.")] = "",
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="SYSTEM", show_default=False, help="Of study: this system; may be repeated.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Of study: seeds 1 to N, of splits and noise.")] = 5,
     overrides: Annotated[
         list[str] | None,
         typer.Option(
@@ -339,8 +342,8 @@ def bench(
         raise SettingsError("paper needs the name of a paper, and nothing else takes one", "fedrec bench paper dp-cmf/figure1 --data PATH")
     if (overrides or html) and what is not Bench.paper:
         raise SettingsError(f"--set and --html are not for {what.value}", "fedrec bench paper dp-cmf/figure1 --data PATH --html FILE")
-    if (only or jobs > 1) and what is not Bench.study:
-        raise SettingsError(f"--jobs and --only are not for {what.value}", "fedrec bench study --jobs 2 --data PATH")
+    if (only or jobs > 1 or seeds != 5) and what is not Bench.study:
+        raise SettingsError(f"--jobs, --only and --seeds are not for {what.value}", "fedrec bench study --jobs 2 --data PATH")
     if what not in {Bench.kernels, Bench.als, Bench.encoder}:  # these compare against BLAS on all cores
         _one_blas_thread()
     from fedrec.checkpoint import finite, write_json
@@ -349,7 +352,7 @@ def bench(
     if what is Bench.paper:
         result = paper(name, data=data, quick=quick, overrides=overrides or (), html=html, silent=as_json)
     elif what is Bench.study:
-        result = study(data, quick=quick, jobs=jobs, only=only, silent=as_json)
+        result = study(data, quick=quick, jobs=jobs, only=only or (), seeds=seeds, silent=as_json)
     else:
         result = endure(endurance, quick=quick) if endurance else run(what.value, data=data, quick=quick)
     if output:

@@ -101,7 +101,7 @@ def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mea
     G = (E * np.maximum(values, clicks.FLOOR / d)) @ E.T
     w, rho = recipe.settings.damping * b / b.mean(), recipe.settings.coherence
     V = np.array([np.linalg.solve(G + w[j] * (G + rho * np.outer(q[j], q[j])), q[j]) * b[j] for j in range(ITEMS)])
-    np.testing.assert_allclose(last.state["V"], V * np.sqrt(10 * d / np.sum(V**2)), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(last.state["V"], np.float64), V * np.sqrt(10 * d / np.sum(V**2)), rtol=0, atol=1e-5)
 
 
 def test_without_noise_public_people_teach_what_private_ones_would() -> None:

@@ -73,10 +73,10 @@ def test_a_stopped_study_goes_on_where_it_stopped(few: list[str], tmp_path: Path
 
 
 def test_one_system_alone_and_one_that_is_not_there(few: list[str], tmp_path: Path) -> None:
-    found = measure.run("planted", quick=True, only="item-mean", folder=tmp_path, tell=_quiet)
+    found = measure.run("planted", quick=True, only=["item-mean"], folder=tmp_path, tell=_quiet)
     assert {cell["system"] for cell in found["cells"]} == {"item-mean"}
     with pytest.raises(SettingsError, match="there is no system 'spam'"):
-        measure.run("planted", only="spam", folder=tmp_path, tell=_quiet)
+        measure.run("planted", only=["spam"], folder=tmp_path, tell=_quiet)
     with pytest.raises(SettingsError, match="data folder"):
         measure.run("", folder=tmp_path, tell=_quiet)
 

@@ -133,13 +133,13 @@ def paper(
     return result
 
 
-def study(data: str, *, quick: bool, jobs: int, only: str, silent: bool) -> dict[str, Any]:
+def study(data: str, *, quick: bool, jobs: int, only: Sequence[str], seeds: int, silent: bool) -> dict[str, Any]:
     """`fedrec bench study`: one JSON object."""
     from fedrec_simulations.study import measure
     from fedrec_simulations.study.progress import shown
 
     with shown(silent=silent) as tell:
-        return measure.run(data, quick=quick, jobs=jobs, only=only, tell=tell)
+        return measure.run(data, quick=quick, jobs=jobs, only=only, seeds=seeds, tell=tell)
 
 
 BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {

@@ -25,7 +25,7 @@ from fedrec_simulations.bench.rows import Row, folder_of, row
 from fedrec_simulations.study.systems import DELTA, SYSTEMS, Place
 from fedrec_simulations.study.training import METRICS, study_row
 
-SEEDS, QUICK_SEEDS, QUICK_EPSILONS = (1, 2, 3, 4, 5), (1, 2), (5.0, math.inf)
+QUICK_SEEDS, QUICK_EPSILONS = 2, (5.0, math.inf)
 
 Tell = Callable[[int, int, str, float], None]
 """Told after every row: how many are done, of how many, the row's name, and about how many seconds are left."""
@@ -45,17 +45,26 @@ class Task:
         return f"{self.system}, epsilon {self.epsilon:g}, seed {self.seed}"
 
 
-def run(data: str, *, quick: bool = False, jobs: int = 1, only: str = "", folder: Path = Path("runs/bench-study"), tell: Tell) -> Row:
-    """The study of one data set as a JSON-able dict; `only` one system, `quick` two seeds at epsilon 5 and inf.
+def run(
+    data: str,
+    *,
+    quick: bool = False,
+    jobs: int = 1,
+    only: Sequence[str] = (),
+    seeds: int = 5,
+    folder: Path = Path("runs/bench-study"),
+    tell: Tell,
+) -> Row:
+    """The study of one data set as a JSON-able dict, seeds 1 to `seeds`; `only` these systems, `quick` two seeds at epsilon 5 and inf.
 
     Raises SettingsError without data and on an unknown system, DataError on bad data.
     """
     if not data:
         raise SettingsError("the study needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
     place = place_of(data)
-    if only and only not in SYSTEMS[place.kind]:
-        raise SettingsError(f"there is no system {only!r} on {place.kind}", f"Use one of: {', '.join(SYSTEMS[place.kind])}.")
-    tasks = [task for task in _tasks(place, quick) if only in {"", task.system}]
+    if unknown := set(only) - set(SYSTEMS[place.kind]):
+        raise SettingsError(f"there is no system {min(unknown)!r} on {place.kind}", f"Use one of: {', '.join(SYSTEMS[place.kind])}.")
+    tasks = [task for task in _tasks(place, seeds, quick) if not only or task.system in only]
     made, missing = dict[Task, Row](), dict[str, str]()
     for task, found in _finished(place, tasks, jobs, folder_of(folder, data), tell):
         if isinstance(found, str):
@@ -71,8 +80,8 @@ def place_of(data: str) -> Place:
     return Place(data, Path(data).resolve().name if data != "planted" else data, kind)
 
 
-def _tasks(place: Place, quick: bool) -> Iterator[Task]:
-    for seed in QUICK_SEEDS if quick else SEEDS:
+def _tasks(place: Place, seeds: int, quick: bool) -> Iterator[Task]:
+    for seed in range(1, (min(seeds, QUICK_SEEDS) if quick else seeds) + 1):
         for name, system in SYSTEMS[place.kind].items():
             yield from (Task(name, epsilon, seed) for epsilon in system.epsilons if not quick or epsilon in QUICK_EPSILONS)
 
