@@ -10,13 +10,9 @@ from typing import Annotated
 import typer
 
 from fedrec.errors import SettingsError
+from fedrec_simulations.flags import Overrides
 
 app = typer.Typer(rich_markup_mode=None)
-
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", show_default=False, help="Override one scenario key; may be repeated."),
-]
 
 
 def _settings(example: str) -> typer.models.OptionInfo:

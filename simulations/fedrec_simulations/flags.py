@@ -1,0 +1,23 @@
+"""Flags that several verbs share, and what must be settled before a verb loads NumPy."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line of stdout, and nothing else there.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", show_default=False, help="Override one scenario key; may be repeated."),
+]
+
+
+def one_blas_thread() -> None:
+    """Before NumPy is loaded. OpenBLAS threads spin while they wait, which on a busy machine made a decomposition 20 times slower.
+
+    Their sums depend on their number, too: with one, the same scenario gives the same bytes on 2 cores and on 64. Kernels and everything
+    large use the cores through `fedrec.threads`.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
