@@ -44,7 +44,7 @@ GRAMIAN = 0.02
 """Of the squared norm of a step's report, the Gramian's part: d^2 numbers summed over all users need little."""
 LEAST_COUNT = 0.2
 """The smallest weighted count an item is credited with."""
-FLOOR = 0.3
+FLOOR = 0.5
 """Of the mean eigenvalue 1 / d: directions of the Gramian below this, plus the edge of its noise, are not amplified further."""
 FALLBACK = 1e-6
 """Scale of the popularity column, which only users without a vector of their own see: no similarity of items notices it."""
@@ -55,7 +55,8 @@ class ClickSettings:
     """Public choices. Shares are of mu^2, the last ones per step. V is always scaled to |V|^2 = 10 d.
 
     head: K, items in the taste Gram. width: d. gram_exponent, step_exponent: a click on item j weighs b_j^-exponent, b the
-    counts (negative: towards popular items). ridge, confidence: of the local solve. damping, coherence: see `ClickRecipe`'s last step.
+    counts (negative: towards popular items). ridge, confidence: of the local solve. damping, coherence, memory: see the last step of
+    `ClickRecipe`.
     """
 
     counts: float
@@ -66,6 +67,7 @@ class ClickSettings:
     gram_exponent: float
     ridge: float
     damping: float
+    memory: float
     coherence: float = 0.3
     step_exponent: float = -0.25
     confidence: float = 20.0
@@ -94,8 +96,9 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
         head=min(head, items),
         width=min(width, head, max(4, items // 10), items),  # a tenth of the catalogue: more would learn histories by heart
         gram_exponent=float(np.clip(0.1 * x, 0, 0.25)),
-        ridge=float(np.clip(100 * math.exp(-0.5 * (x - 1.4)), 10, 100)),
+        ridge=float(np.clip(30 * math.exp(-0.35 * (x - 2.6)), 12, 30)),
         damping=float(np.clip(0.03 * math.exp(0.4 * x), 0.02, 0.2)),
+        memory=float(np.clip(0.68 - 0.1 * x, 0, 0.3)),
         step_exponent=float(np.clip(-0.3 + 0.15 * x, -0.5, -0.25)),
     )
 
@@ -183,6 +186,7 @@ class ClickRecipe:
         a release of A_j we take b_j (G + coherence q_j q_j'): users of every kind, and more of the kind that clicks j. Sherman and
         Morrison's formula then gives the above. The floor matters where users are few: an eigenvalue that noise made small would blow up
         what is mostly noise (on MovieLens 1M as clicks, 6,040 users, the steps lost all the Gram had found without it).
+        `memory` of the V before is kept: an alternation forgets it, but its noise is another one.
         """
         d, b, part, whole = self.settings.width, _floats(state, "counts"), math.sqrt(GRAMIAN), math.sqrt(1 - GRAMIAN)
         std, weights = answer.noise_std["directions"] / whole, b * self._omega(state)
@@ -192,7 +196,8 @@ class ClickRecipe:
         edge = answer.noise_std["gramian"] / part * math.sqrt(2 * d) / n
         solved = q @ (E / np.maximum(values, edge + FLOOR / d)) @ E.T
         coherence = 1 + self.settings.coherence * np.sum(q * solved, axis=1)
-        return {"V": _normalised((b / (1 + self.settings.damping * b / b.mean() * coherence))[:, None] * solved)}
+        found = (b / (1 + self.settings.damping * b / b.mean() * coherence))[:, None] * solved
+        return {"V": _normalised(found + self.settings.memory * _in_units_of(found, _floats(state, "V")))}
 
 
 @dataclass(frozen=True)
@@ -267,6 +272,12 @@ def shrunk_directions(sums: Float64s, *, std: float, weights: Float64s, sweeps: 
 
 def _floats(state: State, name: str) -> Float64s:
     return np.asarray(state[name], np.float64)
+
+
+def _in_units_of(found: Float64s, earlier: Float64s) -> Float64s:
+    """`earlier` with the norm of `found` on its rows that are not zero: what another release has said of the same items."""
+    known = earlier.any(axis=1)
+    return np.asarray(earlier * math.sqrt(float(np.sum(found[known] ** 2)) / max(float(np.sum(earlier**2)), 1e-300)), np.float64)
 
 
 def _normalised(V: Float64s) -> Float32s:

@@ -89,7 +89,7 @@ def test_without_noise_the_releases_are_the_sums_of_the_dense_algorithm() -> Non
 
 
 def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mean() -> None:
-    """v_j = (G + w_j (G + coherence q_j q_j'))^-1 q_j b_j, matrix by matrix, up to the length of V."""
+    """v_j = (G + w_j (G + coherence q_j q_j'))^-1 q_j b_j, matrix by matrix, plus what is kept of the V before, up to the length of V."""
     events = some_clicks()
     recipe = recipe_for(events, np.inf)
     before, last = rounds_of(events, recipe)[-2:]
@@ -101,6 +101,9 @@ def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mea
     G = (E * np.maximum(values, clicks.FLOOR / d)) @ E.T
     w, rho = recipe.settings.damping * b / b.mean(), recipe.settings.coherence
     V = np.array([np.linalg.solve(G + w[j] * (G + rho * np.outer(q[j], q[j])), q[j]) * b[j] for j in range(ITEMS)])
+    earlier = np.asarray(before.state["V"], np.float64)
+    assert earlier.any(axis=1).all()
+    V += recipe.settings.memory * earlier * np.linalg.norm(V) / np.linalg.norm(earlier)
     np.testing.assert_allclose(np.asarray(last.state["V"], np.float64), V * np.sqrt(10 * d / np.sum(V**2)), rtol=0, atol=1e-5)
 
 
