@@ -37,6 +37,8 @@ from fedrec_simulations.papers.dp_cmf_runs import (
 from fedrec_simulations.papers.starts import started
 
 ALONE, OURS = Curve("DPALS (no sides)", recipe="published"), Curve("our default, all metadata", recipe="default")
+PEOPLE_OF_OURS = Curve("our default, public users", {"sides": ["public-users"]}, recipe="default")
+WITH_PEOPLE = Curve("our default, metadata and public users", {"sides": ["metadata", "public-users"]}, recipe="default")
 METADATA, SIMILAR = Curve("metadata", {"sides": ["metadata"]}), Curve("similar items", {"sides": ["similar-items"]})
 BINARY = Curve("public users, binary", {"sides": ["public-users"], "users_values": "binary"})
 RAW, ALL = Curve("public users, raw", {"sides": ["public-users"]}), Curve("all sides", {"sides": list(KEYS)})
@@ -78,7 +80,7 @@ def figure(name: str, data: str, quick: bool, folder: Path, *, overrides: Sequen
 
 def _privacy_utility(name: str, bench: Bench) -> Iterator[Row]:
     """Figure 1: RMSE against epsilon, and by popularity at epsilon 1."""
-    yield from _curves(name, bench, (ALONE, METADATA, SIMILAR, BINARY, RAW, ALL, STARTED, OURS))
+    yield from _curves(name, bench, (ALONE, METADATA, SIMILAR, BINARY, RAW, ALL, STARTED, OURS, WITH_PEOPLE))
     for label, make in (("ALS (not private)", als_row), ("public users alone", public_alone_row)):
         rows = [bench.row(f"{label}-{seed}", make, bench, seed) for seed in bench.seeds]
         yield from _points(name, bench, label, "any", rows)
@@ -99,7 +101,7 @@ def _similarity(name: str, bench: Bench) -> Iterator[Row]:
 
 def _people(name: str, bench: Bench) -> Iterator[Row]:
     """Figure 5: numbers of public users, raw and binarised."""
-    ways = product((RAW, BINARY), (*map(int, _points_of(bench)), 0))
+    ways = product((RAW, BINARY, PEOPLE_OF_OURS), (*map(int, _points_of(bench)), 0))
     lines = [Curve(f"{way.label}, {s or 'all'}", {**way.collective, "users_limit": s}) for way, s in ways]
     return _curves(name, bench, (ALONE, *lines))
 

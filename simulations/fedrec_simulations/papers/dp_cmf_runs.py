@@ -94,7 +94,7 @@ class Bench:
 
     def choice(self, curve: Curve, epsilon: float) -> Row:
         """alpha and lambda' of the smallest validation RMSE of the first seed, as [collective] settings."""
-        if not curve.sides:
+        if not curve.sides or curve.recipe == "default":  # which weighs its sides by what they say
             return {}
         candidates = list(_one_side(curve.sides[0], self.quick) if len(curve.sides) == 1 else self._all_sides(curve, epsilon))
         plain = replace(curve, start_passes=0)
@@ -178,7 +178,7 @@ def facts_of(bench: Bench, curve: Curve, seed: int) -> PublicFacts:
     """What everybody knows; public users only for curves that use them, items' similarities learned once."""
     dataset, sealed = loaded(bench, seed)
     features = dataset.features
-    if curve.recipe != "dp-cmf":
+    if "public-users" not in curve.sides and curve.recipe != "dp-cmf":
         features = features.only(name for name in features.bags if name != PUBLIC_USERS)
     elif "similar-items" in curve.sides:
         chosen = CollectiveSettings.model_validate(curve.collective)
@@ -203,6 +203,8 @@ def loaded(bench: Bench, seed: int) -> tuple[Dataset, SealedSplit]:
 
 def scenario_of(bench: Bench, curve: Curve, epsilon: float, seed: int, chosen: Row) -> Scenario:
     """What `fedrec simulate` would be told."""
+    if curve.recipe == "default" and curve.sides:
+        return _told(bench, curve, epsilon, seed, {**curve.collective, **_people(bench)})
     if curve.recipe != "dp-cmf":
         return _told(bench, curve, epsilon, seed, {})
     collective = {**curve.collective, **chosen, "start_passes": curve.start_passes}
