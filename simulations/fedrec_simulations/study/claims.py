@@ -59,14 +59,14 @@ def ahead(better: str, worse: str, *, only: Callable[[float], bool] = math.isfin
 
 
 def ahead_of_all(ours: str, keep: Callable[[System], bool]) -> Callable[[Sequence[Study]], Verdict]:
-    """`ours` beats every published system of its group that `keep` keeps, at every epsilon and without privacy."""
+    """`ours` beats every published system of its group that `keep` keeps, at every epsilon and without privacy: the hardest one decides."""
 
     def test(studies: Sequence[Study]) -> Verdict:
         points = []
         for study in (s for s in studies if any(name == ours for name, _ in s.cells)):
             rivals = [system for system in study.systems(study.system(ours).group, "published") if keep(system)]
-            closest = [(e, study.leads(ours, rivals, e)) for e in study.epsilons]
-            points += [_Point(study.name, e, gain) for e, leads in closest for _, gain in leads]
+            gains = [(e, [gain for _, gain in study.leads(ours, rivals, e)]) for e in study.epsilons]
+            points += [_Point(study.name, e, min(found, key=_worst_first)) for e, found in gains if found]
         return _judged(points)
 
     return test
@@ -108,6 +108,11 @@ def faster(quick: str, slow: str, *, times: float) -> Callable[[Sequence[Study]]
 def elsewhere(command: str) -> Callable[[Sequence[Study]], Verdict]:
     """Nothing here can say; another command does."""
     return lambda studies: Verdict("not measured", f"`{command}` does")
+
+
+def _worst_first(gain: Interval) -> tuple[bool, bool, float]:
+    """Behind, then not told apart, then ahead: of several rivals at one epsilon the hardest decides."""
+    return gain.above, not gain.below, gain.mean
 
 
 def _judged(points: Sequence[_Point]) -> Verdict:
