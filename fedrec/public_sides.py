@@ -57,9 +57,14 @@ def clicks_of_people(chosen: CollectiveSettings, facts: PublicFacts) -> Interact
 
 
 def metadata_of(chosen: CollectiveSettings, features: PublicFeatures | None) -> PublicFeatures | None:
-    """The features that the metadata side means; None where it is not chosen or there are none. Raises SettingsError on an unknown one."""
+    """The features that the metadata side means; None where it is not chosen or there are none. Raises SettingsError on an unknown one.
+
+    Features without a bag are those of data that is not there yet (`fedrec account`): what they will say is not asked.
+    """
     if features is None or "metadata" not in chosen.sides:
         return None
+    if not features.bags:
+        return features
     there = [name for name in features.bags if name not in _SOURCES]
     if unknown := [name for name in chosen.categories if name not in there]:
         raise SettingsError(f"collective.categories: no feature {unknown[0]!r}", f"There are: {', '.join(there) or 'none'}.")

@@ -300,6 +300,7 @@ class _Terms(_Closed):
     kind: Literal["ratings", "clicks", "news"]
     value_range: tuple[_Finite, _Finite]
     items: tuple[Annotated[str, Field(max_length=1_000)], ...] = Field(min_length=1, max_length=2**27)
+    digest: str
 
 
 class _Answer(_Closed):
@@ -312,16 +313,24 @@ class _Answer(_Closed):
 
 
 def pack_terms(terms: Terms) -> bytes:
-    """Canonical JSON."""
-    return _json(vars(terms))
+    """Canonical JSON, with a digest of the rest: another letter in an item's id would give a client other numbers for its data."""
+    return _json({**vars(terms), "digest": _digest_of(terms)})
 
 
 def read_terms(content: bytes) -> Terms:
     """Raises RefusedError."""
-    parsed = _parsed(_Terms, content)
-    if parsed.value_range[0] > parsed.value_range[1] or len(set(parsed.items)) != len(parsed.items):
+    parsed = dict(_parsed(_Terms, content))
+    digest, terms = parsed.pop("digest"), Terms(**parsed)
+    if terms.value_range[0] > terms.value_range[1] or len(set(terms.items)) != len(terms.items):
         raise refused(Refusal.MALFORMED, "the terms need a scale from low to high, and items that differ")
-    return Terms(**dict(parsed))
+    if digest != _digest_of(terms):
+        raise refused(Refusal.MALFORMED, "the terms are not those that their digest names")
+    return terms
+
+
+def _digest_of(terms: Terms) -> str:
+    low, high = terms.value_range
+    return hashlib.sha256(_json({**vars(terms), "value_range": (float(low), float(high))})).hexdigest()
 
 
 def pack_answer(answer: Answer) -> bytes:

@@ -454,6 +454,13 @@ def test_terms_and_answers_come_back_whole() -> None:
     assert read_answer(pack_answer(Answer("a", 0, refusal=Refusal.BUDGET, cause="ü"))).refusal == Refusal.BUDGET
 
 
+def test_terms_with_another_letter_anywhere_are_refused() -> None:
+    """Another item's id is as plausible as the right one: only the digest tells."""
+    packed = pack_terms(TERMS)
+    assert code(lambda: read_terms(packed.replace(b'"b"', b'"c"'))) == Refusal.MALFORMED
+    assert code(lambda: read_terms(packed.replace(b"run-1", b"run-2"))) == Refusal.MALFORMED
+
+
 @pytest.mark.parametrize(
     "terms",
     [
