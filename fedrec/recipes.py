@@ -241,10 +241,10 @@ def convex_settings(scenario: Scenario, facts: PublicFacts) -> convex_ssp.Convex
     chosen, guarantee = scenario.model, guarantee_of(scenario)
     start = clicks.settings_for(guarantee, users=facts.num_users, items=facts.num_items)
     low, middle = guarantee.epsilon < 3, guarantee.epsilon < 15
-    width = chosen.dimension or (int(1.4 * start.width) if middle else start.width)
+    width = chosen.dimension or max(int(0.6 * start.width), 2)
     return convex_ssp.ConvexSettings(
         loss=_loss(scenario),
-        start=replace(start, width=min(width, start.head), steps=()),
+        start=replace(start, width=min(width, clicks.HEAD[0], facts.num_items), steps=()),
         steps=chosen.steps or (1 if low else 2 if middle else 3 if guarantee.epsilon < 100 else 4),
         user_ridge=chosen.user_ridge or (0.1 if low else 1.0 if middle else 0.3),
         item_ridge=chosen.item_ridge or (30.0 if low else 10.0 if middle else 1.0),

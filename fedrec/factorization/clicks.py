@@ -44,8 +44,10 @@ GRAMIAN = 0.02
 """Of the squared norm of a step's report, the Gramian's part: d^2 numbers summed over all users need little."""
 LEAST_COUNT = 0.2
 """The smallest weighted count an item is credited with."""
-FLOOR = 0.5
+FLOOR = 1.0
 """Of the mean eigenvalue 1 / d: directions of the Gramian below this, plus the edge of its noise, are not amplified further."""
+HEAD = (200, 2000)
+"""Fewest and most items of the taste Gram."""
 FALLBACK = 1e-6
 """Scale of the popularity column, which only users without a vector of their own see: no similarity of items notices it."""
 
@@ -54,7 +56,7 @@ FALLBACK = 1e-6
 class ClickSettings:
     """Public choices. Shares are of mu^2, the last ones per step. V is always scaled to |V|^2 = 10 d.
 
-    head: K, items in the taste Gram. width: d. gram_exponent, step_exponent: a click on item j weighs b_j^-exponent, b the
+    head: of all counts, the part that the K items of the taste Gram have. width: d <= K. gram_exponent, step_exponent: a click on item j weighs b_j^-exponent, b the
     counts (negative: towards popular items). ridge, confidence: of the local solve. damping, coherence, memory: see the last step of
     `ClickRecipe`.
     """
@@ -62,7 +64,7 @@ class ClickSettings:
     counts: float
     tastes: float
     steps: tuple[float, ...]
-    head: int
+    head: float
     width: int
     gram_exponent: float
     ridge: float
@@ -88,18 +90,18 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
     x = math.log(signal / 2.2)
     counts, tastes = float(np.clip(0.2 - 0.08 * x, 0.05, 0.25)), float(np.clip(0.42 - 0.07 * x, 0.2, 0.45))
     steps = 1.1 ** np.arange(int(np.clip(round(1 + 0.6 * x + 0.1 * max(x, 0) ** 2), 1, 8)))
-    head, width = int(np.clip(450 * math.exp(0.65 * x), 200, 2000)), int(np.clip(10 * math.exp(0.67 * x), 4, 128))
+    width = int(np.clip(22 * math.exp(0.62 * x), 4, 128))
     return ClickSettings(
         counts=counts,
         tastes=tastes,
         steps=tuple(float(s) for s in steps / steps.sum() * (1 - counts - tastes)),
-        head=min(head, items),
-        width=min(width, head, max(4, items // 10), items),  # a tenth of the catalogue: more would learn histories by heart
+        head=float(np.clip(0.15 + 0.07 * x, 0.1, 0.5)),
+        width=min(width, max(4, items // 10), items),  # a tenth of the catalogue: more would learn histories by heart
         gram_exponent=float(np.clip(0.1 * x, 0, 0.25)),
         ridge=float(np.clip(30 * math.exp(-0.35 * (x - 2.6)), 12, 30)),
         damping=float(np.clip(0.03 * math.exp(0.4 * x), 0.02, 0.2)),
         memory=float(np.clip(0.68 - 0.1 * x, 0, 0.3)),
-        step_exponent=float(np.clip(-0.3 + 0.15 * x, -0.5, -0.25)),
+        step_exponent=float(np.clip(-0.45 + 0.35 * x, -0.55, -0.25)),
     )
 
 
@@ -124,7 +126,7 @@ class ClickRecipe:
         if t == 0:
             counts = block("counts", "linear", rows=self.facts.num_items, width=1)
             return Question(t, "clicks/counts", {}, (ReleaseSpec("counts", (counts,)),))
-        return Question(t, "clicks/tastes", self._ask_tastes(state), (self._tastes_release(),)) if t == 1 else self._ask_step(state, t)
+        return Question(t, "clicks/tastes", self._ask_tastes(state), (self._tastes_release(state),)) if t == 1 else self._ask_step(state, t)
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
         """Learn from a release, as if people had been among those who reported."""
@@ -143,14 +145,16 @@ class ClickRecipe:
 
     def _learn_counts(self, state: State, answer: Release) -> Arrays:
         """b by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its items."""
-        counts = denoise_counts(answer.values["counts"][:, 0], std=answer.noise_std["counts"], features=None)
-        return {"counts": np.maximum(counts, LEAST_COUNT), "head": np.argsort(-counts, kind="stable")[: self.settings.head]}
+        counts = np.maximum(denoise_counts(answer.values["counts"][:, 0], std=answer.noise_std["counts"], features=None), LEAST_COUNT)
+        order = np.argsort(-counts, kind="stable")
+        K = int(np.searchsorted(np.cumsum(counts[order]), self.settings.head * counts.sum()))
+        return {"counts": counts, "head": order[: int(np.clip(K, *HEAD))]}
 
     # --- taste Gram ---
 
-    def _tastes_release(self) -> ReleaseSpec:
+    def _tastes_release(self, state: State) -> ReleaseSpec:
         """All of the square, not its triangle: its symmetric part then has isometric noise."""
-        K = self.settings.head
+        K = len(state["head"])
         return ReleaseSpec("tastes", (block("tastes", "linear", rows=K, width=K),))
 
     def _ask_tastes(self, state: State) -> Arrays:
@@ -158,7 +162,7 @@ class ClickRecipe:
 
     def _learn_tastes(self, state: State, answer: Release) -> Arrays:
         """Leading eigenvectors, shrunk by how far they stand above the edge of the noise's spectrum; 0 outside the head."""
-        K, d = self.settings.head, self.settings.width
+        K, d = len(state["head"]), self.settings.width
         gram = (answer.values["tastes"] + answer.values["tastes"].T) / 2  # std off the diagonal: std / sqrt(2)
         values, vectors = eigh(gram, subset_by_index=(K - d, K - 1))
         edge = answer.noise_std["tastes"] * math.sqrt(2 * K)

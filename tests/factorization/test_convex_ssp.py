@@ -13,8 +13,6 @@ from scipy.optimize import minimize
 
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
-from fedrec.evaluation.ranking import evaluate_ranking
-from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
 from fedrec.factorization import convex_client
 from fedrec.factorization.convex_client import Catalogue
 from fedrec.factorization.convex_losses import Logistic, Loss, Quadratic
@@ -151,33 +149,6 @@ def test_without_noise_a_release_is_the_gradient_of_the_dense_algorithm(keys: li
     for spec in done.question.blocks:
         cut = events.num_users * (2 * spec.coefficient_step + 4 * spec.vector_step)
         np.testing.assert_allclose(done.answer.values[spec.name], expected[spec.name], rtol=0, atol=cut)
-
-
-def ndcg(scores: Scores, history: Interactions, targets: Interactions) -> float:
-    counts = np.bincount(history.items, minlength=history.num_items)
-    return evaluate_ranking(scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)).at[20].ndcg
-
-
-@pytest.mark.parametrize("keys", [[], ["model.loss=quadratic", "model.click_weight=20", "model.user_radius=0.3"]])
-def test_planted_tastes_are_found_at_a_usual_epsilon_and_hidden_at_a_tiny_one(keys: list[str]) -> None:
-    """Four tastes of 50 items each: nine clicks of ten fall into the user's own. Popularity cannot tell them apart."""
-    rng, num_users = np.random.default_rng(0), 3_000
-    own = np.repeat(rng.integers(0, 4, num_users), 20)
-    taste = np.where(rng.random(len(own)) < 0.9, own, rng.integers(0, 4, len(own)))
-    pairs = np.unique(np.repeat(np.arange(num_users), 20) * 200 + taste * 50 + rng.integers(0, 50, len(own)))
-    everything = Interactions.from_columns(
-        pairs // 200, pairs % 200, None, num_users=num_users, num_items=200, value_range=(0.0, 1.0), kind="clicks"
-    )
-    unseen = rng.random(len(everything)) < 0.1
-    seen, asked = everything.select(~unseen), everything.select(unseen)
-    popularity, found = ndcg(same_for_everyone(np.bincount(seen.items, minlength=200)), seen, asked), []
-    for epsilon in ("0.1", "1", "5", "inf"):
-        made = prepared_for(seen, f"privacy.epsilon={epsilon}", *keys)
-        model = made.recipe.model(rounds_of(seen, made)[-1].state)
-        scores = dot_product(model.user_vectors(seen).astype(np.float32), np.asarray(model.item_vectors, np.float32))
-        found.append(ndcg(scores, seen, asked))
-    assert found[0] < popularity * 1.5, (popularity, found)
-    assert popularity * 3 < min(found[2:]), (popularity, found)
 
 
 def test_a_model_is_there_after_every_round() -> None:

@@ -17,6 +17,8 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions, Kind
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS
+from fedrec.evaluation.ranking import evaluate_ranking
+from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.factorization.statistics import ExactSums
@@ -46,6 +48,12 @@ RECIPES: dict[str, list[str]] = {
     "default, public users alone": ["recipe=default", 'collective.sides=["public-users"]', "collective.users_share=0.5"],
     "published, clicks": ["recipe=published", "model.dimension=3", "model.steps=1", "model.encoder=id"],
     "default, clicks": ["recipe=default"],
+    "default, clicks, public users": [
+        "recipe=default",
+        'collective.sides=["public-users"]',
+        "collective.users_values=binary",
+        "collective.users_share=0.5",
+    ],
     "fast-dpmf": ["recipe=fast-dpmf", "model.dimension=3", "model.steps=2"],
     "dp-gd": ["recipe=dp-gd", "model.dimension=3", "model.steps=2"],
     "dp-gd, no biases": ["recipe=dp-gd", "model.dimension=3", "model.steps=2", "model.biases=false"],
@@ -98,8 +106,12 @@ def some_events(name: str, seed: int) -> Interactions:
 def prepared_for(name: str, ratings: Interactions, epsilon: float | str, features: PublicFeatures = FEATURES) -> Prepared:
     if "public users" in name and PUBLIC_USERS not in features.bags:
         features = PublicFeatures({**features.bags, PUBLIC_USERS: some_people(ratings.num_items)})
-    facts = PublicFacts(ratings.num_users, ratings.num_items, ratings.kind, ratings.value_range, features, Streams(1))
-    return prepare(load(None, [*RECIPES[name], f"privacy.epsilon={epsilon}"]), facts)
+    return prepared([*RECIPES[name], f"privacy.epsilon={epsilon}"], ratings, features)
+
+
+def prepared(keys: list[str], events: Interactions, features: PublicFeatures | None = None) -> Prepared:
+    facts = PublicFacts(events.num_users, events.num_items, events.kind, events.value_range, features, Streams(1))
+    return prepare(load(None, keys), facts)
 
 
 def loopback(ratings: Interactions, made: Prepared, **kwargs: Any) -> Loopback:
@@ -205,19 +217,75 @@ def test_epsilon_equals_an_independent_computation(name: str, epsilon: float) ->
     assert epsilon * (1 - 1e-6) <= made.plan.opinions().pld <= epsilon * 1.001
 
 
-@pytest.mark.parametrize("name", ["default, features", "default, no features"])
-def test_a_planted_answer_is_found(name: str) -> None:
+@pytest.mark.parametrize(
+    ("keys", "users", "gains"),
+    [
+        (["recipe=default"], 1_500, {"inf": 0.87, "20": 0.91, "5": 0.96}),
+        (["recipe=default", "model.encoder=id"], 1_500, {"inf": 0.87, "20": 0.91, "5": 0.96}),
+        (["recipe=fast-dpmf"], 3_000, {"inf": 0.87, "20": 0.89, "5": 0.92}),
+        (["recipe=dp-gd"], 3_000, {"inf": 0.87, "20": 0.89, "5": 0.92}),
+        (["recipe=am-dpsgd"], 3_000, {"inf": 0.89, "20": 0.90, "5": 0.92}),
+    ],
+)
+def test_a_planted_answer_is_found(keys: list[str], users: int, gains: dict[str, float]) -> None:
     """Planted ratings: without noise far below the mean's error on unseen events, with noise still below it."""
-    dataset = planted(dataclasses.replace(SHAPES["small"], users=1_500, events=37_500), seed=1)
+    dataset = planted(dataclasses.replace(SHAPES["small"], users=users, events=25 * users), seed=1)
     everything = dataset.interactions
     unseen = np.random.default_rng(1).random(len(everything)) < 0.1
     seen, asked = everything.select(~unseen), everything.select(unseen)
-    spread = float(np.std(asked.values))
-    for epsilon, gain in (("inf", 0.87), ("20", 0.91), ("5", 0.96)):
-        made = prepared_for(name, seen, epsilon, dataset.features)
+    for epsilon, gain in gains.items():
+        made = prepared([*keys, f"privacy.epsilon={epsilon}"], seen, dataset.features)
         *_, last = train(made.recipe, loopback(seen, made), made.recipe.begin())
         error = predict(made.recipe.model(last.state), seen, asked) - asked.values
-        assert np.sqrt(np.mean(error**2)) < gain * spread, epsilon
+        assert np.sqrt(np.mean(error**2)) < gain * np.std(asked.values), epsilon
+
+
+def planted_tastes(num_users: int, seed: int = 0) -> tuple[Interactions, Interactions]:
+    """Clicks seen and asked for, of four tastes of 50 items: nine of ten fall into the user's own. Popularity cannot tell them apart."""
+    rng = np.random.default_rng(seed)
+    own = np.repeat(rng.integers(0, 4, num_users), 20)
+    taste = np.where(rng.random(len(own)) < 0.9, own, rng.integers(0, 4, len(own)))
+    pairs = np.unique(np.repeat(np.arange(num_users), 20) * 200 + taste * 50 + rng.integers(0, 50, len(own)))
+    everything = Interactions.from_columns(
+        pairs // 200, pairs % 200, None, num_users=num_users, num_items=200, value_range=(0.0, 1.0), kind="clicks"
+    )
+    unseen = rng.random(len(everything)) < 0.1
+    return everything.select(~unseen), everything.select(unseen)
+
+
+def ndcg(scores: Scores, history: Interactions, targets: Interactions) -> float:
+    counts = np.bincount(history.items, minlength=history.num_items)
+    return evaluate_ranking(scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)).at[20].ndcg
+
+
+def ndcg_of(made: Prepared, history: Interactions, targets: Interactions) -> float:
+    *_, last = train(made.recipe, loopback(history, made), made.recipe.begin())
+    model = made.recipe.model(last.state)
+    scores = dot_product(model.user_vectors(history).astype(np.float32), np.asarray(model.item_vectors, np.float32))
+    return ndcg(scores, history, targets)
+
+
+@pytest.mark.parametrize(
+    ("keys", "usual"),
+    [
+        (["recipe=default"], ("1", "5", "inf")),
+        (["recipe=convex-ssp"], ("5", "inf")),
+        (["recipe=convex-ssp", "model.loss=quadratic", "model.click_weight=20", "model.user_radius=0.3"], ("5", "inf")),
+    ],
+)
+def test_planted_tastes_are_found_at_a_usual_epsilon_and_hidden_at_a_tiny_one(keys: list[str], usual: tuple[str, ...]) -> None:
+    seen, asked = planted_tastes(3_000)
+    popularity = ndcg(same_for_everyone(np.bincount(seen.items, minlength=200)), seen, asked)
+    found = {e: ndcg_of(prepared([*keys, f"privacy.epsilon={e}"], seen), seen, asked) for e in ("0.1", *usual)}
+    assert found["0.1"] < popularity * 1.5, (popularity, found)
+    assert popularity * 3 < min(found[e] for e in usual), (popularity, found)
+
+
+def test_public_users_show_planted_tastes_at_an_epsilon_that_hides_private_ones() -> None:
+    (seen, asked), (people, _) = planted_tastes(3_000), planted_tastes(10_000, seed=1)
+    bag = FeatureBag(tuple(map(str, range(10_000))), sparse.csr_matrix((people.values, (people.items, people.users)), shape=(200, 10_000)))
+    made = prepared([*RECIPES["default, clicks, public users"], "privacy.epsilon=0.1"], seen, PublicFeatures({PUBLIC_USERS: bag}))
+    assert ndcg_of(made, seen, asked) > 3 * ndcg(same_for_everyone(np.bincount(seen.items, minlength=200)), seen, asked)
 
 
 @every_recipe
