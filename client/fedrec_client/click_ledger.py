@@ -13,7 +13,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ from fedrec.privacy.mixtures import Event
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.privaterec.spending import ClickLedger, Cohort, Costs
-from fedrec_client.ledger_files import HeadFile, locked, opened, require_forward_clock
+from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading, require_forward_clock
 from fedrec_client.pseudonyms import SECRET_BYTES
 
 _GENESIS = hashlib.sha256(b"fedrec click ledger 1").hexdigest()
@@ -49,6 +49,12 @@ class Entry:
     costs: str
     head: str
 
+    @property
+    def price(self) -> Costs:
+        """What the run cost each click."""
+        read = json.loads(self.costs)
+        return Costs(tuple(map(_event, read["history"])), tuple(map(_pure, read["labels"])))
+
 
 class ClickSpending:
     """An open ledger of clicks. One process at a time; safe to call from several threads."""
@@ -57,21 +63,14 @@ class ClickSpending:
         """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older than it was."""
         self.limit, self._clock, self._path, self._file = limit, clock, path, HeadFile(path)
         self._mutex, self._lock = threading.Lock(), locked(path)
-        try:
+        with opening(path, self._lock):
             secret = f"INSERT INTO secret SELECT x'{os.urandom(SECRET_BYTES).hex()}' WHERE NOT EXISTS (SELECT 1 FROM secret);"
             self._database = opened(path, f"{_SCHEMA} {secret}")
             self.secret: bytes = self._database.execute("SELECT value FROM secret").fetchone()[0]
-            self._entries = _verified(self._database, path)
+            self._entries = list(_verified(self._database, path))
             self._file.agree([_GENESIS, *(entry.head for entry in self._entries)])
             if self._entries:
                 require_forward_clock(self._clock(), self._entries[-1].time_s)
-        except sqlite3.Error as failure:
-            self._lock.close()
-            remedy = "Free space, check permissions; a damaged ledger must not be replaced."
-            raise RunError(f"{path} cannot be used: {failure}", remedy) from None
-        except BaseException:
-            self._lock.close()
-            raise
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -81,7 +80,7 @@ class ClickSpending:
     @property
     def epsilon(self) -> float:
         """What the dearest click has cost in all runs, at the limit's delta."""
-        return _epsilon([entry.costs for entry in self._entries], self.limit)
+        return dearest_click([entry.price for entry in self._entries], self.limit)
 
     @property
     def epsilon_left(self) -> float:
@@ -97,7 +96,7 @@ class ClickSpending:
                 raise _refused(Refusal.WRONG_PLAN, f"what run {run} costs changed", "A run keeps its plan from its first round.")
             if known is not None:
                 return False
-            self._require_room(content)
+            self._require_room(costs)
             self._append(run, content)
             return True
 
@@ -107,8 +106,8 @@ class ClickSpending:
             self._database.close()
             self._lock.close()
 
-    def _require_room(self, content: str) -> None:
-        after = _epsilon([*(entry.costs for entry in self._entries), content], self.limit)
+    def _require_room(self, costs: Costs) -> None:
+        after = dearest_click([*(entry.price for entry in self._entries), costs], self.limit)
         if after > self.limit.epsilon * (1 + _ROUNDING):
             remedy = f"It would bring a click to epsilon {after:.4g}; the limit is {self.limit}, and {self.epsilon:.4g} is spent."
             raise _refused(Refusal.BUDGET, "the run needs more than this client's limit leaves", remedy)
@@ -121,21 +120,24 @@ class ClickSpending:
                 self._database.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", (*content, head))
         except sqlite3.Error as failure:
             with suppress(sqlite3.Error):  # a commit that is said to have failed may be on disk, and is spent then
-                self._entries = _verified(self._database, self._path)
+                self._entries = list(_verified(self._database, self._path))
             remedy = "Nothing left this client. Free space or correct permissions."
             raise RunError(f"{self._path} cannot be written: {failure}", remedy) from None
         self._entries.append(Entry(*content, head))
         self._file.write(len(self._entries), head)
 
 
-def _epsilon(costs: list[str], limit: Guarantee) -> float:
-    """Of the dearest click: those of histories, which all runs' reports see, and those that are labels, which all runs' answers tell."""
-    history, labels = list[Event](), list[Event]()
-    for content in costs:
-        read = json.loads(content)
-        history += [_event(each) for each in read["history"]]
-        labels += [_event(each) for each in read["labels"]]
-    return ClickLedger(limit, (Cohort("history", tuple(history)), Cohort("label", tuple(labels)))).epsilon
+def read_runs(path: Path) -> tuple[Entry, ...]:
+    """The entries of a ledger, verified, also while a client has it open. Raises RunError where it is missing or damaged."""
+    with reading(path) as database:
+        return tuple(_verified(database, path))
+
+
+def dearest_click(runs: Sequence[Costs], limit: Guarantee) -> float:
+    """Epsilon at the limit's delta: of those in histories, which all runs' reports see, or of labels, which all runs' answers tell."""
+    history = tuple(event for costs in runs for event in costs.history)
+    labels = tuple(event for costs in runs for event in costs.labels)
+    return ClickLedger(limit, (Cohort("history", history), Cohort("label", labels))).epsilon
 
 
 def _packed(costs: Costs) -> str:
@@ -156,21 +158,26 @@ def _row(event: Event) -> list[str]:
 
 def _event(row: list[str]) -> Event:
     kind, name, *numbers = row
-    values = [float.fromhex(number) for number in numbers]
     if kind == "pure":
-        return PureEvent(name, values[0])
+        return _pure(row)
+    values = [float.fromhex(number) for number in numbers]
     return PaddedEvent(name, values[0], values[1]) if kind == "padded" else GaussianEvent(name, values[0], "click", "replace")
 
 
-def _verified(database: sqlite3.Connection, path: Path) -> list[Entry]:
-    head, entries = _GENESIS, list[Entry]()
+def _pure(row: list[str]) -> PureEvent:
+    return PureEvent(row[1], float.fromhex(row[2]))
+
+
+def _verified(database: sqlite3.Connection, path: Path) -> Iterator[Entry]:
+    head = _GENESIS
     for expected, row in enumerate(database.execute("SELECT number, time_s, run, costs, head FROM runs ORDER BY number"), start=1):
-        head = _next_head(head, row[:4])
+        try:
+            head = _next_head(head, row[:4])
+        except (TypeError, ValueError):
+            head = ""
         if row[0] != expected or row[4] != head:
-            remedy = "Put back the ledger as it was; do not begin a new one."
-            raise RunError(f"{path} is damaged at entry {expected}: its chain is broken", remedy)
-        entries.append(Entry(*row))
-    return entries
+            raise broken(path, expected)
+        yield Entry(*row)
 
 
 def _next_head(head: str, content: tuple[Any, ...]) -> str:

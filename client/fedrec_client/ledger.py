@@ -17,7 +17,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
-from fedrec_client.ledger_files import HeadFile, locked, opened, require_forward_clock
+from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading, require_forward_clock
 from fedrec_client.pseudonyms import SECRET_BYTES
 
 _GENESIS = hashlib.sha256(b"fedrec client ledger 1").hexdigest()
@@ -67,20 +67,12 @@ class ClientLedger:
         """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older than it was."""
         self.limit, self._clock, self._path, self._file = limit, clock, path, HeadFile(path)
         self._mutex, self._lock = threading.Lock(), locked(path)
-        try:
+        with opening(path, self._lock):
             self._database = _opened(path)
             self._secret: bytes = self._database.execute("SELECT value FROM secret").fetchone()[0]
             self._entries = list(_verified(_rows(self._database), path))
             self._file.agree([_GENESIS, *(entry.head for entry in self._entries)])
             self._require_forward_clock()
-        except sqlite3.Error as failure:
-            self._lock.close()
-            raise RunError(
-                f"{path} cannot be used: {failure}", "Free space, check permissions; a damaged ledger must not be replaced."
-            ) from None
-        except BaseException:
-            self._lock.close()
-            raise
 
     @property
     def secret(self) -> bytes:
@@ -199,13 +191,8 @@ class ClientLedger:
 
 def read_entries(path: Path) -> tuple[Entry, ...]:
     """The entries of a ledger, verified, also while a client has it open. Raises RunError where it is missing or damaged."""
-    if not path.is_file():
-        raise RunError(f"{path} does not exist", "Give the state folder of a client.")
-    try:
-        with closing(sqlite3.connect(f"file:{path.resolve()}?mode=ro", uri=True)) as database:
-            return tuple(_verified(_rows(database), path))
-    except sqlite3.Error as failure:
-        raise RunError(f"{path} cannot be read: {failure}", "It is no ledger of this version.") from None
+    with reading(path) as database:
+        return tuple(_verified(_rows(database), path))
 
 
 def _opened(path: Path) -> sqlite3.Connection:
@@ -226,9 +213,7 @@ def _verified(rows: Iterable[tuple[Any, ...]], path: Path) -> Iterable[Entry]:
         except (TypeError, ValueError, AttributeError):
             head = ""
         if number != expected or head != claimed:
-            raise RunError(
-                f"{path} is damaged at entry {expected}: its chain is broken", "Put back the ledger as it was; do not begin a new one."
-            )
+            raise broken(path, expected)
         yield Entry(*content, head=head)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,37 @@ def opened(path: Path, schema: str) -> sqlite3.Connection:
     database = sqlite3.connect(path, check_same_thread=False)
     database.executescript(f"PRAGMA synchronous=FULL; BEGIN; {schema} COMMIT;")
     return database
+
+
+@contextmanager
+def opening(path: Path, lock: Any) -> Iterator[None]:
+    """What fails here lets go of the lock. Raises RunError where SQLite fails."""
+    try:
+        yield
+    except sqlite3.Error as failure:
+        lock.close()
+        remedy = "Free space, check permissions; a damaged ledger must not be replaced."
+        raise RunError(f"{path} cannot be used: {failure}", remedy) from None
+    except BaseException:
+        lock.close()
+        raise
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database to look at, also while its process has it open. Raises RunError where it is missing or SQLite fails."""
+    if not path.is_file():
+        raise RunError(f"{path} does not exist", "Give the state folder of a client.")
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            yield database
+    except sqlite3.Error as failure:
+        raise RunError(f"{path} cannot be read: {failure}", "It is no ledger of this version.") from None
+
+
+def broken(path: Path, entry: int) -> RunError:
+    """Where an entry is not the one that was written."""
+    return RunError(f"{path} is damaged at entry {entry}: its chain is broken", "Put back the ledger as it was; do not begin a new one.")
 
 
 def require_forward_clock(now_s: float, last_s: float) -> None:

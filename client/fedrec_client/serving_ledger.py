@@ -16,7 +16,7 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privaterec.spending import ClickLedger, Cohort
-from fedrec_client.ledger_files import HeadFile, locked, opened, require_forward_clock
+from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading, require_forward_clock
 
 _GENESIS = hashlib.sha256(b"fedrec serving ledger 1").hexdigest()
 _SCHEMA = """
@@ -106,17 +106,10 @@ class ServingLedger:
         limit.require_same_unit(_CLICK)
         self.limit, self.renew_every_s = limit, renew_every_s
         self._clock, self._path, self._file, self._lock = clock, path, HeadFile(path), locked(path)
-        try:
+        with opening(path, self._lock):
             self._database = opened(path, _SCHEMA)
-            self._answers = self._read()
+            self._answers = list(_verified(self._database, path))
             self._file.agree([_GENESIS, *(answer.head for answer in self._answers)])
-        except sqlite3.Error as failure:
-            self._lock.close()
-            remedy = "Free space, check permissions; a damaged ledger must not be replaced."
-            raise RunError(f"{path} cannot be used: {failure}", remedy) from None
-        except BaseException:
-            self._lock.close()
-            raise
 
     @property
     def answers(self) -> tuple[Answer, ...]:
@@ -220,16 +213,18 @@ class ServingLedger:
                 self._database.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _row(answer))
         except sqlite3.Error as failure:
             with suppress(sqlite3.Error):  # a commit that is said to have failed may be on disk, and is spent then
-                self._answers = self._read()
+                self._answers = list(_verified(self._database, self._path))
             remedy = "Nothing left this device. Free space or correct permissions."
             raise RunError(f"{self._path} cannot be written: {failure}", remedy) from None
         self._answers.append(answer)  # spent from here on, whatever happens next
         self._file.write(answer.number, answer.head)
         return answer
 
-    def _read(self) -> list[Answer]:
-        rows = self._database.execute(f"SELECT {', '.join(_FIELDS)} FROM answers ORDER BY number").fetchall()
-        return list(_verified(rows, self._path))
+
+def read_answers(path: Path) -> tuple[Answer, ...]:
+    """The answers of a ledger, verified, also while a device has it open. Raises RunError where it is missing or damaged."""
+    with reading(path) as database:
+        return tuple(_verified(database, path))
 
 
 _CLICK = Guarantee(1.0, 0.5, "click", "replace")
@@ -244,8 +239,8 @@ def _row(answer: Answer) -> tuple[Any, ...]:
     return (answer.number, answer.time_s, answer.version, answer.asked_with, answer.history, *numbers, answer.head)
 
 
-def _verified(rows: Sequence[tuple[Any, ...]], path: Path) -> Iterable[Answer]:
-    head = _GENESIS
+def _verified(database: sqlite3.Connection, path: Path) -> Iterator[Answer]:
+    head, rows = _GENESIS, database.execute(f"SELECT {', '.join(_FIELDS)} FROM answers ORDER BY number")
     for expected, (number, time_s, version, asked_with, history, *exact, raw, sent, claimed) in enumerate(rows, start=1):
         try:
             arrays = np.frombuffer(raw, np.float64), np.frombuffer(sent, np.float32)
@@ -254,8 +249,7 @@ def _verified(rows: Sequence[tuple[Any, ...]], path: Path) -> Iterable[Answer]:
         except (TypeError, ValueError, AttributeError):
             head = ""
         if number != expected or head != claimed:
-            cause = f"{path} is damaged at entry {expected}: its chain is broken"
-            raise RunError(cause, "Put back the ledger as it was; do not begin a new one.")
+            raise broken(path, expected)
         yield Answer(**dict(zip(_FIELDS, (*content, head), strict=True)))
 
 

@@ -21,7 +21,7 @@ from fedrec.settings import Scenario
 from fedrec.settings import load as load_scenario
 from fedrec_simulations import checks
 from fedrec_simulations.checks import Check, judged
-from fedrec_simulations.party_checks import aggregator_checks, client_checks, server_checks
+from fedrec_simulations.party_checks import aggregator_checks, client_checks, device_checks, server_checks
 
 MACHINE = "machine"
 _MARKS = {"ok": "ok", "doubt": "LOOK", "failure": "FAILS"}
@@ -48,12 +48,17 @@ def diagnose(
     aggregator: Path | None = None,
     client: Path | None = None,
     server: Path | None = None,
+    device: Path | None = None,
     scenario: Path | None = None,
     clock: Callable[[], float] = time.time,
     reach: bool = True,
 ) -> Found:
-    """Examine this machine, and every party whose settings file is given. `reach` asks other parties too, for some seconds each."""
-    return Found(tuple(_checks(aggregator, client, server, scenario, clock, reach)))
+    """Examine this machine, every party whose settings file is given, and a device's state folder.
+
+    `reach` asks other parties too, for some seconds each.
+    """
+    of_device = () if device is None else device_checks(device, clock)
+    return Found((*_checks(aggregator, client, server, scenario, clock, reach), *of_device))
 
 
 def preflight(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from fedrec.errors import RunError
-from fedrec.privacy.accounting import compose, epsilon_of
+from fedrec.privacy.accounting import GaussianEvent, compose, epsilon_of
 from fedrec_aggregator.chain import Charge, Link, Released, read
 
 Content = dict[str, Any]
@@ -27,7 +28,13 @@ def aggregator(folder: Path, round: int | None) -> Content:
     rounds = [_round(folder, new) for new in links if isinstance(new.entry, Released) and round in {None, new.entry.round}]
     charges = [_charge(new) for new in links if isinstance(new.entry, Charge) and round in {None, new.entry.round}]
     head = links[-1].hash if links else ""
-    return {"enrolled_by_client": users, "ledger_head": head, "spent": _spent(links), "charges": charges, "rounds": rounds}
+    return {
+        "enrolled_by_client": users,
+        "ledger_head": head,
+        "spent": spent_of(new.entry.event for new in links if isinstance(new.entry, Charge)),
+        "charges": charges,
+        "rounds": rounds,
+    }
 
 
 def ledger_of(path: Path) -> tuple[tuple[Link, ...], Content]:
@@ -68,13 +75,12 @@ def _charge(new: Link) -> Content:
     return {"time_s": new.time_s, "hash": new.hash, **vars(new.entry)}
 
 
-def _spent(links: tuple[Link, ...]) -> Content:
-    """Epsilon of all charges by unit: guarantees of different units do not add."""
-    by_unit = dict[str, list[Charge]]()
-    for new in links:
-        if isinstance(new.entry, Charge):
-            by_unit.setdefault(f"{new.entry.unit} ({new.entry.neighbours})", []).append(new.entry)
-    return {unit: {"epsilon": epsilon_of(compose([c.event for c in some]), DELTA), "delta": DELTA} for unit, some in by_unit.items()}
+def spent_of(events: Iterable[GaussianEvent]) -> Content:
+    """Epsilon of all of them by unit: guarantees of different units do not add."""
+    by_unit = dict[str, list[GaussianEvent]]()
+    for event in events:
+        by_unit.setdefault(f"{event.unit} ({event.neighbours})", []).append(event)
+    return {unit: {"epsilon": epsilon_of(compose(some), DELTA), "delta": DELTA} for unit, some in by_unit.items()}
 
 
 def _round(folder: Path, new: Link) -> Content:

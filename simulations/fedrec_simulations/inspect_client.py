@@ -15,6 +15,7 @@ from fedrec.errors import RefusedError, RunError
 from fedrec.federation.messages import BlockReports, BlockSpec
 from fedrec.federation.wire import Batch, QuestionHeader, batch_bytes, read_header, read_terms, unpack_reports
 from fedrec_client.ledger import read_entries
+from fedrec_simulations.inspect_aggregator import spent_of
 
 HEADER_BYTES = batch_bytes((), users=0, events=0)
 
@@ -31,7 +32,8 @@ def client(folder: Path, round: int | None) -> Content:
     ]
     runs = [_run(path) for path in sorted((folder / "terms").glob("*.json"))]
     rounds = [_round(path, number) for path, number in _numbered(folder / "sent") if round in {None, number}]
-    return {"charges": charges, "ledger_head": entries[-1].head if entries else "", "runs": runs, "rounds": rounds}
+    spent = spent_of(event for entry in entries for event in entry.events)
+    return {"charges": charges, "ledger_head": entries[-1].head if entries else "", "spent": spent, "runs": runs, "rounds": rounds}
 
 
 def _run(path: Path) -> Content:

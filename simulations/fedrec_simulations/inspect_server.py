@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import read_json
+from fedrec.checkpoint import read_arrays, read_json
 from fedrec.errors import RunError
 from fedrec_server.notes import FORMAT
 from fedrec_simulations.inspect_aggregator import release_file
@@ -19,6 +19,12 @@ NEVER = (
     "a report, a pseudonym or a report id: they go from client to aggregator",
 )
 """What no message to the server has a field for."""
+
+NEVER_FROM_DEVICES = (
+    "a history, or a list of what a person clicked: a device tells what the variant makes of it",
+    "a pseudonym, or the secret that a client's noise comes from",
+)
+"""The same for news without an aggregator, where devices answer the server itself."""
 
 
 def is_run(path: Path) -> bool:
@@ -33,8 +39,26 @@ def server(folder: Path, round: int | None) -> Content:
     """A server's notes and rounds: each with the status, the answers and the release that reached it. Raises RunError."""
     notes, rounds = read_json(folder / "run.json"), _rounds(folder, round)
     about = {name: notes.get(name) for name in ("run", "num_users", "plan_digest", "ledger_head")}
-    guarantee = (notes.get("plan") or {}).get("guarantee")
-    return {**about, "guarantee": guarantee, "rounds": rounds, "never_sees": list(NEVER)}
+    guarantee, news = (notes.get("plan") or {}).get("guarantee"), _news(folder, notes.get("trains") or {})
+    if news:
+        about["num_users"] = sum(news["users_by_client"].values())
+    from_devices = news and news["unit"] == "click"
+    never = NEVER_FROM_DEVICES if from_devices else NEVER
+    return {**about, "guarantee": guarantee, "news": news, "rounds": rounds, "never_sees": list(never)}
+
+
+def _news(folder: Path, trains: Content) -> Content | None:
+    """Of a training of news: its variant and unit, the clients, and each array of the reports that devices told and the server keeps."""
+    if "news" not in trains:
+        return None
+    clients, reports, chosen = folder / "clients.json", folder / "reports.safetensors", json.loads(trains["news"])
+    arrays = {name: array.shape for name, array in read_arrays(reports).items()} if reports.exists() else {}
+    return {
+        "variant": chosen["news"]["variant"],
+        "unit": chosen["privacy"]["unit"],
+        "users_by_client": read_json(clients) if clients.exists() else {},
+        "reports": {name: list(shape) for name, shape in arrays.items()},
+    }
 
 
 def _rounds(folder: Path, round: int | None) -> list[Content]:

@@ -31,6 +31,10 @@ def text(found: Content) -> str:
 def _parts(found: Content) -> Iterator[RenderableType]:
     for party in found["clients"]:
         yield from _client(party)
+    for party in found["news_clients"]:
+        yield from _news_client(party)
+    for party in found["devices"]:
+        yield from _device(party)
     for party in found["aggregators"]:
         yield from _aggregator(party)
     for party in found["servers"]:
@@ -41,6 +45,7 @@ def _client(party: Content) -> Iterator[RenderableType]:
     yield _title(f"CLIENT {party['folder']}", "this site's own copy; values are shown because they are its own")
     charged = [(_time(c["time_s"]), c["run"], c["round"], ", ".join(c["releases"])) for c in party["charges"]]
     yield _table("charged to each user before anything left", ("when", "run", "round", "releases"), charged)
+    yield _spent(party)
     for round in party["rounds"]:
         yield from _sent(round)
 
@@ -76,8 +81,7 @@ def _fields(message: Content) -> Iterator[RenderableType]:
 def _aggregator(party: Content) -> Iterator[RenderableType]:
     yield _title(f"AGGREGATOR {party['folder']}", "reports are added up in memory and never written; this is all it keeps")
     yield _table("users enrolled, by pseudonym", ("client", "users"), list(party["enrolled_by_client"].items()))
-    spent = [(unit, _number(cost["epsilon"]), cost["delta"]) for unit, cost in party["spent"].items()]
-    yield _table("charged in all", ("per", "epsilon", "at delta"), spent)
+    yield _spent(party)
     charges = [(_time(c["time_s"]), c["run"], c["round"], c["release"], _number(c["mu"])) for c in party["charges"]]
     yield _table("charged, each before its noise was drawn", ("when", "run", "round", "release", "mu"), charges)
     for round in party["rounds"]:
@@ -87,9 +91,46 @@ def _aggregator(party: Content) -> Iterator[RenderableType]:
         yield from _release(round["release"])
 
 
+def _news_client(party: Content) -> Iterator[RenderableType]:
+    yield _title(
+        f"CLIENT OF NEWS {party['folder']}", "this site's own ledger; an answer is made anew, with the same noise, when asked again"
+    )
+    columns = ("when", "run", "seen", "release", "epsilon per click (replace)", "at delta", "rounds")
+    yield _table("each run, charged before its first answer", columns, [row for c in party["charges"] for row in _run(c)])
+    yield _spent(party)
+
+
+def _run(charge: Content) -> Iterator[tuple[object, ...]]:
+    for role, seen in (("history", "in a history"), ("labels", "as a label")):
+        for price in charge[role]:
+            cost = price["release"], _number(price["epsilon"]), f"{price['delta']:g}"
+            yield _time(charge["time_s"]), charge["run"], seen, *cost, len(charge["rounds"])
+
+
+def _device(party: Content) -> Iterator[RenderableType]:
+    yield _title(f"DEVICE {party['folder']}", "this person's own ledger; the same question gets the kept answer and costs nothing")
+    columns = ("when", "model", "epsilon per click (replace)", "at delta", "noise std", "numbers sent")
+    rows = [
+        (_time(a["time_s"]), a["version"], _number(a["epsilon"]), a["delta"], _number(a["noise_std"]), len(a["sent"]))
+        for a in party["answers"]
+    ]
+    yield _table("answers, each paid for before it left", columns, rows)
+    yield _spent(party)
+
+
+def _spent(party: Content) -> RenderableType:
+    spent = [(unit, _number(cost["epsilon"]), cost["delta"]) for unit, cost in party["spent"].items()]
+    return _table("charged in all", ("per", "epsilon", "at delta"), spent)
+
+
 def _server(party: Content) -> Iterator[RenderableType]:
     head = _shortened(party["ledger_head"] or "none")
     yield _title(f"SERVER {party['folder']}", f"run {party['run']}, {party['num_users'] or 0:,} users; last ledger head seen: {head}")
+    if news := party["news"]:
+        yield _table(f"news, {news['variant']}: users by client", ("client", "users"), list(news["users_by_client"].items()))
+        kept = [(name, " x ".join(map(str, shape))) for name, shape in news["reports"].items()]
+        if kept:
+            yield _table("what devices told, as it is kept", ("array", "shape"), kept)
     for round in party["rounds"]:
         yield _line(f"round {round['round']}, step {round['step']}, attempt {round['attempt']}")
         counted = f"{round['reported']:,} of {round['enrolled']:,} users, {round['clipped']:,} shrunk"

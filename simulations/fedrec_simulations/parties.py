@@ -212,6 +212,7 @@ def doctor(
     aggregator: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of an aggregator.")] = None,
     client: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a client.")] = None,
     server: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a server.")] = None,
+    device: Annotated[Path | None, typer.Option(metavar="DIR", show_default=False, help="State folder of fedrec recommend.")] = None,
     scenario: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="The scenario to be trained.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -226,18 +227,18 @@ def doctor(
     """
     from fedrec_simulations.doctor import diagnose, table
 
-    found = diagnose(aggregator=aggregator, client=client, server=server, scenario=scenario)
+    found = diagnose(aggregator=aggregator, client=client, server=server, device=device, scenario=scenario)
     typer.echo(json.dumps(found.as_dict()) if as_json else table(found))
     raise typer.Exit(found.exit_code)
 
 
 @app.command(short_help="Print every field and byte of a round, from the folders of the parties.")
 def inspect(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="State folder of a party, or a run folder that holds several.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="State folder of a party or device, or one that holds several.")],
     round: Annotated[int | None, typer.Option("--round", metavar="N", show_default=False, help="One round only.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Print every field and byte that left a client, reached the aggregator and reached the server in a round.
+    """Print every field and byte that left a client, reached the aggregator and reached the server in a round, and every ledger.
 
     A client's own reports are there only if it keeps them (keep_sent in its settings).
 

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import math
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
-from fedrec.errors import FedRecError, PrivacyError, RunError, SettingsError, UnreachableError
+from fedrec.errors import FedRecError, SettingsError, UnreachableError
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.party_settings import AggregatorAccess
-from fedrec.privacy.accounting import GaussianEvent, mu_for
-from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
-from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
-from fedrec_aggregator.chain import Charge, Link
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import healthy
-from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
-from fedrec_client.ledger import Entry, read_entries
 from fedrec_client.main import read_site
-from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client
 from fedrec_server.rounds import check
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings import load as load_server
-from fedrec_simulations import checks
+from fedrec_simulations import checks, ledger_checks
 from fedrec_simulations.certificate_checks import authority, certificate
 from fedrec_simulations.checks import Check, Doubt, judged
-from fedrec_simulations.inspect_aggregator import ledger_of
 
 Clock = Callable[[], float]
 
@@ -55,9 +44,9 @@ def aggregator_checks(path: Path, scenario: Scenario | None, clock: Clock) -> It
         yield judged("aggregator", "certificate", lambda: certificate(tls.certificate, tls.key, now_s=clock(), ca=tls.client_ca))
         yield judged("aggregator", "private files", lambda: checks.private([tls.key, settings.state / "ledger.sqlite"]))
     yield judged("aggregator", "disk", lambda: checks.disk(settings.state))
-    yield judged("aggregator", "ledger", lambda: _release_ledger(settings, clock()))
+    yield judged("aggregator", "ledger", lambda: ledger_checks.release_ledger(settings, clock()))
     if scenario:
-        yield judged("aggregator", "limit", lambda: _aggregator_limit(settings, scenario))
+        yield judged("aggregator", "limit", lambda: ledger_checks.aggregator_limit(settings, scenario))
 
 
 def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
@@ -74,15 +63,22 @@ def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
         yield from _own_files("client", access, "client", clock)
     yield judged("client", "private files", lambda: checks.private([*_secrets(access), state / "ledger.sqlite", state / "clicks.sqlite"]))
     yield judged("client", "disk", lambda: checks.disk(state))
-    if settings.privacy.unit == "user":
-        yield judged("client", "ledger", lambda: _client_ledger(settings, clock()))
+    ledger = ledger_checks.client_ledger if settings.privacy.unit == "user" else ledger_checks.click_ledger
+    yield judged("client", "ledger", lambda: ledger(settings, clock()))
     if scenario and settings.privacy.unit == "user":
-        yield judged("client", "limit", lambda: _client_limit(settings, scenario))
+        yield judged("client", "limit", lambda: ledger_checks.client_limit(settings, scenario))
     if reach:
         if access:
             yield judged("client", "aggregator", lambda: _aggregator_answers(Access(name=settings.name, **access.model_dump())))
         link = settings.superlink
         yield judged("client", "superlink", lambda: _gate_answers(link.address, link.root_certificates, link.insecure, clock))
+
+
+def device_checks(state: Path, clock: Clock) -> Iterator[Check]:
+    """Everything about a device that asks for recommendations: it has no settings, only a state folder."""
+    yield judged("device", "private files", lambda: checks.private([state / "ledger.sqlite"]))
+    yield judged("device", "disk", lambda: checks.disk(state))
+    yield judged("device", "ledger", lambda: ledger_checks.serving_ledger(state / "ledger.sqlite", clock()))
 
 
 def server_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
@@ -158,80 +154,6 @@ def _trusting(roots: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=roots or None)
     except OSError as failure:
         raise SettingsError(f"superlink.root_certificates: {roots}: {failure}", "Name a readable PEM file.") from None
-
-
-# --- ledgers and limits ---
-
-
-def _release_ledger(settings: AggregatorSettings, now_s: float) -> str:
-    links = _links(settings)
-    if not links:
-        return "begins with the first run"
-    _require_forward(links[-1].time_s, now_s)
-    spent = _account([link.entry.event for link in links if isinstance(link.entry, Charge)], settings.limit or Guarantee(math.inf, 1e-5))
-    return f"{len(links)} entries, unbroken; epsilon {spent.epsilon:.4g} released so far, limit {settings.privacy.max_epsilon:g}"
-
-
-def _client_ledger(settings: ClientSettings, now_s: float) -> str:
-    entries = _entries(settings)
-    if not entries:
-        return "begins with the first run"
-    _require_forward(entries[-1].time_s, now_s)
-    spent = _account([event for entry in entries for event in entry.events], settings.privacy.limit)
-    return f"{len(entries)} rounds, unbroken; epsilon {spent.epsilon:.4g} spent so far, limit {settings.privacy.limit.epsilon:g}"
-
-
-def _aggregator_limit(settings: AggregatorSettings, scenario: Scenario) -> str:
-    guarantee = _established(scenario, allowed=settings.limits.allow_not_established)
-    charged = [link.entry.event for link in _links(settings) if isinstance(link.entry, Charge)]
-    return _room(guarantee, charged, settings.limit)
-
-
-def _client_limit(settings: ClientSettings, scenario: Scenario) -> str:
-    guarantee = _established(scenario, allowed=settings.privacy.allow_not_established)
-    return _room(guarantee, [event for entry in _entries(settings) for event in entry.events], settings.privacy.limit)
-
-
-def _links(settings: AggregatorSettings) -> tuple[Link, ...]:
-    path = settings.state / "ledger.sqlite"
-    return ledger_of(path)[0] if path.exists() else ()
-
-
-def _entries(settings: ClientSettings) -> tuple[Entry, ...]:
-    path = Path(settings.state) / "ledger.sqlite"
-    return read_entries(path) if path.exists() else ()
-
-
-def _account(events: Sequence[GaussianEvent], limit: Guarantee) -> Ledger:
-    """What was spent, whether or not the limit of today would have allowed it."""
-    return Ledger(limit, tuple(events))
-
-
-def _established(scenario: Scenario, *, allowed: bool) -> Guarantee:
-    guarantee = guarantee_of(scenario)
-    if scenario.privacy.accountant == "am-ssp" and guarantee.private:
-        guarantee = replace(guarantee, established=False, note="the paper's conversion covers one item update")
-    if not guarantee.established and not allowed:
-        raise PrivacyError(f"the scenario promises {guarantee}", "Choose another scenario, or set allow_not_established.")
-    return guarantee
-
-
-def _room(guarantee: Guarantee, charged: Sequence[GaussianEvent], limit: Guarantee | None) -> str:
-    """Raises BudgetExceededError or UnitMismatchError where this scenario's run would pass the limit."""
-    if limit is None:
-        if not guarantee.private:
-            raise PrivacyError(
-                "the scenario has no noise, and privacy.without_noise is not set", 'Set it, with max_epsilon = "inf", or a finite epsilon.'
-            )
-        return "no limit over all runs"
-    run = GaussianEvent("run of this scenario", mu_for(guarantee.epsilon, guarantee.delta), guarantee.unit, guarantee.neighbours)
-    after = _account(charged, limit).add(run)
-    return f"{guarantee} fits; epsilon {after.epsilon:.4g} after it, limit {limit.epsilon:g}"
-
-
-def _require_forward(last_s: float, now_s: float) -> None:
-    if now_s < last_s - 86_400:
-        raise RunError(f"the clock is {(last_s - now_s) / 86_400:.1f} days before the ledger's last entry", "Set the clock right.")
 
 
 def _public(settings: ServerSettings, scenario: Scenario | None) -> str:

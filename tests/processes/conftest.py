@@ -23,6 +23,8 @@ from fedrec.recipes import prepare
 from fedrec.settings import load
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.news_processes import holdings
+from fedrec_simulations.news_runtimes import NewsJob
 from fedrec_simulations.party_files import PartyFiles, ratings
 from fedrec_simulations.processes import follow, start
 from fedrec_simulations.runtimes import Job, Shard, loopback
@@ -56,7 +58,7 @@ def _with(old: Any, new: Any) -> Any:
 class Rehearsal:
     """One training by real processes, from outside: what they say, who they are, and what the server keeps."""
 
-    files: PartyFiles[Shard]
+    files: PartyFiles[Any]
     company: Company
 
     def start(self) -> None:
@@ -159,19 +161,24 @@ def play(tmp_path_factory: pytest.TempPathFactory) -> Play:
 
 @pytest.fixture
 def stage(play: Play, tmp_path: Path) -> Iterator[Callable[..., Rehearsal]]:
-    """Makes rehearsals of two clients, and stops their parties when the test ends. `files` and `company` are the classes to use."""
+    """Makes rehearsals of two clients, of `news` or else of the play, and stops their parties when the test ends.
+
+    `files` and `company` are the classes to use.
+    """
     with ExitStack() as stack:
         numbers = count()
 
         def make(
             *,
             data: Interactions | None = None,
-            files: Callable[..., PartyFiles[Shard]] = StageFiles,
+            files: Callable[..., PartyFiles[Any]] = StageFiles,
             company: Company | None = None,
+            news: NewsJob | None = None,
             **options: Any,
         ) -> Rehearsal:
-            job = replace(play.job, folder=tmp_path / f"run-{next(numbers)}", data=play.job.data if data is None else data)
-            made = Rehearsal(files(job, ratings(job, play.catalogue, 2), **options), company or Company())
+            job = replace(news or play.job, folder=tmp_path / f"run-{next(numbers)}", **({} if data is None else {"data": data}))
+            held = holdings(job, 2) if isinstance(job, NewsJob) else ratings(job, play.catalogue, 2)
+            made = Rehearsal(files(job, held, **options), company or Company())
             stack.callback(made.company.stop)
             return made
 

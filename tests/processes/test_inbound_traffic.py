@@ -64,6 +64,7 @@ REPLIES: dict[str, type[Message]] = {
     "GetRound": pb.RoundStatus,
     "CloseRound": pb.RoundStatus,
 }
+_CLOSED_OR_ASKED = re.compile("^(CloseRound|GetRound)")
 
 
 def test_before_the_first_release_nothing_that_reaches_the_server_depends_on_a_users_ratings(play: Any, stage: Callable[..., Any]) -> None:
@@ -85,6 +86,20 @@ def test_the_comparison_sees_one_bit_in_any_kind_of_message() -> None:
     contents = [f"ConfigRecord  4\0abc{last}".encode() for last in "de"]
     assert _object(contents[0]) != _object(contents[1])
     assert _masked(pb.RoundStatus(remaining_s=1.0)) == _masked(pb.RoundStatus(remaining_s=2.0))
+
+
+def test_the_comparison_hears_as_much_whoever_draws_the_noise_first() -> None:
+    def call(where: str, **status: Any) -> list[tuple[str, Any]]:
+        return [(f"{where} begins", ()), (where, pb.RoundStatus(**status)), (f"{where} ends", "OK")]
+
+    def form(*calls: list[tuple[str, Any]]) -> set[str]:
+        return Heard(None, Inbound([message for each in calls for message in each]).until_release(), b"").form()  # type: ignore[arg-type]
+
+    drawn, later = call("GetRound", phase="released", reported=3), call("CloseRound", phase="released", reported=3)
+    drawing = call("CloseRound", phase="releasing", reported=3)
+    assert form(later) == form(drawing, drawn)
+    for more in (call("GetRound", phase="open", reported=2), [("GetRound begins", ("key", "value"))], [("GetRound fails", "why")]):
+        assert form(drawing, more, drawn) != form(later)
 
 
 def _another_opinion(data: Interactions, *, user: int) -> Interactions:
@@ -116,9 +131,13 @@ class Heard:
     release: bytes
 
     def form(self) -> set[str]:
-        """Each message once, without what differs between any two runs: how often somebody polled is time, so is who joined first."""
-        timed = {"Enrolled"}
-        return {f"{where} {_form(where, content)}" for where, content in self.messages if where not in timed and not _is_releasing(content)}
+        """Each message once, without what differs between any two runs: how often somebody polled is time, so is who joined first.
+
+        So is whether the noise is still being drawn, by the aggregator itself, when the server closes the round: then it asks
+        once more, and the calls that close and ask hear together what the one that closes hears alone otherwise.
+        """
+        heard = [(where, content) for where, content in self.messages if where != "Enrolled" and not _is_releasing(content)]
+        return {f"{_CLOSED_OR_ASKED.sub('round', where)} {_form(where, content)}" for where, content in heard}
 
     def answers(self) -> set[tuple[str, int]]:
         """Clients and their counted users, as they told the server."""
@@ -194,9 +213,10 @@ class Inbound:
             self.messages.append((where, content))
 
     def until_release(self) -> list[tuple[str, Any]]:
-        """The first word of a release, and all before it."""
+        """The first word of a release, all before it, and the end of its call."""
         last = next(n for n, (_, said) in enumerate(self.messages) if isinstance(said, pb.RoundStatus) and said.phase == "released")
-        return self.messages[: last + 1]
+        end = next(message for message in self.messages[last:] if message[0] == f"{self.messages[last][0]} ends")
+        return [*self.messages[: last + 1], end]
 
 
 @dataclass(frozen=True)

@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import pickle
 import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
 from fedrec.data.dataset import Provenance as Source
 from fedrec.data.dataset import ReadReport
-from fedrec.errors import SettingsError
+from fedrec.errors import RunError, SettingsError
 from fedrec.settings import load
 from fedrec_simulations.bench import news_paper, rows
+from fedrec_simulations.bench.progress import Progress
 from fedrec_simulations.command import app
-from fedrec_simulations.papers import ada_dpals, figures, page, paper_data, privaterec
-from fedrec_simulations.papers.figures import PAPERS
+from fedrec_simulations.papers import ada_dpals, dp_cmf, figures, page, paper_data, privaterec
+from fedrec_simulations.papers.figures import PAPERS, TIMED
 from fedrec_simulations.papers.paper_data import provenance
-from fedrec_simulations.papers.progress import Progress, Watch, counted
 from fedrec_simulations.papers.starts import Start, heading, path_of
+from fedrec_simulations.papers.watch import Blank, Watch, asked_by, ready
 
 SCENARIOS = Path(__file__).parents[2] / "simulations"
 NAMED = [(paper, figure) for paper, module in PAPERS.items() for figure in import_module(f"fedrec_simulations.papers.{module}").FIGURES]
@@ -62,10 +72,18 @@ def test_unknown_papers_figures_keys_and_missing_names_are_refused_with_what_the
         with pytest.raises(SettingsError) as caught:
             figures.run(name, "planted", folder=tmp_path)
         assert words in caught.value.remedy
-    wrong = (["bench", "paper"], ["bench", "kernels", "dp-cmf"], ["bench", "kernels", "--set", "seed=1"], ["bench", "als", "--html", "x"])
-    for arguments in wrong:
-        with pytest.raises(SettingsError):
-            CliRunner().invoke(app, arguments, standalone_mode=False, catch_exceptions=False)
+    wrong = {
+        "bench paper": "dp-cmf/figure1",
+        "bench kernels dp-cmf": "dp-cmf/figure1",
+        "bench kernels --set seed=1": "It is for: paper.",
+        "bench als --html x": "It is for: paper.",
+        "bench news --jobs 2": "It is for: paper, study.",
+        "bench paper dp-cmf --only default": "It is for: study.",
+    }
+    for arguments, words in wrong.items():
+        with pytest.raises(SettingsError) as caught:
+            CliRunner().invoke(app, arguments.split(), standalone_mode=False, catch_exceptions=False)
+        assert words in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -173,7 +191,7 @@ def test_all_rows_are_counted_before_the_first_is_made(paper: str, figure: str, 
     monkeypatch.setattr("fedrec_simulations.papers.fast_dpmf.PASSES", 2)
     told = list[Progress]()
     for _ in range(2):
-        figures.run(f"{paper}/{figure}", "planted", quick=True, folder=tmp_path, tell=lambda _, progress: told.append(progress))
+        figures.run(f"{paper}/{figure}", "planted", quick=True, folder=tmp_path, tell=told.append)
     kept = [path for path in tmp_path.rglob("*.json") if "runs" not in path.relative_to(tmp_path).parts and "als" not in path.name]
     assert {progress.total for progress in told} == {len(kept)}
     assert all(progress.complete for progress in told)
@@ -181,7 +199,7 @@ def test_all_rows_are_counted_before_the_first_is_made(paper: str, figure: str, 
     assert done[0] == 0
     assert done == sorted(done)
     assert told[-1].done == len(kept)
-    assert told[-1].made == 0
+    assert math.isnan(told[-1].left_s)
 
 
 def test_the_time_left_is_the_mean_of_the_rows_made_times_those_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,14 +212,13 @@ def test_the_time_left_is_the_mean_of_the_rows_made_times_those_missing(tmp_path
     def figure() -> list[rows.Row]:
         return [rows.row(tmp_path, f"row-{number}", make) for number in range(4)]
 
-    monkeypatch.setattr("fedrec_simulations.papers.progress.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("fedrec_simulations.papers.watch.time.perf_counter", lambda: clock[0])
     rows.row(tmp_path, "row-3", make)
-    watch = Watch(told.append)
-    watch.expect(figure)
-    watch.rows(figure)
+    Watch({"figure1": figure}, told.append).rows("figure1")
     assert [(p.done, p.total, p.left_s) for p in told[1:3]] == [(2, 4, 120.0), (3, 4, 60.0)]
     assert math.isnan(told[0].left_s)
-    assert [p.words for p in (told[0], told[1], told[-1])] == ["1 of 4 rows", "2 of 4 rows, about 2 min left", "4 of 4 rows"]
+    said = [p.words.removeprefix("figure1: ") for p in (told[0], told[1], told[-1])]
+    assert said == ["1 of 4 rows", "2 of 4 rows, about 2 min left", "4 of 4 rows"]
 
 
 def test_rows_that_only_a_row_can_name_leave_an_estimate_from_below(tmp_path: Path) -> None:
@@ -209,9 +226,110 @@ def test_rows_that_only_a_row_can_name_leave_an_estimate_from_below(tmp_path: Pa
         chosen = rows.row(tmp_path, "choice", lambda: {"next": ["a", "b"]})
         return [rows.row(tmp_path, {"a": "one", "b": "two"}[name], lambda: {}) for name in [chosen["next"]] if {"a": 1}[name]]
 
-    assert counted(figure) == ({tmp_path / f"choice-{rows.source_digest()}.json"}, False)
-    assert Progress(1, 2, complete=False, made=1, seconds=7200).words == "1 of at least 2 rows, at least 2 h 0 min left"
+    asked, complete = asked_by(figure)
+    assert (set(asked), complete) == ({tmp_path / f"choice-{rows.source_digest()}.json"}, False)
+    assert Progress("figure1", 1, 2, 7200.0, complete=False).words == "figure1: 1 of at least 2 rows, at least 2 h 0 min left"
     assert rows.row(tmp_path, "plain", lambda: {"value": 1}) == {"value": 1}  # counting leaves nothing behind
+
+
+def candidate(number: int) -> rows.Row:
+    return {"error": 5.0 - number, "rate": float(number)}
+
+
+def trained(rate: float) -> rows.Row:
+    return {"value": 10 * rate}
+
+
+def refused() -> rows.Row:
+    raise SettingsError("this cannot be", "Do that.")
+
+
+@pytest.fixture
+def threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers in this process."""
+    monkeypatch.setattr(rows, "ProcessPoolExecutor", lambda jobs, **_: ThreadPoolExecutor(jobs))
+
+
+def chosen_of_four(folder: Path) -> list[rows.Row]:
+    tried = [rows.row(folder, f"candidate-{number}", candidate, number) for number in range(4)]
+    best = tried[int(np.argmin([one["error"] for one in tried]))]
+    return [rows.row(folder, "trained", trained, best["rate"]), rows.row(folder, "free", trained, 7.0)]
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_row_whose_settings_another_decides_waits_for_it(tmp_path: Path) -> None:
+    told = list[Progress]()
+    rows.row(tmp_path, "candidate-1", candidate, 1)  # nothing is chosen from a part of the candidates
+    watch = Watch({"figure1": lambda: chosen_of_four(tmp_path)}, told.append)
+    asked, complete = asked_by(lambda: chosen_of_four(tmp_path))
+    assert {path.name.rpartition("-")[0] for path in ready(asked)} == {"candidate-0", "candidate-2", "candidate-3", "free"}
+    watch.make_ahead(["figure1"], jobs=2)
+    assert complete
+    assert len(list(tmp_path.iterdir())) == len(asked) == 6
+    assert watch.rows("figure1") == [{"value": 30.0}, {"value": 70.0}]
+    assert [progress.done for progress in told] == [2, 3, 4, 5, 6, 6]
+    assert told[0].left_s >= 0
+
+
+def test_a_row_that_is_not_there_yet_decides_nothing_and_goes_nowhere() -> None:
+    blank = Blank()
+    for decide in (lambda: min(1.0, blank["a"]), lambda: bool(blank), lambda: int(blank["a"])):
+        with pytest.raises(TypeError, match="not there yet"):
+            decide()
+    for copy in (blank, blank["a"], [2 * blank["a"] - 1], {**blank["a"]}, dict(blank)):
+        with pytest.raises(TypeError, match="not there yet"):
+            pickle.dumps(copy)
+
+
+@pytest.mark.usefixtures("threads")
+def test_what_goes_wrong_in_a_worker_is_said_as_it_is_without_one(tmp_path: Path) -> None:
+    figure = Watch({"figure1": lambda: [rows.row(tmp_path, "refused", refused)]}, lambda progress: None)
+    for make in (lambda: figure.make_ahead(["figure1"], jobs=2), lambda: figure.rows("figure1")):
+        with pytest.raises(SettingsError, match="this cannot be") as caught:
+            make()
+        assert caught.value.remedy == "Do that."
+
+
+def test_two_processes_give_the_rows_that_one_gives(tmp_path: Path) -> None:
+    figure = partial(dp_cmf.figure, "figure4", "planted", True)
+    serial, watch = figure(tmp_path / "one"), Watch({"figure4": partial(figure, tmp_path / "two")}, lambda progress: None)
+    watch.make_ahead(["figure4"], jobs=2)
+    one, two = ({path.name: path.read_bytes() for path in (tmp_path / jobs).rglob("*.json")} for jobs in ("one", "two"))
+    assert one == two
+    assert watch.rows("figure4") == serial
+
+
+def test_a_worker_that_was_ended_is_said_to_be() -> None:
+    with pytest.raises(RunError, match="ended from outside"), rows.workers(1) as pool:
+        pool.submit(os._exit, 9).result()
+
+
+@pytest.mark.parametrize(("end", "said"), [(signal.SIGINT, "left: []\n"), (signal.SIGKILL, "")], ids=["ctrl-c", "killed"])
+def test_workers_end_with_the_process_that_gave_them_work(end: signal.Signals, said: str) -> None:
+    """polars has a handler of its own, after which a wait without end hears no Ctrl-C. A worker that lived on would hold stdout open."""
+    script = (
+        "import multiprocessing, time, polars\n"
+        "from fedrec_simulations.bench.rows import first_done, workers\n"
+        "try:\n"
+        "    with workers(2) as pool:\n"
+        "        pool.submit(int).result()\n"
+        "        print('started', flush=True)\n"
+        "        first_done([pool.submit(time.sleep, 600), pool.submit(time.sleep, 600)])\n"
+        "except KeyboardInterrupt:\n"
+        "    print('left:', multiprocessing.active_children())\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        time.sleep(0.2)  # into the wait
+        process.send_signal(end)
+        assert process.communicate(timeout=60)[0] == said
+
+
+def test_figures_of_seconds_have_the_machine_to_themselves() -> None:
+    assert {(p, figure) for p, figure in NAMED if load(path_of(f"{PAPERS[p]}_{figure}")).figure.x == "seconds"} <= {
+        (p, figure) for p, figures in TIMED.items() for figure in figures
+    }
 
 
 @pytest.mark.parametrize(
@@ -245,10 +363,10 @@ def test_the_official_files_are_known_and_others_are_said_to_be_others(
 def test_privaterec_s_runs_are_fixed_but_for_seeds(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"privacy\.epsilon=5 changes no figure"):
         privaterec.figure("table1", "planted", True, tmp_path, overrides=["privacy.epsilon=5"])
-    asked, complete = counted(lambda: privaterec.figure("table1", "planted", False, tmp_path, overrides=["figure.seeds=[1,2]"]))
+    asked, complete = asked_by(lambda: privaterec.figure("table1", "planted", False, tmp_path, overrides=["figure.seeds=[1,2]"]))
     assert complete
     assert len(asked) == 2 * 15
-    every = counted(lambda: [r for f in privaterec.FIGURES for r in privaterec.figure(f, "planted", False, tmp_path)])[0]
+    every = asked_by(lambda: [r for f in privaterec.FIGURES for r in privaterec.figure(f, "planted", False, tmp_path)])[0]
     assert len(every) == len(news_paper.methods())
 
 

@@ -1,11 +1,15 @@
 """Three parties' settings, certificates and folders as an operator would have them; each test spoils one thing."""
 
+import re
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedrec.data.planted import PlantedShape, planted
@@ -13,13 +17,18 @@ from fedrec.errors import FedRecError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import KeyPair, issue, make_ca, pins, write_development_certificates
+from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.selection import PureEvent
+from fedrec.privaterec.spending import Costs
 from fedrec.streams import Streams
 from fedrec_aggregator import main as aggregator_main
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.settings import load as load_aggregator
+from fedrec_client.click_ledger import ClickSpending
 from fedrec_client.ledger import ClientLedger
+from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_of
 from fedrec_client.store import write_shard
 from fedrec_server.gate import Certificate, Gate, GateLimits
 from fedrec_server.public import write_public
@@ -241,9 +250,42 @@ def test_what_was_spent_before_counts_against_the_limits(site: Site) -> None:
     site.write({"epsilon = 5.0": "epsilon = 4.9"})
     found = site.examine()
     assert verdicts(found, "failure") == [("client", "limit")]
-    assert "epsilon 3 spent" in words(found, "client", "ledger")
-    assert "epsilon 3 released" in words(found, "aggregator", "ledger")
-    assert "epsilon 6" in words(found, "aggregator", "limit")
+    assert "epsilon 3 per user (add/remove) spent" in words(found, "client", "ledger")
+    assert "epsilon 3 per user (add/remove) released" in words(found, "aggregator", "ledger")
+    assert re.search(r"epsilon 6\.\d+ per user \(add/remove\) after it", words(found, "aggregator", "limit"))
+
+
+def test_what_clicks_have_cost_in_trainings_of_news_is_said_in_their_unit(site: Site) -> None:
+    site.write({'"data.safetensors"': '"data.safetensors"\nformat = "news-shard"\n[privacy]\nunit = "click"\nmax_epsilon = 9.0'})
+    assert "begins" in words(site.examine(client=True), "client", "ledger")
+    ledger = ClickSpending(site.folder / "client" / "clicks.sqlite", limit=Guarantee(9.0, 1e-5, "click", "replace"))
+    ledger.charge("run-0", Costs((GaussianEvent("report", mu_for(3.0, 1e-5), "click", "replace"),), (PureEvent("label", 2.0),)))
+    ledger.close()
+    assert "1 runs, unbroken; epsilon 3 per click (replace) spent so far, limit 9" in words(site.examine(client=True), "client", "ledger")
+    spoil(site.folder / "client" / "clicks.sqlite", "UPDATE runs SET run = 'run-1'")
+    assert ("client", "ledger") in verdicts(site.examine(client=True), "failure")
+
+
+def test_what_a_device_has_spent_on_recommendations_is_said_in_its_unit(tmp_path: Path) -> None:
+    assert "begins" in words(diagnose(device=tmp_path), "device", "ledger")
+    paid_answer(tmp_path / "ledger.sqlite")
+    found = diagnose(device=tmp_path)
+    assert "1 answers, unbroken; epsilon 5 per click (replace) at delta 1e-05 spent" in words(found, "device", "ledger")
+    assert found.exit_code == 0
+    spoil(tmp_path / "ledger.sqlite", "UPDATE answers SET mu = '0x0p+0'")
+    assert verdicts(diagnose(device=tmp_path), "failure") == [("device", "ledger")]
+
+
+def paid_answer(path: Path) -> None:
+    limit, price = Guarantee(5.0, 1e-5, "click", "replace"), event_of(mu_for(5.0, 1e-5))
+    ledger = ServingLedger(path, limit=limit)
+    ledger.answer(Question("0" * 16, "rows", "history", limit, price), lambda: Drawn(np.ones(4), np.ones(4, np.float32), 0.5, price))
+    ledger.close()
+
+
+def spoil(path: Path, statement: str) -> None:
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(statement)
 
 
 @pytest.mark.parametrize("choice", ['accountant = "am-ssp"', 'unit = "example"'])

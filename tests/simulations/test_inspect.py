@@ -1,7 +1,9 @@
 """Three parties run in one process on their own folders; what `fedrec inspect` says is compared with what they really exchanged."""
 
 import json
+import math
 import shutil
+import sqlite3
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
@@ -11,19 +13,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedrec.checkpoint import write_arrays, write_json
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import RunError
 from fedrec.federation.link import Patience
 from fedrec.federation.protocol import Answer, Invitation, Receipt, Terms
+from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.selection import PureEvent
+from fedrec.privaterec.spending import Costs
 from fedrec.settings import load
 from fedrec.streams import Streams
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_client.click_ledger import ClickSpending
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
+from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_of
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
+from fedrec_server.notes import FORMAT
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import run_rounds
 from fedrec_simulations.inspect import inspected, text
@@ -148,6 +157,76 @@ def test_charges_of_clients_and_aggregator_name_the_same_releases(done: Done) ->
     for client in found["clients"]:
         assert {(c["round"], name): mu for c in client["charges"] for name, mu in c["releases"].items()} == charged
     assert found["aggregators"][0]["spent"]["user (add/remove)"]["epsilon"] == pytest.approx(5.0, abs=1e-3)
+
+
+def test_what_a_client_spent_is_what_the_aggregator_was_charged_in_its_unit(done: Done) -> None:
+    found = inspected(done.folder)
+    assert all(client["spent"] == found["aggregators"][0]["spent"] for client in found["clients"])
+
+
+@pytest.fixture
+def click_ledgers(tmp_path: Path) -> Path:
+    """A client of news that took part in two runs, and a device that paid for two answers."""
+    limit = Guarantee(9.0, 1e-5, "click", "replace")
+    with closing(ClickSpending(tmp_path / "site" / "clicks.sqlite", limit=limit, clock=lambda: 1e9)) as ledger:
+        for run, epsilon in (("run-1", 2.0), ("run-2", 3.0)):
+            report = GaussianEvent("report", mu_for(epsilon, 1e-5), "click", "replace")
+            ledger.charge(run, Costs((report,), (PureEvent("label", epsilon),)))
+    write_json(tmp_path / "site" / "asked" / "run-2.json", {"rounds": {"1": "a" * 64, "2": "b" * 64}, "answers": [2]})
+    with closing(ServingLedger(tmp_path / "phone" / "ledger.sqlite", limit=limit, clock=lambda: 1e9)) as ledger:
+        for history in "ab":
+            price = event_of(mu_for(4.0, 1e-5))
+            asked = Question("f" * 16, "rows", history, Guarantee(4.0, 1e-5, "click", "replace"), price)
+            ledger.answer(asked, lambda price=price: Drawn(np.ones(3), np.full(3, 2, np.float32), 0.5, price))  # type: ignore[misc]
+    return tmp_path
+
+
+def test_ledgers_of_clicks_show_what_was_paid_for_and_all_of_it_composed(click_ledgers: Path) -> None:
+    """Against the formulas: reports compose as Gaussians, both labels fall to the same click at worst, and it pays 2 + 3."""
+    found = inspected(click_ledgers)
+    (site,), (phone,) = found["news_clients"], found["devices"]
+    assert [(c["run"], c["history"][0]["epsilon"], c["labels"][0]["epsilon"]) for c in site["charges"]] == [
+        ("run-1", pytest.approx(2), 2.0),
+        ("run-2", pytest.approx(3), 3.0),
+    ]
+    assert [charge["rounds"] for charge in site["charges"]] == [[], [1, 2]]
+    reports = epsilon_of(math.hypot(mu_for(2.0, 1e-5), mu_for(3.0, 1e-5)), 1e-5)
+    assert reports < site["spent"]["click (replace)"]["epsilon"] == pytest.approx(5, abs=1e-3)
+    assert [(a["epsilon"], a["sent"], a["kept_bytes"]) for a in phone["answers"]] == [(pytest.approx(4), [2.0] * 3, 36)] * 2
+    spent = epsilon_of(math.sqrt(2) * mu_for(4.0, 1e-5), 1e-5)
+    assert phone["spent"] == {"click (replace)": {"epsilon": pytest.approx(spent), "delta": 1e-5}}
+    assert inspected(click_ledgers, round=2)["news_clients"][0]["charges"][1]["rounds"] == [2]
+
+
+def test_the_text_of_ledgers_of_clicks_has_the_unit_beside_every_epsilon(click_ledgers: Path) -> None:
+    words = text(inspected(click_ledgers))
+    assert max(len(line) for line in words.splitlines()) <= 80
+    flat = " ".join(words.split())
+    assert flat.count("click (replace)") == flat.count("charged in all") == 2
+    assert "epsilon" in flat
+    assert "per click" in flat
+
+
+def test_a_server_of_news_that_devices_answer_says_what_they_told_it_and_claims_no_aggregator(tmp_path: Path) -> None:
+    chosen = {"news": {"variant": "additive"}, "privacy": {"unit": "click"}}
+    write_json(tmp_path / "run.json", {"format": FORMAT, "run": "r", "num_users": 0, "plan": None, "trains": {"news": json.dumps(chosen)}})
+    write_json(tmp_path / "clients.json", {"client-1": 48, "client-2": 25})
+    write_arrays(tmp_path / "reports.safetensors", {"coefficients": np.zeros((73, 8))})
+    (server,) = inspected(tmp_path)["servers"]
+    assert server["num_users"] == 73
+    assert server["news"]["reports"] == {"coefficients": [73, 8]}
+    assert "aggregator" not in " ".join(server["never_sees"])
+    words = text(inspected(tmp_path))
+    assert "73 x 8" in words
+    assert max(len(line) for line in words.splitlines()) <= 80
+
+
+def test_a_damaged_ledger_of_clicks_is_named(click_ledgers: Path) -> None:
+    for path, table in ((click_ledgers / "site" / "clicks.sqlite", "runs"), (click_ledgers / "phone" / "ledger.sqlite", "answers")):
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute(f"UPDATE {table} SET time_s = 'never' WHERE number = 2")
+        with pytest.raises(RunError, match="damaged at entry 2"):
+            inspected(path.parent)
 
 
 def test_one_round_can_be_chosen(done: Done) -> None:

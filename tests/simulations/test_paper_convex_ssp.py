@@ -8,7 +8,6 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec_simulations.papers import convex_ssp
-from fedrec_simulations.papers.convex_settings import TUNED
 from fedrec_simulations.papers.starts import Start
 
 
@@ -31,7 +30,7 @@ def test_the_losses_differ_in_nothing_that_the_budget_is_spent_on(name: str) -> 
         assert (logistic.model.loss, quadratic.model.loss) == ("logistic", "quadratic")
         assert logistic.privacy == quadratic.privacy
         assert logistic.model.dimension == quadratic.model.dimension
-        assert {curve for data, curve, known in TUNED if data.replace("-", "_") == name and known == epsilon} == {"logistic", "quadratic"}
+        assert {line.curve for line in start.figure.settings if line.epsilon == epsilon} == {"logistic", "quadratic"}
 
 
 def test_an_unknown_figure_and_missing_data_are_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fedrec.evaluation.controls import compare
+from fedrec.evaluation.controls import Verdict, compare
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec_simulations.report import charts, page, svg, wording
 from fedrec_simulations.report.content import (
@@ -39,14 +39,12 @@ from fedrec_simulations.report.content import (
 from fedrec_simulations.report.table import methods_table
 
 EVIL = "<script>alert('x')</script> & \"Sons\""
+PRIVATE = {epsilon: Guarantee(epsilon, 1e-5) for epsilon in (1, 5, 20)}
 VOID = {"meta", "link", "br", "img", "input", "hr", "rect", "line", "path", "circle"}
 
 
 def example(title: str = "Federated SSP2 on the planted data set") -> ReportContent:
     """Invented numbers of the right size for every part of the page."""
-    rng = np.random.default_rng(0)
-    none, private = non_private(1e-5), {epsilon: Guarantee(epsilon, 1e-5) for epsilon in (1, 5, 20)}
-    integers = rng.integers(-16384, 16384, 16).astype(np.int16)
     return ReportContent(
         title=title,
         data="Planted ratings: 6,000 people, 3,500 items, 1,000,000 ratings from 1 to 5; random 80/10/10 split, seed 1. "
@@ -56,107 +54,149 @@ def example(title: str = "Federated SSP2 on the planted data set") -> ReportCont
             Fact("Sent per person", "41 kB", "received: 2.1 MB"),
             Fact("Time", "24 s", "peak memory 1.1 GB"),
         ),
-        promises=(Promise(private[5], second_opinions=(Opinion("PLD", 5.0012), Opinion("RDP", 5.62))),),
-        methods=(
-            Method("global mean", none, {"RMSE": 1.117}),
-            Method("item mean", none, {"RMSE": 0.9794}),
-            Method("item + user bias", none, {"RMSE": 0.9089}),
-            Method("non-private ALS", none, {"RMSE": 0.8467}),
-            Method("published recipe", private[5], {"RMSE": 0.9921}, 40_800, 2_140_000),
-            *(
-                Method("federated SSP2", g, {"RMSE": r}, 40_800, 2_140_000, ours=True)
-                for g, r in zip(private.values(), (0.897, 0.871, 0.857), strict=True)
-            ),
-        ),
-        curve=PrivacyCurve(
-            metric="test RMSE",
-            lines={
-                "published": tuple(CurvePoint(e, v, 0.004) for e, v in ((1, 1.12), (5, 0.99), (10, 0.955), (20, 0.93))),
-                "federated SSP2": tuple(
-                    CurvePoint(e, v, 0.002) for e, v in ((0.5, 0.92), (1, 0.897), (5, 0.871), (10, 0.861), (20, 0.857))
-                ),
-            },
-            baselines=(("global mean", 1.117), ("item mean", 0.979), ("item + user bias", 0.909), ("non-private ALS", 0.847)),
-            delta=1e-5,
-            unit="user",
-            neighbours="add/remove",
-        ),
-        buckets=(
-            BucketBars(
-                metric="test RMSE",
-                methods={
-                    "federated SSP2, ε = 5 per user (add/remove)": (1.02, 0.97, 0.93, 0.89, 0.86),
-                    "non-private ALS": (1.01, 0.94, 0.90, 0.86, 0.84),
-                    "item + user bias": (1.04, 1.00, 0.95, 0.92, 0.90),
-                },
-            ),
-        ),
-        budget=(
-            BudgetLine("item counts", 0.02, 21.4),
-            BudgetLine("item bias", 0.08, 8.1, "residual sums and counts"),
-            *(BudgetLine(f"A and b, step {t}", 0.9 * s / 7, n) for t, s, n in ((1, 1, 6.3), (2, 2, 4.5), (3, 4, 3.2))),
-        ),
-        convergence=Convergence(
-            metric="validation RMSE",
-            lines=(
-                Series("ε = 5 per user (add/remove)", (0, 1, 2, 3), (0.931, 0.889, 0.876, 0.872)),
-                Series("non-private", (0, 1, 2, 3), (0.931, 0.862, 0.851, 0.848)),
-            ),
-            baselines=(("item + user bias", 0.91),),
-        ),
-        departures=(
-            Departure("item counts", "165 items × 1", 412, "one weight for each rated item, so that the sum counts ratings"),
-            Departure("item bias", "165 items × 2", 840, "how far each rating lies above or below the mean, clipped"),
-            Departure(
-                "A and b, step 1 to 3", "165 items × 560", 39_600, "the user's vector times itself and times each rating, scaled to norm 1"
-            ),
-        ),
-        example=ExampleReport(
-            who="User 17 of the generator, who “rated” five items. Before noise; the aggregator adds noise to the sum over all users.",
-            integers={
-                "item ids": (12, 208, 977, 1410, 3390),
-                "coefficients": (9121, 8004, 7230, -6411, 5120),
-                "vector": tuple(map(int, integers)),
-            },
-            payload=np.concatenate([[12, 208, 977, 1410, 3390, 9121, 8004, 7230, -6411, 5120], np.tile(integers, 3)])
-            .astype("<i4")
-            .tobytes(),
-        ),
-        neighbours=tuple(
-            NeighbourCard(
-                query,
-                note,
-                (
-                    NeighbourList("non-private ALS", tuple(zip(titles, (0.94, 0.91, 0.88, 0.86), strict=True))),
-                    NeighbourList("federated SSP2, ε = 5 per user (add/remove)", tuple(zip(others, (0.92, 0.9, 0.81, 0.78), strict=True))),
-                ),
-            )
-            for query, note, titles, others in (
-                (
-                    "Planted: The Long Winter (1986)",
-                    "3,428 ratings",
-                    ("Harbour Lights (1991)", "Two Rooms (1984)", "Snowblind (1979)", "The Weir (1990)"),
-                    ("Harbour Lights (1991)", "Snowblind (1979)", "Under Glass (1999)", "The Weir (1990)"),
-                ),
-                (
-                    f"Planted: {EVIL} (2001)",
-                    "31 ratings",
-                    ("Orbit (1998)", "Red Dust (1996)", EVIL, "Beacon (1993)"),
-                    ("Orbit (1998)", "A Quiet Machine (2000)", "Beacon (1993)", "Salt (1988)"),
-                ),
-            )
-        ),
-        verdicts=(
-            compare("RMSE", 0.871, 0.002, "global mean", 1.117, 0.003, lower_is_better=True),
-            compare("RMSE", 0.871, 0.002, "item + user bias", 0.909, 0.002, lower_is_better=True),
-            compare("RMSE", 0.871, 0.002, "shuffled history", 0.986, 0.002, lower_is_better=True),
-            compare("RMSE, rarest 20%", 1.02, 0.02, "item + user bias", 1.04, 0.02, lower_is_better=True),
-            compare("NDCG@20", 0.061, 0.002, "shuffled history", 0.063, 0.002, lower_is_better=False),
-        ),
+        promises=(Promise(PRIVATE[5], second_opinions=(Opinion("PLD", 5.0012), Opinion("RDP", 5.62))),),
+        methods=methods(),
+        curve=curve(),
+        buckets=buckets(),
+        budget=budget(),
+        convergence=convergence(),
+        departures=departures(),
+        example=example_report(),
+        neighbours=neighbours(),
+        verdicts=verdicts(),
         settings='recipe = "default"\nseed = 1\n\n'
         '[data]\nformat = "planted"\n\n[privacy]\nepsilon = 5.0  # per user (add/remove)\ndelta = 1e-5',
         versions={"fedrec": "0.1.0", "python": "3.11.7", "numpy": "2.4.6"},
         made="fedrec simulate simulations/planted.toml --set privacy.epsilon=5",
+    )
+
+
+def methods() -> tuple[Method, ...]:
+    """Without privacy, published, and ours at three epsilons."""
+    return (
+        Method("global mean", non_private(1e-5), {"RMSE": 1.117}),
+        Method("item mean", non_private(1e-5), {"RMSE": 0.9794}),
+        Method("item + user bias", non_private(1e-5), {"RMSE": 0.9089}),
+        Method("non-private ALS", non_private(1e-5), {"RMSE": 0.8467}),
+        Method("published recipe", PRIVATE[5], {"RMSE": 0.9921}, 40_800, 2_140_000),
+        *(
+            Method("federated SSP2", g, {"RMSE": r}, 40_800, 2_140_000, ours=True)
+            for g, r in zip(PRIVATE.values(), (0.897, 0.871, 0.857), strict=True)
+        ),
+    )
+
+
+def curve() -> PrivacyCurve:
+    """Two recipes and what needs no privacy."""
+    return PrivacyCurve(
+        metric="test RMSE",
+        lines={
+            "published": tuple(CurvePoint(e, v, 0.004) for e, v in ((1, 1.12), (5, 0.99), (10, 0.955), (20, 0.93))),
+            "federated SSP2": tuple(CurvePoint(e, v, 0.002) for e, v in ((0.5, 0.92), (1, 0.897), (5, 0.871), (10, 0.861), (20, 0.857))),
+        },
+        baselines=(("global mean", 1.117), ("item mean", 0.979), ("item + user bias", 0.909), ("non-private ALS", 0.847)),
+        delta=1e-5,
+        unit="user",
+        neighbours="add/remove",
+    )
+
+
+def buckets() -> tuple[BucketBars, ...]:
+    """From the rarest items to the most popular."""
+    return (
+        BucketBars(
+            metric="test RMSE",
+            methods={
+                "federated SSP2, ε = 5 per user (add/remove)": (1.02, 0.97, 0.93, 0.89, 0.86),
+                "non-private ALS": (1.01, 0.94, 0.90, 0.86, 0.84),
+                "item + user bias": (1.04, 1.00, 0.95, 0.92, 0.90),
+            },
+        ),
+    )
+
+
+def budget() -> tuple[BudgetLine, ...]:
+    """What each release gets."""
+    return (
+        BudgetLine("item counts", 0.02, 21.4),
+        BudgetLine("item bias", 0.08, 8.1, "residual sums and counts"),
+        *(BudgetLine(f"A and b, step {t}", 0.9 * s / 7, n) for t, s, n in ((1, 1, 6.3), (2, 2, 4.5), (3, 4, 3.2))),
+    )
+
+
+def convergence() -> Convergence:
+    """Round by round."""
+    return Convergence(
+        metric="validation RMSE",
+        lines=(
+            Series("ε = 5 per user (add/remove)", (0, 1, 2, 3), (0.931, 0.889, 0.876, 0.872)),
+            Series("non-private", (0, 1, 2, 3), (0.931, 0.862, 0.851, 0.848)),
+        ),
+        baselines=(("item + user bias", 0.91),),
+    )
+
+
+def departures() -> tuple[Departure, ...]:
+    """What leaves a device."""
+    return (
+        Departure("item counts", "165 items × 1", 412, "one weight for each rated item, so that the sum counts ratings"),
+        Departure("item bias", "165 items × 2", 840, "how far each rating lies above or below the mean, clipped"),
+        Departure(
+            "A and b, step 1 to 3", "165 items × 560", 39_600, "the user's vector times itself and times each rating, scaled to norm 1"
+        ),
+    )
+
+
+def example_report() -> ExampleReport:
+    """One person, number by number and byte by byte."""
+    integers = np.random.default_rng(0).integers(-16384, 16384, 16).astype(np.int16)
+    return ExampleReport(
+        who="User 17 of the generator, who “rated” five items. Before noise; the aggregator adds noise to the sum over all users.",
+        integers={
+            "item ids": (12, 208, 977, 1410, 3390),
+            "coefficients": (9121, 8004, 7230, -6411, 5120),
+            "vector": tuple(map(int, integers)),
+        },
+        payload=np.concatenate([[12, 208, 977, 1410, 3390, 9121, 8004, 7230, -6411, 5120], np.tile(integers, 3)]).astype("<i4").tobytes(),
+    )
+
+
+def neighbours() -> tuple[NeighbourCard, ...]:
+    """Two items, one with a title that attacks the page."""
+    return tuple(
+        NeighbourCard(
+            query,
+            note,
+            (
+                NeighbourList("non-private ALS", tuple(zip(titles, (0.94, 0.91, 0.88, 0.86), strict=True))),
+                NeighbourList("federated SSP2, ε = 5 per user (add/remove)", tuple(zip(others, (0.92, 0.9, 0.81, 0.78), strict=True))),
+            ),
+        )
+        for query, note, titles, others in (
+            (
+                "Planted: The Long Winter (1986)",
+                "3,428 ratings",
+                ("Harbour Lights (1991)", "Two Rooms (1984)", "Snowblind (1979)", "The Weir (1990)"),
+                ("Harbour Lights (1991)", "Snowblind (1979)", "Under Glass (1999)", "The Weir (1990)"),
+            ),
+            (
+                f"Planted: {EVIL} (2001)",
+                "31 ratings",
+                ("Orbit (1998)", "Red Dust (1996)", EVIL, "Beacon (1993)"),
+                ("Orbit (1998)", "A Quiet Machine (2000)", "Beacon (1993)", "Salt (1988)"),
+            ),
+        )
+    )
+
+
+def verdicts() -> tuple[Verdict, ...]:
+    """Better, not clearly better, and no better."""
+    return (
+        compare("RMSE", 0.871, 0.002, "global mean", 1.117, 0.003, lower_is_better=True),
+        compare("RMSE", 0.871, 0.002, "item + user bias", 0.909, 0.002, lower_is_better=True),
+        compare("RMSE", 0.871, 0.002, "shuffled history", 0.986, 0.002, lower_is_better=True),
+        compare("RMSE, rarest 20%", 1.02, 0.02, "item + user bias", 1.04, 0.02, lower_is_better=True),
+        compare("NDCG@20", 0.061, 0.002, "shuffled history", 0.063, 0.002, lower_is_better=False),
     )
 
 

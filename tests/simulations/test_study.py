@@ -15,7 +15,9 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_simulations.study import chart, claims, intervals, measure, page, progress, ratings_settings, systems, training
+from fedrec_simulations.bench import intervals, rows
+from fedrec_simulations.bench.progress import Pace, Progress
+from fedrec_simulations.study import chart, claims, measure, page, ratings_settings, systems, training
 from fedrec_simulations.study.results import Study
 from fedrec_simulations.study.systems import EPSILONS, SYSTEMS, Place
 
@@ -24,9 +26,9 @@ FEW = ("default-plain", "dpals-tail", "item-mean")
 PLANTED = Place("planted", "planted", "ratings")
 
 
-def _quiet(done: int, total: int, name: str, left_s: float) -> None:
-    assert done <= total
-    assert left_s >= 0
+def _quiet(progress: Progress) -> None:
+    assert progress.done <= progress.total
+    assert progress.left_s >= 0 or progress.done == progress.total
 
 
 @pytest.fixture
@@ -38,7 +40,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         made.append(f"{name} {epsilon:g} {seed}")
         return make(place, name, epsilon, seed)
 
-    monkeypatch.setattr(measure, "_workers", ThreadPoolExecutor)
+    monkeypatch.setattr(rows, "ProcessPoolExecutor", lambda jobs, **_: ThreadPoolExecutor(jobs))
     monkeypatch.setattr(measure, "study_row", noted)
     monkeypatch.setattr(measure, "QUICK_EPSILONS", (math.inf,))
     monkeypatch.setitem(SYSTEMS, "ratings", {name: SYSTEMS["ratings"][name] for name in FEW})
@@ -60,8 +62,8 @@ def test_a_quick_study_measures_every_system_and_resumes_without_a_new_row(few: 
 
 
 def test_a_stopped_study_goes_on_where_it_stopped(few: list[str], tmp_path: Path) -> None:
-    def stop(done: int, total: int, name: str, left_s: float) -> None:
-        if done == 2:
+    def stop(progress: Progress) -> None:
+        if progress.done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -90,11 +92,13 @@ def test_a_system_that_refuses_is_named_and_the_rest_goes_on(few: list[str], tmp
 
 
 def test_time_left_is_that_of_rows_like_those_that_are_missing() -> None:
-    tasks = [measure.Task(name, 1.0, seed) for seed in (1, 2, 3) for name in ("slow", "fast")]
-    pace = measure.Pace(tasks, jobs=2)
-    pace.after(tasks[0], 100.0)
-    assert pace.after(tasks[1], 2.0) == pytest.approx((2 * 100 + 2 * 2) / 2)
-    assert progress.in_words(12, 540, "default", 4790.0) == "12 of 540 rows, about 1 h 20 min left; last: default"
+    pace = Pace()
+    assert math.isnan(pace.left_s(["slow"], jobs=1))
+    pace.note("slow", 100.0)
+    assert pace.left_s(["slow", "unknown"], jobs=1) == pytest.approx(200.0)
+    pace.note("fast", 2.0)
+    assert pace.left_s(["slow", "fast"] * 2, jobs=2) == pytest.approx((2 * 100 + 2 * 2) / 2)
+    assert Progress("default", 12, 540, 4790.0).words == "default: 12 of 540 rows, about 1 h 20 min left"
 
 
 @pytest.mark.parametrize("kind", list(SYSTEMS))
@@ -145,6 +149,7 @@ def test_systems_with_and_without_public_people_have_the_same_private_users() ->
 def test_the_sampler_is_never_called_established() -> None:
     row = training.study_row(PLANTED, "sgld", 5.0, 1)
     assert not Guarantee(**row["guarantee"]).established
+    assert len(row["model_sha256"]) == 64
 
 
 def test_intervals_are_students_t_on_paired_differences() -> None:

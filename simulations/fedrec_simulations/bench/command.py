@@ -38,6 +38,17 @@ class Bench(StrEnum):
     serving_news = "serving-news"
 
 
+_OF = {
+    "--endurance": (Bench.serving,),
+    "--jobs": (Bench.paper, Bench.study),
+    "--only": (Bench.study,),
+    "--seeds": (Bench.study,),
+    "--set": (Bench.paper,),
+    "--html": (Bench.paper,),
+}
+"""What a flag is for; the others are for all."""
+
+
 @app.command(short_help="Measure speed and quality; print one JSON object.")
 def bench(
     what: Annotated[
@@ -65,7 +76,9 @@ def bench(
         float,
         typer.Option(min=0, metavar="SECONDS", show_default=False, help="Of serving: swaps, cuts and bad messages under load instead."),
     ] = 0.0,
-    jobs: Annotated[int, typer.Option(min=1, metavar="N", help="Of study: rows at a time, in processes with one BLAS thread each.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Of paper and study: rows at a time, in processes with one BLAS thread each.")
+    ] = 1,
     only: Annotated[
         list[str] | None, typer.Option(metavar="SYSTEM", show_default=False, help="Of study: this system; may be repeated.")
     ] = None,
@@ -88,7 +101,8 @@ def bench(
     grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
     serving puts load on a real `fedrec serve`; serving-basis and serving-news tell what private queries lose on MovieLens 1M.
     paper re-makes the figures of a paper from the scenarios in simulations/, beside what was published; stopped, the same command
-    goes on from its finished rows. --set figure.seeds=[1,2] and --set figure.epsilons=[1,5] ask for others.
+    goes on from its finished rows. --set figure.seeds=[1,2] and --set figure.epsilons=[1,5] ask for others. Figures that show seconds
+    make one row at a time whatever --jobs says.
     study trains every system at every epsilon and five seeds on one data set, MovieLens 1M or a folder of click lists; stopped,
     the same command goes on, and docs/study.md is made of what it writes.
 
@@ -98,24 +112,21 @@ def bench(
       fedrec bench kernels --quick
       fedrec bench serving --endurance 60
       fedrec bench paper ada-dpals/figure5
-      fedrec bench paper dp-cmf/figure1 --data ml-1m --html figure1.html
+      fedrec bench paper dp-cmf/figure1 --data ml-1m --jobs 2 --html figure1.html
       fedrec bench study --data ml-1m --jobs 2 --output study-ml-1m.json
     """
-    if endurance and what is not Bench.serving:
-        raise SettingsError(f"--endurance is not for {what.value}", "fedrec bench serving --endurance 60")
     if (what is Bench.paper) != bool(name):
         raise SettingsError("paper needs the name of a paper, and nothing else takes one", "fedrec bench paper dp-cmf/figure1 --data PATH")
-    if (overrides or html) and what is not Bench.paper:
-        raise SettingsError(f"--set and --html are not for {what.value}", "fedrec bench paper dp-cmf/figure1 --data PATH --html FILE")
-    if (only or jobs > 1 or seeds != 5) and what is not Bench.study:
-        raise SettingsError(f"--jobs, --only and --seeds are not for {what.value}", "fedrec bench study --jobs 2 --data PATH")
+    told = {"--endurance": endurance, "--jobs": jobs > 1, "--only": only, "--seeds": seeds != 5, "--set": overrides, "--html": html}
+    for flag in (flag for flag, given in told.items() if given and what not in _OF[flag]):
+        raise SettingsError(f"{flag} is not for {what.value}", f"It is for: {', '.join(_OF[flag])}.")
     if what not in {Bench.kernels, Bench.als, Bench.encoder}:  # these compare against BLAS on all cores
         one_blas_thread()
     from fedrec.checkpoint import finite, write_json
     from fedrec_simulations.bench.verbs import endure, paper, run, study
 
     if what is Bench.paper:
-        result = paper(name, data=data, quick=quick, overrides=overrides or (), html=html, silent=as_json)
+        result = paper(name, data=data, quick=quick, jobs=jobs, overrides=overrides or (), html=html, silent=as_json)
     elif what is Bench.study:
         result = study(data, quick=quick, jobs=jobs, only=only or (), seeds=seeds, silent=as_json)
     else:

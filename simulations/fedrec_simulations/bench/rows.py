@@ -7,25 +7,34 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
-from multiprocessing import get_context
+from functools import cache, partial
+from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+from threadpoolctl import threadpool_limits
 
 import fedrec
 import fedrec_simulations
 from fedrec.checkpoint import read_json, write_json
+from fedrec.errors import RunError
 
 Row = dict[str, Any]
 
 
 def row(folder: Path, name: str, make: Callable[..., Row], *arguments: Any) -> Row:
     """`make(*arguments)`, or what it gave before. It must return JSON's types."""
-    return keeper.get()(folder / f"{name}-{source_digest()}.json", lambda: make(*arguments))
+    return keeper.get()(folder / f"{name}-{source_digest()}.json", partial(make, *arguments))
 
 
 def kept(path: Path, make: Callable[[], Row]) -> Row:
@@ -35,7 +44,7 @@ def kept(path: Path, make: Callable[[], Row]) -> Row:
     return dict(read_json(path))
 
 
-Keeper = Callable[[Path, Callable[[], Row]], Row]
+Keeper = Callable[[Path, "partial[Row]"], Row]
 keeper: ContextVar[Keeper] = ContextVar("keeper", default=kept)
 """How `row` comes by a row: progress puts its own here, to count and to time them."""
 
@@ -47,9 +56,52 @@ def folder_of(folder: Path, data: str) -> Path:
 
 
 def in_own_process(make: Callable[..., Row], *arguments: Any) -> Row:
-    """`make(*arguments)` in a fresh process, so that its peak memory is its own. `make` must be importable."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-        return process.submit(make, *arguments).result()
+    """`make(*arguments)` in a fresh process, so that its peak memory is its own; a worker makes it itself. `make` must be importable."""
+    if parent_process() is not None:
+        return make(*arguments)
+    with workers(1) as process:
+        found: Row = first_done([process.submit(make, *arguments)]).pop().result()
+        return found
+
+
+@contextmanager
+def workers(jobs: int) -> Iterator[Executor]:
+    """Processes that make row after row, so that imports and compiled code are paid for once, with one BLAS thread each.
+
+    Whatever goes wrong in the block, Ctrl-C too, ends them at once. Raises RunError where something else has ended one.
+    """
+    others = set(active_children())
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_as_worker) as pool:
+        try:
+            yield pool
+        except BaseException as failure:
+            for process in set(active_children()) - others:
+                process.terminate()
+            pool.shutdown(cancel_futures=True)
+            if isinstance(failure, BrokenProcessPool):
+                raise RunError(
+                    "a process that made rows was ended from outside", "Was memory short? Finished rows are kept: go on with fewer --jobs."
+                ) from None
+            raise
+
+
+def first_done(running: Collection[Future[Any]]) -> set[Future[Any]]:
+    """Those that are done, as soon as one is. It looks every second: with polars' handler of SIGINT a wait without end hears no Ctrl-C."""
+    while not (done := wait(running, timeout=1.0, return_when=FIRST_COMPLETED).done):
+        pass
+    return done
+
+
+def _as_worker() -> None:
+    """Ctrl-C is for the process that gave the work, which then ends this one; where that one is killed, this one goes too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
+    threadpool_limits(1)
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 @cache

@@ -119,14 +119,14 @@ def endure(seconds: float, *, quick: bool) -> dict[str, Any]:
 
 
 def paper(
-    name: str, *, data: str, quick: bool, overrides: Sequence[str] = (), html: Path | None = None, silent: bool = True
+    name: str, *, data: str, quick: bool, jobs: int = 1, overrides: Sequence[str] = (), html: Path | None = None, silent: bool = True
 ) -> dict[str, Any]:
     """`fedrec bench paper NAME`: one JSON object; a page beside it where `html` names a file."""
+    from fedrec_simulations.bench.progress import shown
     from fedrec_simulations.papers import figures, page
-    from fedrec_simulations.papers.progress import shown
 
     with shown(silent=silent) as tell:
-        result = figures.run(name, data, quick=quick, overrides=overrides, tell=tell)
+        result = figures.run(name, data, quick=quick, jobs=jobs, overrides=overrides, tell=tell)
     if html:
         said = [*(f"--data {Path(data).name}" for _ in data[:1]), *(f"--set {said}" for said in overrides), *(["--quick"] if quick else [])]
         page.write(html, result, command=" ".join(["fedrec bench paper", name, *said]))
@@ -135,8 +135,8 @@ def paper(
 
 def study(data: str, *, quick: bool, jobs: int, only: Sequence[str], seeds: int, silent: bool) -> dict[str, Any]:
     """`fedrec bench study`: one JSON object."""
+    from fedrec_simulations.bench.progress import shown
     from fedrec_simulations.study import measure
-    from fedrec_simulations.study.progress import shown
 
     with shown(silent=silent) as tell:
         return measure.run(data, quick=quick, jobs=jobs, only=only, seeds=seeds, tell=tell)

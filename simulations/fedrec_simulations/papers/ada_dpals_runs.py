@@ -36,7 +36,6 @@ from fedrec_simulations.bench.rows import Row, row, source_digest
 from fedrec_simulations.ceiling import als_model
 from fedrec_simulations.datasets import public_facts
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate
-from fedrec_simulations.papers.ada_dpals_settings import STARTS
 from fedrec_simulations.papers.starts import Start
 from fedrec_simulations.sealed import SealedSplit, load_sealed
 from fedrec_simulations.training import Training
@@ -44,6 +43,8 @@ from fedrec_simulations.training import Training
 Kind = Literal["ratings", "clicks"]
 Floats = npt.NDArray[np.floating]
 
+STARTS = {"ratings": "ada_dpals_figure1", "clicks": "ada_dpals_figure2"}
+"""Scenarios that have a line for every method and epsilon, and say how these were chosen."""
 BUCKETS, NEIGHBOURS = 5, 20
 ALS_WIDTH, ALS_PASSES, ALS_RIDGES = 16, 10, (3.0, 6.0, 12.0)
 UNIFORM, TAIL, EQ_12 = "DPALS (uniform)", "DPALS (tail)", "Ada-DPALS, eq. 12 (mu = 1/4)"

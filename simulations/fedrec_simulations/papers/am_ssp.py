@@ -155,11 +155,13 @@ def _time(work: _Work) -> Iterator[_Line]:
 
 def _resampling(work: _Work) -> Iterator[_Line]:
     """Figure 4: one item update, with noise drawn 1 to 16 times; the learning rate of every point chosen on validation."""
-    for epsilon, times in product(work.epsilons, work.points):
-        for words, share in {"all examples (Alg. 2)": 1.0, "batches (Alg. 4)": 1 / times}.items():
-            found = work.bench.rows(with_best_rate(work.bench, resampled(times, share), epsilon), epsilon)
-            each = [r[work.bench.metric] for r in found]
-            yield _Line(work.bench.metric, f"epsilon = {epsilon:g}, {words}", times, each, found[0]["guarantee"])
+    points = list(product(work.epsilons, work.points, ("all examples (Alg. 2)", "batches (Alg. 4)")))
+    curves = [resampled(times, 1 / times if words.startswith("batches") else 1.0) for _, times, words in points]
+    chosen = [with_best_rate(work.bench, curve, point[0]) for curve, point in zip(curves, points, strict=True)]
+    for (epsilon, times, words), curve in zip(points, chosen, strict=True):
+        found = work.bench.rows(curve, epsilon)
+        each = [r[work.bench.metric] for r in found]
+        yield _Line(work.bench.metric, f"epsilon = {epsilon:g}, {words}", times, each, found[0]["guarantee"])
 
 
 def _slices(work: _Work) -> Iterator[_Line]:

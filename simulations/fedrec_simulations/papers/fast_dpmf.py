@@ -166,7 +166,8 @@ def _chosen(work: Work, epsilon: float, conversion: str) -> Row:
         work.row(f"{name}-{number}", tuning_row, work.start, {**given, "conversion": conversion}, epsilon, seed)
         for number, given in enumerate(candidates)
     ]
-    return dict(min(tried, key=lambda r: r["validation_rmse"])["settings"])
+    errors = [math.inf if isinstance(error := r["validation_rmse"], str) else error for r in tried]  # text: it diverged
+    return dict(tried[int(np.argmin(errors))]["settings"])  # the nan of a row that is not there wins: nothing is chosen from a part
 
 
 def tuning_row(start: Start, given: Row, epsilon: float, seed: int) -> Row:

@@ -7,7 +7,7 @@ that the same command goes on where it was stopped.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import import_module
@@ -16,11 +16,12 @@ from typing import Any
 
 from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
+from fedrec_simulations.bench.intervals import interval
+from fedrec_simulations.bench.progress import Tell
 from fedrec_simulations.bench.rows import Row
 from fedrec_simulations.papers.paper_data import provenance
-from fedrec_simulations.papers.progress import Progress, Watch
 from fedrec_simulations.papers.starts import Start, heading
-from fedrec_simulations.study.intervals import interval
+from fedrec_simulations.papers.watch import Watch
 
 PAPERS = {
     "ada-dpals": "ada_dpals",
@@ -31,6 +32,8 @@ PAPERS = {
     "privaterec": "privaterec",
 }
 """By the name that the command takes: the module with `FIGURES`, `PUBLISHED` and `figure`, and the beginning of its scenarios' names."""
+TIMED = {"am-ssp": ("figure3", "figure6", "figure8"), "fast-dpmf": ("figure2", "figure3")}
+"""By paper, figures that show seconds: whatever `jobs` says, their rows have the machine to themselves."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,14 @@ def run(
     data: str,
     *,
     quick: bool = False,
+    jobs: int = 1,
     overrides: Sequence[str] = (),
     folder: Path = Path("runs/bench-paper"),
-    tell: Callable[[str, Progress], None] = lambda figure, progress: None,
+    tell: Tell = lambda progress: None,
 ) -> dict[str, Any]:
     """One figure, or all figures of a paper, as a JSON-able dict; finished trainings are kept in `folder`, and told of as they are made.
 
+    `jobs` rows are made at a time, in processes; a row whose settings another one decides waits for it.
     Raises SettingsError on an unknown paper or figure, on a wrong key, and where a figure needs data that is not given.
     """
     paper, _, wanted = name.partition("/")
@@ -70,14 +75,12 @@ def run(
         figure: partial(module.figure, figure, data, quick, folder / paper, overrides=asked.overrides)
         for figure in ([wanted] if wanted else module.FIGURES)
     }
-    watch = Watch(lambda progress: tell(watching[0], progress))
-    watching = [""]
-    for make in makers.values():
-        watch.expect(make)
-    figures = dict[str, Any]()
-    for watching[0], make in makers.items():
-        rows = [row | _interval(row) for row in watch.rows(make)]
-        figures[watching[0]] = _figure(asked, watching[0], rows) | {"published": module.PUBLISHED.get(watching[0], {})}
+    watch, figures = Watch(makers, tell), dict[str, Any]()
+    if jobs > 1:
+        watch.make_ahead([figure for figure in makers if figure not in TIMED.get(paper, ())], jobs)
+    for figure in makers:
+        rows = [row | _interval(row) for row in watch.rows(figure)]
+        figures[figure] = _figure(asked, figure, rows) | {"published": module.PUBLISHED.get(figure, {})}
     return dict(finite({"paper": paper, "quick": quick, "overrides": list(asked.overrides), "figures": figures}))
 
 

@@ -87,8 +87,8 @@ def _value(found: Row, served: float, metric: str) -> float:
 
 
 def _promise(found: Row) -> str:
-    stated = dict(found["guarantee"])
-    return str(Guarantee(**{**stated, "epsilon": float(stated["epsilon"])})) if stated else ""
+    stated: Row = {key: float(value) if key == "epsilon" else value for key, value in found["guarantee"].items()}
+    return str(Guarantee(**stated)) if stated else ""
 
 
 def _table(served: float) -> tuple[_Point, ...]:

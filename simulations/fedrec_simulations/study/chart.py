@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from fedrec_simulations.bench.intervals import Interval
 from fedrec_simulations.report import wording
 from fedrec_simulations.report.svg import Scale, decimals, element, line, path, picture, spread, text, ticks
-from fedrec_simulations.study.intervals import Interval
 from fedrec_simulations.study.results import Study
 from fedrec_simulations.study.systems import Group, System
 

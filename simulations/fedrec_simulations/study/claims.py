@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fedrec_simulations.study.intervals import Interval
+from fedrec_simulations.bench.intervals import Interval
 from fedrec_simulations.study.results import Study
 from fedrec_simulations.study.systems import System
 

@@ -9,26 +9,20 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-
-from threadpoolctl import threadpool_limits
 
 from fedrec.checkpoint import finite
 from fedrec.data.read import read
 from fedrec.errors import SettingsError
-from fedrec_simulations.bench.rows import Row, folder_of, row
+from fedrec_simulations.bench.progress import Pace, Progress, Tell
+from fedrec_simulations.bench.rows import Row, first_done, folder_of, row, workers
 from fedrec_simulations.study.systems import DELTA, SYSTEMS, Place
 from fedrec_simulations.study.training import METRICS, study_row
 
 QUICK_SEEDS, QUICK_EPSILONS = 2, (5.0, math.inf)
-
-Tell = Callable[[int, int, str, float], None]
-"""Told after every row: how many are done, of how many, the row's name, and about how many seconds are left."""
 
 
 @dataclass(frozen=True)
@@ -88,23 +82,16 @@ def _tasks(place: Place, seeds: int, quick: bool) -> Iterator[Task]:
 
 def _finished(place: Place, tasks: Sequence[Task], jobs: int, folder: Path, tell: Tell) -> Iterator[tuple[Task, Row | str]]:
     """Rows in the order in which they end; of a system that refuses its settings the cause."""
-    pace = Pace(tasks, jobs)
-    with _workers(jobs) as workers:
-        futures = {workers.submit(_made, place, task, folder): task for task in tasks}
-        try:
-            for future in as_completed(futures):
-                task, (found, seconds) = futures[future], future.result()
-                left = pace.after(task, seconds)
-                tell(pace.done, len(tasks), task.name, left)
+    pace = Pace()
+    with workers(jobs) as pool:
+        futures = {pool.submit(_made, place, task, folder): task for task in tasks}
+        while futures:
+            for future in first_done(futures):
+                task, (found, seconds) = futures.pop(future), future.result()
+                pace.note(task.system, seconds)
+                left_s = pace.left_s((other.system for other in futures.values()), jobs)
+                tell(Progress(task.name, len(tasks) - len(futures), len(tasks), left_s))
                 yield task, found
-        except BaseException:
-            workers.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _workers(jobs: int) -> Executor:
-    """Processes that make row after row, so that imports and compiled code are paid for once."""
-    return ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=threadpool_limits, initargs=(1,))
 
 
 def _made(place: Place, task: Task, folder: Path) -> tuple[Row | str, float]:
@@ -118,23 +105,6 @@ def _made(place: Place, task: Task, folder: Path) -> tuple[Row | str, float]:
         return found, max(time.perf_counter() - started, float(found["seconds"]))
     except SettingsError as refusal:
         return refusal.cause, time.perf_counter() - started
-
-
-class Pace:
-    """How long the rest takes, from how long rows like it took."""
-
-    def __init__(self, tasks: Sequence[Task], jobs: int) -> None:
-        self._left, self._jobs, self.done = list(tasks), jobs, 0
-        self._seconds = defaultdict[str, list[float]](list)
-
-    def after(self, task: Task, seconds: float) -> float:
-        """Seconds left once this row is done, which took so many."""
-        self._left.remove(task)
-        self.done += 1
-        self._seconds[task.system].append(seconds)
-        means = {name: sum(values) / len(values) for name, values in self._seconds.items()}
-        usual = sum(means.values()) / len(means)
-        return sum(means.get(other.system, usual) for other in self._left) / self._jobs
 
 
 def _result(place: Place, made: Mapping[Task, Row], missing: Mapping[str, str]) -> dict[str, Any]:

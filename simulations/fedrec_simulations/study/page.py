@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedrec.checkpoint import read_json, write_bytes
+from fedrec_simulations.bench.intervals import Interval
 from fedrec_simulations.bench.rows import table
 from fedrec_simulations.reference import standalone
 from fedrec_simulations.report import wording
 from fedrec_simulations.study import chart, claims
 from fedrec_simulations.study.claims import OUTCOMES, Claim, Outcome, Verdict, margin
-from fedrec_simulations.study.intervals import Interval
 from fedrec_simulations.study.results import Study
 from fedrec_simulations.study.systems import Group, System
 

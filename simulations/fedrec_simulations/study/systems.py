@@ -1,7 +1,7 @@
 """Which systems are compared, what each may know beside private data, and what its scenario says.
 
 Published systems are made sound: per user, exactly accounted, their settings chosen on validation at every epsilon (`ratings_settings`,
-`clicks_settings`, `papers/am_ssp_settings`, `papers/convex_settings`, or the recipe's own). The one exception is the sampler of fast DP
+`clicks_settings`, the scenarios of AM-SSP's and convex SSP's figures, or the recipe's own). The one exception is the sampler of fast DP
 matrix factorisation as printed, whose guarantee is not established: it is shown, and compared with nobody.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Literal
 from fedrec.data.interactions import Kind
 from fedrec.settings import Scenario, validated
 from fedrec_simulations.bench.rows import Row, merged
-from fedrec_simulations.papers import am_ssp_settings, convex_settings
+from fedrec_simulations.papers.starts import Start
 from fedrec_simulations.study import clicks_settings, ratings_settings
 
 DELTA = 1e-5
@@ -102,23 +102,17 @@ def tuned(method: str, **model: Any) -> Settings:
 
 def encoder(data: str, epsilon: float) -> Row:
     """AM-SSP: the published recipe with an encoder of item features."""
-    return {"recipe": "published", "model": dict(_nearest(am_ssp_settings.TUNED, epsilon))}
+    return {"recipe": "published", **Start("am_ssp_figure1").settings("AM-SSP", epsilon)}
 
 
 def convex(loss: str) -> Settings:
     """SSP for convex losses, and the same recipe with the quadratic loss."""
 
     def says(data: str, epsilon: float) -> Row:
-        known = data if data in convex_settings.STARTS else "yelp2018"
-        table = {e: settings for (name, kind, e), settings in convex_settings.TUNED.items() if (name, kind) == (known, loss)}
-        return {"recipe": "convex-ssp", **ID_ONLY, "model": {"encoder": "id", **_nearest(table, epsilon)}}
+        tuned = Start("convex_ssp_amazon_book" if data == "amazon-book" else "convex_ssp_yelp2018").settings(loss, epsilon)
+        return {"recipe": "convex-ssp", **ID_ONLY, "model": {"encoder": "id", "loss": loss, **tuned["model"]}}
 
     return says
-
-
-def _nearest(table: Mapping[float, Mapping[str, Any]], epsilon: float) -> Mapping[str, Any]:
-    """The settings of the epsilon nearest in ratio."""
-    return table[min(table, key=lambda known: abs(math.log(min(known, 1e9) / min(epsilon, 1e9))))]
 
 
 def collective(method: str, *names: str) -> Settings:
@@ -160,7 +154,7 @@ def tuned_clicks(method: str, **model: Any) -> Settings:
 def _on_clicks(data: str, method: str, epsilon: float) -> Mapping[str, Any]:
     """[model] of a method; yelp2018's for other data."""
     known = clicks_settings.TUNED
-    return _nearest(known.get((data, method)) or known["yelp2018", method], epsilon)
+    return (known.get((data, method)) or known["yelp2018", method])[epsilon]
 
 
 def _ours(*systems: System) -> Mapping[str, System]:

@@ -67,7 +67,7 @@ class _Finished:
 
 
 def study_row(place: Place, name: str, epsilon: float, seed: int) -> Row:
-    """Metrics, guarantee, accountants and seconds of one system at one epsilon and seed, as JSON's types.
+    """Metrics, guarantee, accountants, seconds and the model's SHA-256 of one system at one epsilon and seed, as JSON's types.
 
     Raises SettingsError where the system cannot do this, or is not built.
     """
@@ -84,14 +84,15 @@ def _trained(work: _Work) -> Row:
     finished = _MAKERS.get(work.system.name, _by_recipe)(work)
     seconds = time.perf_counter() - started
     train = work.sealed.train
-    opened = work.sealed.open(finished.model.arrays()).split
-    outcome = evaluate(finished.model, opened.test, train, cutoffs=(K,), ranking=False, controls=False)
+    opened = work.sealed.open(finished.model.arrays())
+    outcome = evaluate(finished.model, opened.split.test, train, cutoffs=(K,), ranking=False, controls=False)
     costs = {
+        "model_sha256": opened.model_sha256,
         "guarantee": asdict(finished.guarantee),
         "accountants": asdict(finished.plan.opinions()) if finished.plan else {},
         "train_seconds": seconds,
     }
-    return {**_metrics(outcome, train.kind), **costs, "test": len(opened.test.targets)}
+    return {**_metrics(outcome, train.kind), **costs, "test": len(opened.split.test.targets)}
 
 
 def _referred(work: _Work) -> Row:
