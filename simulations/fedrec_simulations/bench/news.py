@@ -18,7 +18,7 @@ from typing import Any
 from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario, validated
-from fedrec_simulations.bench.rows import Row, folder_of, in_own_process, mean_and_error, merged, row, table
+from fedrec_simulations.bench.rows import Row, folder_of, in_order, in_own_process, mean_and_error, merged, row, table
 
 SEEDS = (1, 2, 3)
 _SPLIT = {"kind": "held-out-users", "seed": 20}
@@ -115,7 +115,7 @@ def markdown(result: Row) -> str:
     methods = result["methods"]
     first = next((m for name, m in methods.items() if "categories" not in name), next(iter(methods.values())))
     served, lines = sorted(first["served"], key=float, reverse=True), []
-    for name, found in methods.items():
+    for name, found in in_order(methods):
         promise = found["guarantee"]
         unit = f"{promise['unit']}, {promise['neighbours']}" + ("" if promise["established"] else ", NOT ESTABLISHED")
         per = unit if promise["epsilon"] != "inf" else "none"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.checkpoint import read_json, write_bytes
-from fedrec_simulations.bench.rows import figure, table
+from fedrec_simulations.bench.rows import figure, in_order, table
 
 Result = dict[str, Any]
 
@@ -41,7 +41,7 @@ def _ablation(result: Result) -> str:
 
 def _clicks(result: Result) -> str:
     lines = []
-    for name, row in result.items():
+    for name, row in in_order(result):
         if isinstance(row, dict) and "ndcg@20" in row and "over" not in name:
             opinions = row.get("second_opinion", {})
             lines.append([name, figure(row["ndcg@20"]), figure(row["recall@20"]), *(figure(opinions.get(by), 3) for by in ("pld", "rdp"))])

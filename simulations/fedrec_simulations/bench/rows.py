@@ -137,6 +137,11 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *lines])
 
 
+def in_order(named: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Items by name, numbers in names by size: epsilon 5 before epsilon 20, and inf after them."""
+    return sorted(named.items(), key=lambda item: [float(part) if part.isdigit() else part for part in re.split(r"(\d+)", item[0])])
+
+
 def figure(value: Any, digits: int = 4) -> str:
     """A number of a row as text: a dash where there is none, "inf" as it is."""
     if isinstance(value, int | float) and math.isfinite(value):
