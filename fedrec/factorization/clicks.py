@@ -44,8 +44,12 @@ GRAMIAN = 0.02
 """Of the squared norm of a step's report, the Gramian's part: d^2 numbers summed over all users need little."""
 LEAST_COUNT = 0.2
 """The smallest weighted count an item is credited with."""
-FLOOR = 1.0
-"""Of the mean eigenvalue 1 / d: directions of the Gramian below this, plus the edge of its noise, are not amplified further."""
+FLOOR, CROWDED = 1.0, 150.0
+"""Of the mean eigenvalue 1 / d: directions of the Gramian below FLOOR, or CROWDED d / m, plus the edge of its noise, are not amplified.
+
+The second counts in catalogues of fewer than 150 items a direction. With the first alone, MovieLens 1M as clicks (30 items a direction,
+split seed 1) had validation NDCG@20 .167 without noise and .185 at epsilon 20, against .212 and .197 with a floor of 4.
+"""
 HEAD = (200, 2000)
 """Fewest and most items of the taste Gram."""
 FALLBACK = 1e-6
@@ -198,7 +202,8 @@ class ClickRecipe:
         n = self.facts.num_users + (0 if self.people is None else self.people.num_users)
         values, E = np.linalg.eigh(unpack(answer.values["gramian"][0] / part, d) / n)
         edge = answer.noise_std["gramian"] / part * math.sqrt(2 * d) / n
-        solved = q @ (E / np.maximum(values, edge + FLOOR / d)) @ E.T
+        floor = max(FLOOR / d, CROWDED / self.facts.num_items)
+        solved = q @ (E / np.maximum(values, edge + floor)) @ E.T
         coherence = 1 + self.settings.coherence * np.sum(q * solved, axis=1)
         found = (b / (1 + self.settings.damping * b / b.mean() * coherence))[:, None] * solved
         return {"V": _normalised(found + self.settings.memory * _in_units_of(found, _floats(state, "V")))}

@@ -86,8 +86,10 @@ def test_without_noise_the_releases_are_the_sums_of_the_dense_algorithm() -> Non
             np.testing.assert_allclose(done.answer.values[spec.name], sums[spec.name], rtol=0, atol=cut)
 
 
-def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mean() -> None:
+@pytest.mark.parametrize("crowded", [0.0, clicks.CROWDED])  # so few items are crowded: with 150 there is nothing left to whiten
+def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mean(crowded: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """v_j = (G + w_j (G + coherence q_j q_j'))^-1 q_j b_j, matrix by matrix, plus what is kept of the V before, up to the length of V."""
+    monkeypatch.setattr(clicks, "CROWDED", crowded)
     events = some_clicks()
     recipe = recipe_for(events, np.inf)
     before, last = rounds_of(events, recipe)[-2:]
@@ -96,7 +98,7 @@ def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mea
     G = np.zeros((int(d), int(d)))
     G[np.triu_indices(int(d))] = last.answer.values["gramian"][0] / np.sqrt(clicks.GRAMIAN) / events.num_users
     values, E = np.linalg.eigh(np.triu(G) + np.triu(G, 1).T)
-    G = (E * np.maximum(values, clicks.FLOOR / d)) @ E.T
+    G = (E * np.maximum(values, max(clicks.FLOOR / d, crowded / ITEMS))) @ E.T
     w, rho = recipe.settings.damping * b / b.mean(), recipe.settings.coherence
     V = np.array([np.linalg.solve(G + w[j] * (G + rho * np.outer(q[j], q[j])), q[j]) * b[j] for j in range(ITEMS)])
     earlier = np.asarray(before.state["V"], np.float64)
