@@ -229,6 +229,17 @@ def test_the_page_says_what_the_rows_say(tmp_path: Path) -> None:
     assert (tmp_path / "img" / "study-made-up.svg").exists()
 
 
+def test_a_study_in_two_files_is_one_section_with_the_seeds_of_each_group(tmp_path: Path) -> None:
+    alone, people = _content(_two(OURS, THEIRS)), _content({("default-people", 1.0): OURS[:3], ("dp-cmf-users", 1.0): THEIRS[:3]})
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "study-made-up-people.json").write_text(json.dumps(people))
+    found = _page(tmp_path, alone)
+    assert found.count("## made-up: ratings") == 1
+    assert "### made-up, where half of the people are public" in found
+    assert "means over 3 or 5 seeds" in found
+    assert "--seeds 3 --only default-people --only dp-cmf-users --output docs/results/study-made-up-people.json" in found
+
+
 def test_the_headline_turns_when_rows_turn(tmp_path: Path) -> None:
     found = _page(tmp_path, _content(_two(THEIRS, OURS)))
     assert "**The default is not ahead of every published system by more than its interval at ε = 1 (Ada-DPALS: behind by" in found

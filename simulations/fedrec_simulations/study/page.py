@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 from fedrec.checkpoint import read_json, write_bytes
 from fedrec_simulations.bench.intervals import Interval
-from fedrec_simulations.bench.rows import table
+from fedrec_simulations.bench.rows import Row, table
 from fedrec_simulations.reference import standalone
 from fedrec_simulations.report import wording
 from fedrec_simulations.study import chart, claims
 from fedrec_simulations.study.claims import OUTCOMES, Claim, Outcome, Verdict, margin
 from fedrec_simulations.study.results import Study
-from fedrec_simulations.study.systems import Group, System
+from fedrec_simulations.study.systems import Group, Origin, System
 
 TITLES: dict[Outcome, str] = {
     "held": "What held",
@@ -41,7 +43,10 @@ PROOFS = """Privacy claims are settled by proof, and no row can confirm them. Wh
 
 def write(target: Path, results: Path) -> None:
     """Write the page, and img/study-*.svg beside it, from study-*.json in `results`; nothing where there is none."""
-    studies = [Study.of(read_json(path)) for path in sorted(results.glob("study-*.json"))]
+    parts_of = defaultdict[str, list[Row]](list)
+    for content in map(read_json, sorted(results.glob("study-*.json"))):
+        parts_of[content["data"]["name"]].append(dict(content))
+    studies = [Study.of(*parts) for parts in parts_of.values()]
     studies.sort(key=lambda study: (study.kind != "ratings", study.name))
     if not studies:
         return
@@ -58,7 +63,8 @@ def write(target: Path, results: Path) -> None:
 def _introduction(studies: Sequence[Study]) -> str:
     promise = studies[0].promise
     words = f"ε {wording.unit(promise)} at δ = {wording.power(promise.delta)}"
-    return INTRODUCTION.format(seeds=" or ".join(str(n) for n in sorted({study.seeds for study in studies})), promise=words)
+    seeds = " or ".join(str(n) for n in sorted({n for study in studies for n in study.seeds.values()}))
+    return INTRODUCTION.format(seeds=seeds, promise=words)
 
 
 def _section(study: Study, group: Group, target: Path) -> list[str]:
@@ -71,11 +77,11 @@ def _section(study: Study, group: Group, target: Path) -> list[str]:
 
 def _about(study: Study, group: Group) -> str:
     sizes, ratings = study.sizes[group], study.kind == "ratings"
-    split = "random 80/10/10, divided and noised by the seed" if ratings else "the given split, seeds of the noise"
+    split = "random 80/10/10, divided and noised by the seed" if ratings else "the given split, noised by the seed"
     whose = "private users (the others' events are public)" if group == "people" else "users"
     better = "lower is better" if study.lower_is_better else "higher is better"
     size = f"{sizes['users']:,} {whose}, {sizes['items']:,} items, {sizes['train']:,} {study.kind} in train"
-    return f"{size}; {split}. Test {study.metric.upper()}, {better}."
+    return f"{size}; {split}, {study.seeds[group]} seeds. Test {study.metric.upper()}, {better}."
 
 
 def _headline(study: Study, group: Group) -> str:
@@ -177,6 +183,17 @@ def _made(studies: Sequence[Study]) -> str:
 
 def _command(study: Study) -> str:
     seconds, name, epsilon = max((max(cell["seconds"]), name, epsilon) for (name, epsilon), cell in study.cells.items())
-    command = f"fedrec bench study --data PATH/{study.name} --jobs 2 --output docs/results/study-{study.name}.json"
     slowest = f"the slowest took {seconds / 60:.1f} minutes ({study.system(name).label}, ε = {_shown(epsilon)})"
-    return f"```sh\n{command}\n```\n\nIts rows took {study.seconds / 3600:.1f} hours one after another; {slowest}."
+    commands = "\n".join(_asked(study))
+    return f"```sh\n{commands}\n```\n\nIts rows took {study.seconds / 3600:.1f} hours one after another; {slowest}."
+
+
+def _asked(study: Study) -> Iterator[str]:
+    """One command for all, or one a group where their seeds are not the same."""
+    start, end = f"fedrec bench study --data PATH/{study.name} --jobs 2", f"--output docs/results/study-{study.name}"
+    if len(set(study.seeds.values())) == 1:
+        yield f"{start} {end}.json"
+        return
+    for group, count in study.seeds.items():
+        only = " ".join(f"--only {s.name}" for s in study.systems(group, *get_args(Origin)))
+        yield f"{start} --seeds {count} {only} {end}{'-people' if group == 'people' else ''}.json"

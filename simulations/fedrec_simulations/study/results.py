@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,14 +28,18 @@ class Study:
     seconds: float
 
     @staticmethod
-    def of(content: Mapping[str, Any]) -> Study:
-        """From its JSON. Raises ValueError where private cells differ in unit or neighbours: their epsilons would not compare."""
-        cells = {(cell["system"], float(cell["epsilon"])): cell for cell in content["cells"]}
+    def of(*parts: Mapping[str, Any]) -> Study:
+        """From the JSON of one data set, in one file or several: groups may have other seeds.
+
+        Raises ValueError where private cells differ in unit or neighbours: their epsilons would not compare.
+        """
+        cells = {(cell["system"], float(cell["epsilon"])): cell for part in parts for cell in part["cells"]}
         promised = {(cell["guarantee"]["unit"], cell["guarantee"]["neighbours"], cell["guarantee"]["delta"]) for cell in cells.values()}
         if len(promised) > 1:
             raise ValueError(f"epsilons of different guarantees in one study: {sorted(promised)}")
-        data = content["data"]
-        return Study(data["name"], data["kind"], data["sizes"], cells, content["missing"], content["seconds"])
+        data, sizes = parts[0]["data"], {group: size for part in parts for group, size in part["data"]["sizes"].items()}
+        missing = {name: cause for part in parts for name, cause in part["missing"].items()}
+        return Study(data["name"], data["kind"], sizes, cells, missing, sum(part["seconds"] for part in parts))
 
     @property
     def metric(self) -> str:
@@ -59,9 +64,13 @@ class Study:
         return Guarantee(**{**first, "epsilon": float(first["epsilon"])})
 
     @property
-    def seeds(self) -> int:
-        """The most that any cell has."""
-        return max(len(cell["seeds"]) for cell in self.cells.values())
+    def seeds(self) -> Mapping[Group, int]:
+        """By group that has cells, the most seeds of any."""
+        found = defaultdict[Group, int](int)
+        for (name, _), cell in self.cells.items():
+            group = self.system(name).group
+            found[group] = max(found[group], len(cell["seeds"]))
+        return dict(found)
 
     def system(self, name: str) -> System:
         """Of the tables in `systems`."""
