@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,24 @@ def _grid(result: Result) -> str:
     ours, ray = result["messages_per_second"]["in_process_grid"], result["messages_per_second"]["ray"] or {}
     lines = [[size, f"{rate:,.0f}", figure(ray.get(size), 0)] for size, rate in ours.items()]
     return table((f"{result['shape']['nodes']} nodes, payload each way", "messages a second", "Ray's"), lines)
+
+
+def _sgld(result: Result) -> str:
+    lines = []
+    for d, row in sorted(result["ratings_per_second"].items(), key=lambda pair: int(pair[0])):
+        rates = [row.get(form, {}).get("wall", math.nan) / 1e6 for form in ("libmf", "sgd", "sgld")]
+        lines.append([f"d = {d}", *(figure(rate, 1) for rate in rates), figure(rates[1] / rates[0], 1), figure(rates[2] / rates[1], 2)])
+    errors, made = result["error_against_seconds"], result["predictions_per_second"]
+    ends = {name: errors[key][-1] for name, key in (("ours", "ours"), ("LIBMF", "libmf")) if errors[key]}
+    after = ", ".join(f"{name} {end['rmse']:.4f} in {end['seconds']:.1f} s" for name, end in ends.items())
+    pairs, catalogues, paper = (
+        rate / 1e6 for rate in (made["pairs"]["wall"], made["catalogues"]["wall"], result["paper_predictions_per_second"])
+    )
+    passes, d, floor = errors["ours"][-1]["passes"], errors["dimension"], errors["floor"]
+    words = f"Held-out RMSE after {passes} passes, d = {d}: {after}; the truth {floor:.4f}."
+    predicted = f"{pairs:.1f} million a second pair by pair, {catalogues:.0f} million by catalogue (paper, 32 virtual cores: {paper:.1f})"
+    head = ("million ratings a second", "LIBMF", "SGD", "SGLD", "SGD over LIBMF", "SGLD over SGD")
+    return f"{table(head, lines)}\n\n{words} Predictions, d = {made['dimension']}: {predicted}."
 
 
 def _kernels(result: Result) -> str:
@@ -262,6 +281,13 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         _kernels,
     ),
     ("als", "Alternating least squares", "The same shape, non-private, exact.", "fedrec bench als", _als),
+    (
+        "sgld",
+        "Blocked SGD and SGLD",
+        "MovieLens-10M's shape, planted, two cores; in the same run LIBMF, built as its authors do: `-O3 -march=native`, AVX, OpenMP.",
+        "fedrec bench sgld",
+        _sgld,
+    ),
     ("encoder", "The feature encoder", "10,677 items, 58,645 features, 725,000 non-zeros, d = 64.", "fedrec bench encoder", _encoder),
     ("readers", "Readers", "Whole files to checked interactions, each in a process of its own.", "fedrec bench readers", _readers),
 )

@@ -194,6 +194,6 @@ def _asked(study: Study) -> Iterator[str]:
     if len(set(study.seeds.values())) == 1:
         yield f"{start} {end}.json"
         return
-    for group, count in study.seeds.items():
+    for group, count in sorted(study.seeds.items()):
         only = " ".join(f"--only {s.name}" for s in study.systems(group, *get_args(Origin)))
         yield f"{start} --seeds {count} {only} {end}{'-people' if group == 'people' else ''}.json"
