@@ -60,7 +60,7 @@ FALLBACK = 1e-6
 class ClickSettings:
     """Public choices. Shares are of mu^2, the last ones per step. V is always scaled to |V|^2 = 10 d.
 
-    head: of all counts, the part that the K items of the taste Gram have. width: d <= K. gram_exponent, step_exponent: a click on
+    head: of all counts, the most that the K items of the taste Gram hold. width: d <= K. gram_exponent, step_exponent: a click on
     item j weighs b_j^-exponent, b the counts (negative: towards popular items). ridge, confidence: of the local solve. damping,
     coherence, memory: see the last step of `ClickRecipe`.
     """

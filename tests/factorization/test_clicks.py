@@ -86,6 +86,19 @@ def test_without_noise_the_releases_are_the_sums_of_the_dense_algorithm() -> Non
             np.testing.assert_allclose(done.answer.values[spec.name], sums[spec.name], rtol=0, atol=cut)
 
 
+def test_the_taste_gram_is_of_the_most_items_that_hold_less_than_the_given_part_of_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = some_clicks()
+    recipe = recipe_for(events, np.inf)
+    first = next(iter(rounds_of(events, recipe))).state
+    counts = -np.sort(-np.asarray(first["counts"], np.float64))
+    assert len(first["head"]) == ITEMS  # fewer than the fewest
+    monkeypatch.setattr(clicks, "HEAD", (1, ITEMS - 1))
+    K = len(next(iter(rounds_of(events, recipe))).state["head"])
+    part = recipe.settings.head * counts.sum()
+    assert 1 < K < ITEMS - 1
+    assert counts[:K].sum() < part <= counts[: K + 1].sum()
+
+
 @pytest.mark.parametrize("crowded", [0.0, clicks.CROWDED])  # so few items are crowded: with 150 there is nothing left to whiten
 def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mean(crowded: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """v_j = (G + w_j (G + coherence q_j q_j'))^-1 q_j b_j, matrix by matrix, plus what is kept of the V before, up to the length of V."""
