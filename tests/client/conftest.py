@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,14 @@ class Run:
     def users(self) -> LocalUsers:
         return LocalUsers(self.events, self.item_ids, tuple(f"user {k}" for k in range(self.events.num_users)))
 
-    def rounds(self) -> list[RoundDone]:
+    @cached_property
+    def _rounds(self) -> tuple[RoundDone, ...]:
         link = Loopback(self.events, self.prepared.steps, self.prepared.plan, Streams(1), Ledger(self.prepared.plan.guarantee))
-        return list(train(self.prepared.recipe, link, self.prepared.recipe.begin()))
+        return tuple(train(self.prepared.recipe, link, self.prepared.recipe.begin()))
+
+    def rounds(self) -> list[RoundDone]:
+        """Of one training, the same at every call: it depends on nothing that a test changes."""
+        return list(self._rounds)
 
     def questions(self) -> list[Question]:
         return [done.question for done in self.rounds()]

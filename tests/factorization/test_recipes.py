@@ -205,7 +205,7 @@ def test_noise_has_the_planned_distribution_and_no_other(name: str) -> None:
 @pytest.mark.parametrize("epsilon", [1.0, 5.0, 20.0])
 @pytest.mark.parametrize("name", USER_LEVEL)
 def test_epsilon_equals_an_independent_computation(name: str, epsilon: float) -> None:
-    """The stds that are really used, recombined by hand; and priced by the privacy loss distribution of dp_accounting."""
+    """The stds that are really used, recombined by hand: the whole plan has the mu whose exact epsilon was asked for."""
     ratings = some_events(name, 4)
     made = prepared_for(name, ratings, epsilon)
     questions = questions_of(ratings, made)
@@ -213,7 +213,14 @@ def test_epsilon_equals_an_independent_computation(name: str, epsilon: float) ->
     radii = {spec.name: spec.radius for question in questions for spec in question.releases}
     assert set(stds) == {planned.name for planned in made.plan.releases}
     mu = math.sqrt(sum((radii[key] / stds[key]) ** 2 for key in stds))
+    assert math.hypot(*(planned.mu for planned in made.plan.releases)) == pytest.approx(mu, rel=1e-5)
     assert epsilon_of(mu, 1e-5) == pytest.approx(epsilon, rel=1e-5)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 5.0, 20.0])
+def test_the_privacy_loss_distribution_of_dp_accounting_prices_a_plan_at_its_epsilon(epsilon: float) -> None:
+    """Of one recipe: Gaussian releases are priced by the mu of them all, which the test above has for every recipe."""
+    made = prepared_for("default, features", some_events("default, features", 4), epsilon)
     assert epsilon * (1 - 1e-6) <= made.plan.opinions().pld <= epsilon * 1.001
 
 
