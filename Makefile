@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test lint docs proto clean
+.PHONY: install demo recommend test mutants lint docs proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -24,6 +24,11 @@ recommend: install
 # not reordered: the slowest files, which start processes, hold few tests and would come last
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+
+# planted bugs, each in a copy of the tree: the named test must fail; the last line counts survivors.
+# MUTANTS="--only releases" or "--sample 0.1 --seed abc" runs some of them
+mutants: install
+	$(BIN)/python tests/mutants/run.py $(MUTANTS)
 
 lint: install
 	$(BIN)/ruff check .

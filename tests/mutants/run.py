@@ -1,0 +1,369 @@
+"""Mutation runs: each planted bug in a copy of the tree, and the test that must fail because of it.
+
+`python tests/mutants/run.py` reads tests/mutants/*.toml. It applies one bug at a time to a copy of the
+tree and runs the bug's test there: the test must fail, and it must pass in the same copy without the bug.
+The last line is `N mutants, S survivors`; the exit code is 1 if there is a survivor or a broken entry.
+"""
+
+import argparse
+import ast
+import contextlib
+import hashlib
+import math
+import os
+import queue
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.etree import ElementTree
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SOURCES = (".", "aggregator", "client", "server", "simulations")  # the folders that hold packages
+PACKAGES = (
+    "fedrec",
+    "fedrec_aggregator",
+    "fedrec_client",
+    "fedrec_server",
+    "fedrec_simulations",
+)
+FIELDS = {"claim", "file", "find", "replace", "test", "hangs"}
+# a bug that fails like this was never run: it says nothing about the test
+NEVER_RAN = ("NameError", "ImportError", "ModuleNotFoundError", "SyntaxError", "IndentationError")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One planted bug: `find`, once in `file`, becomes `replace`; one of `tests` must fail."""
+
+    area: str
+    claim: str
+    file: str
+    find: str
+    replace: str
+    tests: tuple[str, ...]
+    hangs: bool = False  # whether running into the time limit counts as caught
+
+    @property
+    def name(self) -> str:
+        """The area and a digest of the change: stable when the list grows."""
+        change = "\0".join((self.file, self.find, self.replace))
+        return f"{self.area}-{hashlib.sha256(change.encode()).hexdigest()[:8]}"
+
+    @property
+    def group(self) -> str:
+        """The test file: bugs of one group run after each other in one copy."""
+        return self.tests[0].partition("::")[0]
+
+    def applied(self, source: str) -> str:
+        """The text with the bug. Raises ValueError unless `find` occurs exactly once."""
+        if (times := source.count(self.find)) != 1:
+            raise ValueError(f"{self.name}: {self.find!r} occurs {times} times in {self.file}")
+        return source.replace(self.find, self.replace)
+
+
+def read_mutants(folder: Path = HERE) -> list[Mutant]:
+    """All entries of `folder`/*.toml. Raises ValueError on an unknown or a missing field."""
+    found = []
+    for path in sorted(folder.glob("*.toml")):
+        for entry in tomllib.loads(path.read_text())["mutant"]:
+            if (extra := set(entry) - FIELDS) or (FIELDS - {"hangs"} - set(entry)):
+                raise ValueError(f"{path.name}: fields {sorted(extra or entry)}: {entry}")
+            tests = tuple(entry["test"].split())
+            rest = {key: value for key, value in entry.items() if key != "test"}
+            found.append(Mutant(area=path.stem, tests=tests, **rest))
+    return found
+
+
+def imports_of(tree: Path) -> dict[str, set[str]]:
+    """Which of our modules every module of `tree` imports, by paths relative to `tree`."""
+    paths = {}
+    for source in SOURCES:
+        for package in PACKAGES:
+            for path in (tree / source / package).rglob("*.py"):
+                dotted = path.relative_to(tree / source).with_suffix("").as_posix()
+                paths[dotted.replace("/", ".").removesuffix(".__init__")] = path
+    found = {}
+    for path in paths.values():
+        named = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                named |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                named |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        ours = {paths[name].relative_to(tree).as_posix() for name in named & set(paths)}
+        found[path.relative_to(tree).as_posix()] = ours
+    return found
+
+
+def users_of(file: str, imports: Mapping[str, set[str]]) -> set[str]:
+    """`file` and every module that imports it, directly or through others."""
+    found = {file}
+    while more := {path for path, named in imports.items() if named & found} - found:
+        found |= more
+    return found
+
+
+@dataclass
+class Copy:
+    """One copy of the tree, with a cache of compiled kernels of its own."""
+
+    folder: Path
+    imports: dict[str, set[str]] = field(default_factory=dict)
+    applied: int = 0  # bugs so far; moves the time stamp, so that no stale bytecode is read
+
+    @classmethod
+    def of(cls, root: Path, folder: Path) -> "Copy":
+        """The files that git tracks or would add, copied; the copy's own packages are imported."""
+        listing = ["git", "-C", str(root), "ls-files", "-z", "-co", "--exclude-standard"]
+        names = subprocess.run(listing, check=True, capture_output=True, text=True).stdout
+        tree = folder / "tree"
+        for name in filter(None, names.split("\0")):
+            if (root / name).is_file():  # not a deleted one
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(root / name, tree / name)
+        copy = cls(folder, imports_of(tree))
+        (folder / "kernels").mkdir()
+        places = "import importlib, sys; "
+        places += "print(*(importlib.import_module(name).__file__ for name in sys.argv[1:]))"
+        command = [sys.executable, "-c", places, *PACKAGES]
+        # from another folder: what a test starts elsewhere must find the copy as well
+        done = subprocess.run(command, env=copy.environment("kernels"), cwd="/", check=True, capture_output=True)
+        for place in done.stdout.decode().split():
+            if not Path(place).resolve().is_relative_to(tree.resolve()):
+                raise RuntimeError(f"{place} was imported from outside the copy {tree}")
+        return copy
+
+    def environment(self, kernels: str) -> dict[str, str]:
+        """The environment of a test: PYTHONPATH comes before an editable installation."""
+        tree = self.folder / "tree"
+        paths = os.pathsep.join(str((tree / source).resolve()) for source in SOURCES)
+        kept = {key: value for key, value in os.environ.items() if key != "FEDREC_DATA"}
+        return kept | {"PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(self.folder / kernels)}
+
+    def kernels_without(self, file: str) -> str:
+        """A folder of compiled kernels less all that could hold code of `file`.
+
+        numba finds a changed source file, not a changed function or constant in another file that a
+        kernel has compiled in; so every module that imports `file`, however far, is compiled again.
+        """
+        from numba.core.caching import UserProvidedCacheLocator  # type: ignore[import-untyped]
+
+        fresh = self.folder / f"kernels-{self.applied}"
+        shutil.copytree(self.folder / "kernels", fresh, copy_function=os.link)
+        for path in users_of(file, self.imports):
+            full = str((self.folder / "tree" / path).resolve())
+            cached = fresh / UserProvidedCacheLocator.get_suitable_cache_subpath(full)
+            for entry in cached.glob(f"{Path(path).stem}.*"):
+                entry.unlink()
+        return fresh.name
+
+    def pytest(self, tests: Iterable[str], kernels: str, limit_s: float) -> "Outcome":
+        """The outcome of the tests in this copy, stopped at the first failure or at the limit."""
+        report = self.folder / "report.xml"
+        report.unlink(missing_ok=True)
+        options = ["-x", "-q", "--tb=short", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        options.append(f"--basetemp={self.folder / 'pytest'}")
+        command = [sys.executable, "-m", "pytest", *options, *tests]
+        with (self.folder / "log.txt").open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=self.folder / "tree",
+                env=self.environment(kernels),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            try:
+                code: int | None = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                # what a test started and left belongs to its session
+                for number in (signal.SIGTERM, signal.SIGKILL):
+                    if process.poll() is None or number == signal.SIGTERM:
+                        _signal_group(process.pid, number)
+                    if process.poll() is None:
+                        time.sleep(0.5)
+                process.wait()
+        return Outcome.read(code, report, self.folder / "log.txt")
+
+    def with_bug(self, mutant: Mutant, limit_s: float) -> "Outcome":
+        """The outcome of the bug's tests with the bug; the file is as before afterwards."""
+        path = self.folder / "tree" / mutant.file
+        whole, stamp = path.read_bytes(), path.stat().st_mtime
+        self.applied += 1
+        kernels = self.kernels_without(mutant.file)
+        try:
+            path.write_text(mutant.applied(whole.decode()))
+            # bytecode is told apart by size and whole seconds: each bug needs another second
+            os.utime(path, (stamp + self.applied,) * 2)
+            return self.pytest(mutant.tests, kernels, limit_s)
+        finally:
+            path.write_bytes(whole)
+            os.utime(path, (stamp, stamp))
+            shutil.rmtree(self.folder / kernels)
+
+
+def _signal_group(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of pytest ended; `code` None is the time limit."""
+
+    code: int | None
+    passed: int
+    skipped: int
+    message: str  # of the first failure
+    log: str
+
+    @classmethod
+    def read(cls, code: int | None, report: Path, log: Path) -> "Outcome":
+        """From pytest's exit code, its report and its output."""
+        passed = skipped = 0
+        message = ""
+        cases = ElementTree.parse(report).iter("testcase") if report.exists() else iter(())
+        for case in cases:
+            kinds = {child.tag: child.get("message") or "" for child in case}
+            skipped += "skipped" in kinds
+            passed += not kinds.keys() & {"skipped", "failure", "error"}
+            message = message or kinds.get("failure", "") or kinds.get("error", "")
+        return cls(code, passed, skipped, message, log.read_text(errors="replace"))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant: caught, survivor, or broken with the reason."""
+
+    mutant: Mutant
+    kind: str
+    reason: str
+    seconds: float
+
+    def line(self) -> str:
+        """One line for the terminal."""
+        reason = " ".join(self.reason.split())[:100]
+        return f"{self.kind:8} {self.mutant.name:18} {self.seconds:5.1f}s  {self.mutant.claim}" + (
+            f"  [{self.mutant.file}: {reason}]" if self.kind != "caught" else ""
+        )
+
+
+def judged(mutant: Mutant, outcome: Outcome) -> tuple[str, str]:
+    """The kind of verdict, and its reason."""
+    match outcome.code:
+        case 0:
+            return "SURVIVES", f"{' '.join(mutant.tests)} passes"
+        case 1 if outcome.message.startswith(NEVER_RAN):
+            return "BROKEN", outcome.message
+        case 1:
+            return "caught", outcome.message
+        case None if mutant.hangs:
+            return "caught", "time limit, as stated"
+        case None:
+            return "BROKEN", "ran into the time limit; say `hangs = true` if that is the failure"
+        case code:
+            return "BROKEN", f"pytest ended with exit code {code}: {outcome.log[-300:]}"
+
+
+def run_group(copy: Copy, mutants: Sequence[Mutant], limit_s: float) -> Iterable[Verdict]:
+    """Verdicts of the bugs whose tests lie in one file; first all the tests without a bug."""
+    tests = list(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
+    plain = copy.pytest(tests, "kernels", limit_s * len(tests))
+    bad = None
+    if plain.code != 0:
+        bad = f"its test does not pass without it: {plain.message or plain.log[-300:]}"
+    elif plain.skipped:
+        bad = "a named test is skipped here"
+    for mutant in mutants:
+        start = time.monotonic()
+        kind, reason = ("BROKEN", bad) if bad else judged(mutant, copy.with_bug(mutant, limit_s))
+        yield Verdict(mutant, kind, reason, time.monotonic() - start)
+
+
+def sampled(mutants: Sequence[Mutant], share: float, seed: str) -> list[Mutant]:
+    """A share of the mutants, at least one, chosen by the seed alone."""
+    ordered = sorted(mutants, key=lambda mutant: mutant.name)
+    chosen = random.Random(seed).sample(ordered, math.ceil(share * len(ordered)))
+    return [mutant for mutant in mutants if mutant in chosen]
+
+
+def run_all(mutants: Sequence[Mutant], jobs: int, limit_s: float) -> list[Verdict]:
+    """Verdicts of all mutants, printed as they come; `jobs` copies of the tree work at a time."""
+    groups = defaultdict[str, list[Mutant]](list)
+    for mutant in mutants:
+        groups[mutant.group].append(mutant)
+    waiting = queue.SimpleQueue[list[Mutant]]()
+    for group in sorted(groups.values(), key=len, reverse=True):  # the longest first
+        waiting.put(group)
+    verdicts = list[Verdict]()
+
+    def work(copy: Copy) -> None:
+        while True:
+            try:
+                group = waiting.get_nowait()
+            except queue.Empty:
+                return
+            for verdict in run_group(copy, group, limit_s):
+                verdicts.append(verdict)
+                print(verdict.line(), flush=True)
+
+    with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
+        folders = [Path(scratch) / str(number) for number in range(min(jobs, len(groups)))]
+        workers = [threading.Thread(target=work, args=(Copy.of(ROOT, path),)) for path in folders]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    if len(verdicts) != len(mutants):  # a worker died of its own error, which it has printed
+        raise RuntimeError(f"{len(mutants) - len(verdicts)} mutants were not run")
+    return verdicts
+
+
+def main() -> int:
+    """Runs the chosen mutants; 1 if any survives or is broken."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", help="only mutants with this text in their name, file, claim or test")
+    parser.add_argument("--sample", type=float, default=1.0, help="share of the list, as 0.1")
+    parser.add_argument("--seed", default="0", help="which share: any text, as a commit's hash")
+    parser.add_argument("--jobs", type=int, default=2, help="copies of the tree that work at a time")
+    parser.add_argument("--limit-s", type=float, default=180.0, help="time limit of one run of tests")
+    given = parser.parse_args()
+    mutants = read_mutants()
+    if given.only:
+        texts = {m: " ".join((m.name, m.file, m.claim, *m.tests)) for m in mutants}
+        mutants = [mutant for mutant in mutants if given.only in texts[mutant]]
+    if given.sample < 1:
+        mutants = sampled(mutants, given.sample, given.seed)
+        print(f"a share of {given.sample:g} chosen by seed {given.seed}", flush=True)
+    if not mutants:
+        parser.error("no mutant is chosen")
+    start = time.monotonic()
+    verdicts = run_all(mutants, given.jobs, given.limit_s)
+    kinds = [verdict.kind for verdict in verdicts]
+    print(f"{time.monotonic() - start:.0f} seconds")
+    for verdict in verdicts:
+        if verdict.kind != "caught":
+            print(verdict.line())
+    if broken := kinds.count("BROKEN"):
+        print(f"{broken} broken entries: they were not tried")
+    survivors = kinds.count("SURVIVES")
+    print(f"{len(mutants)} mutants, {survivors} survivors")
+    return 1 if survivors or broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
