@@ -59,7 +59,11 @@ class PrivacySettings(Table):
         "user", description="what neighbours differ in: all data of a user, one rating, or one click exchanged for another (news)"
     )
     accountant: Literal["gdp", "am-ssp"] = Field("gdp", description="gdp: exact; am-ssp: the paper's own conversion, for reproduction")
-    noise: Literal["seeded", "system"] = Field("seeded", description="seeded: reproducible; system: fresh, for a deployment")
+    noise: Literal["system", "seeded"] = Field(
+        "system",
+        description="system: fresh, from the operating system; seeded: an experiment that repeats to the byte, "
+        "whoever knows the seed can remove the noise",
+    )
 
 
 class ModelSettings(Table):

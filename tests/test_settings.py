@@ -79,3 +79,10 @@ def test_the_digest_sees_every_choice_but_not_where_results_go() -> None:
     assert load(None, ["run.directory=elsewhere"]).digest() == base.digest()
     others = ["privacy.epsilon=6", "privacy.epsilon=inf", "seed=2", "split.seed=2", "model.encoder=id", "data.features=false"]
     assert len({load(None, [change]).digest() for change in others} | {base.digest()}) == len(others) + 1
+
+
+def test_noise_is_the_systems_unless_a_scenario_asks_for_an_experiment() -> None:
+    assert load(None).privacy.noise == "system"
+    for path in SCENARIOS:
+        published = "[figure]" in path.read_text()
+        assert load(path).privacy.noise == ("seeded" if published else "system"), path.name

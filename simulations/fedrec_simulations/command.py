@@ -92,7 +92,7 @@ def simulate(
     scenario: Scenario = None,
     overrides: Overrides = None,
     as_json: Json = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run of this scenario to the same bytes.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run of this scenario from its last complete round.")] = False,
     runtime: Annotated[
         Runtimes,
         typer.Option("--runtime", metavar="NAME", show_choices=False, help="Who carries the rounds: loopback, flower or processes."),
@@ -106,13 +106,14 @@ def simulate(
     """Train, evaluate and report on this machine: every user a client, one aggregator and one server.
 
     --runtime loopback does all of it in one process. flower runs the real parties in one process over Flower's messages;
-    processes starts each as a process of its own, with certificates, ledgers and all. The model is the same, byte for byte.
+    processes starts each as a process of its own, with certificates, ledgers and all. With seeded noise the model is the same.
     flower's nodes are played by a grid in this process, or with --backend ray by Flower's own simulation engine, on Ray's
     actors: pip install 'fedrec[ray]'.
 
     Without a scenario it trains on planted data at epsilon 5. The run folder, named after the scenario, is made in
     run.directory and keeps the resolved settings, the guarantee by three accountants, the metrics, a checkpoint after
-    every round, the released model and report.html. The same scenario gives the same bytes, and replaces its folder.
+    every round, the released model and report.html. Running a scenario again replaces its folder, with fresh noise.
+    privacy.noise=seeded makes an experiment: the same bytes every time, and noise that whoever knows the seed can remove.
 
     Examples:
 

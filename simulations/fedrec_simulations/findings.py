@@ -114,7 +114,7 @@ def _sent(run: Run) -> Fact:
 def _noise(run: Run) -> Iterator[Fact]:
     plan, noise = run.main.prepared.plan, run.scenario.privacy.noise
     if plan.guarantee.private:
-        warning = ": an experiment, since the seed takes it off again" if noise == "seeded" else ", from the operating system"
+        warning = ": an experiment, whoever knows the seed can remove it" if noise == "seeded" else ", from the operating system"
         yield Fact("Noise", noise, f"on {len(plan.releases)} sums over all users{warning}")
 
 

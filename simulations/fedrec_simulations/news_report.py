@@ -63,7 +63,7 @@ def _facts(run: NewsRun) -> Iterator[Fact]:
             f"in {run.main.rounds} round{'s' * (run.main.rounds != 1)}, on average",
         )
     if run.main.guarantee.private and run.scenario.privacy.noise == "seeded":
-        yield Fact("Noise", "seeded", "an experiment: the seed takes it off again")
+        yield Fact("Noise", "seeded", "an experiment: whoever knows the seed can remove it")
 
 
 def _promises(run: NewsRun) -> Iterator[Promise]:

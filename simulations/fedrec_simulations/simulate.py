@@ -159,7 +159,7 @@ def _last_words(done: Run) -> str:
     """Where things are, and what must not be done with them."""
     lines = [f"report  {done.folder / 'report.html'}", f"model   {done.folder / 'model'}"]
     if done.main.prepared.plan.guarantee.private and done.scenario.privacy.noise == "seeded":
-        lines.append("noise   from a seed, which takes it off again: to publish a model, train with --set privacy.noise=system")
+        lines.append("noise   seeded: an experiment. Whoever knows the seed can remove the noise: do not release this model.")
     return "\n".join(lines)
 
 

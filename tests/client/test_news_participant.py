@@ -42,7 +42,7 @@ def readers() -> LocalReaders:
 def scenario(variant: str = "additive", *more: str) -> Scenario:
     epsilon = "inf" if variant == "fedrec" else "5"
     keys = [f"news.variant={variant}", f"privacy.unit={NEWS_UNITS[variant]}", f"privacy.epsilon={epsilon}", "news.users_per_round=16"]
-    return load(None, ["recipe=privaterec", "data.format=planted-news", "news.history=12", *keys, *more])
+    return load(None, ["recipe=privaterec", "data.format=planted-news", "news.history=12", "privacy.noise=seeded", *keys, *more])
 
 
 def terms(chosen: Scenario, readers: LocalReaders, run: str = "r1") -> Terms:

@@ -37,7 +37,7 @@ def scenario(variant: str) -> Scenario:
     epsilon = "inf" if variant in {"fedrec", "centralized"} else "5"
     keys = [f"news.variant={variant}", f"privacy.unit={NEWS_UNITS[variant]}", f"privacy.epsilon={epsilon}"]
     sizes = ["news.users_per_round=16", "news.history=12", "news.epochs=3"]
-    return load(None, ["recipe=privaterec", "data.format=planted-news", *sizes, *keys])
+    return load(None, ["recipe=privaterec", "data.format=planted-news", "privacy.noise=seeded", *sizes, *keys])
 
 
 def finished(chosen: Scenario, world: tuple[Catalogue, Impressions], kept: Kept) -> TrainedNews:

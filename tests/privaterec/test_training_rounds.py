@@ -42,7 +42,7 @@ def scenario(variant: str, *more: str) -> Scenario:
     epsilon = "inf" if variant in {"fedrec", "centralized"} else "5"
     unit = NEWS_UNITS[variant]
     keys = [f"news.variant={variant}", f"privacy.unit={unit}", f"privacy.epsilon={epsilon}", "news.users_per_round=16", "news.history=12"]
-    return load(None, ["recipe=privaterec", "data.format=planted-news", *keys, *more])
+    return load(None, ["recipe=privaterec", "data.format=planted-news", "privacy.noise=seeded", *keys, *more])
 
 
 def fresh(world: tuple[Catalogue, Impressions, Impressions], basis: int = 5) -> NewsModel:

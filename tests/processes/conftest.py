@@ -152,7 +152,7 @@ class Play:
 
 @pytest.fixture(scope="session")
 def play(tmp_path_factory: pytest.TempPathFactory) -> Play:
-    scenario = load(None, ["data.preset=small", "recipe=published", "model.steps=1"])
+    scenario = load(None, ["data.preset=small", "privacy.noise=seeded", "recipe=published", "model.steps=1"])
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
     facts = public_facts(scenario, dataset, split)

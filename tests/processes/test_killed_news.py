@@ -28,7 +28,7 @@ KEYS = ["data.format=planted-news", "data.preset=small", "news.variant=central",
 def job(tmp_path: Path) -> NewsJob:
     planted = planted_news(SHAPE, seed=2)
     catalogue = Catalogue(planted.news, public_vectors(planted.news, PublicFeatures({}), seed=2, dimension=16))
-    scenario = load(None, ["recipe=privaterec", "privacy.unit=user", "privacy.epsilon=5", "news.history=12", *KEYS])
+    scenario = load(None, ["recipe=privaterec", "privacy.unit=user", "privacy.epsilon=5", "privacy.noise=seeded", "news.history=12", *KEYS])
     return NewsJob(scenario, catalogue, planted.log.train, tmp_path / "loopback")
 
 

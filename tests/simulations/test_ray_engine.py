@@ -40,7 +40,7 @@ on_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not install
 
 
 def scenario(*more: str) -> Scenario:
-    return load(None, ["data.preset=small", *more])
+    return load(None, ["data.preset=small", "privacy.noise=seeded", *more])
 
 
 def training(chosen: Scenario, folder: Path, runtime: Runtime | None = None) -> Training:

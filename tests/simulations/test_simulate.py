@@ -28,7 +28,7 @@ from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.training import Training
 
 ENTRY = "from fedrec_simulations.command import main; main()"
-KEYS = ["data.preset=small", "compare.als=false", "compare.epsilons=[1]", "run.examples=2"]
+KEYS = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "compare.epsilons=[1]", "run.examples=2"]
 PATIENCE_S = 120.0
 
 

@@ -80,7 +80,7 @@ def scenario_of(data: str, method: Method, seed: int, served: Sequence[float] = 
         "seed": seed,
         "split": {"seed": 1} if data == "planted" else _SPLIT,
         "data": source,
-        "privacy": {"epsilon": method.epsilon, "unit": unit},
+        "privacy": {"epsilon": method.epsilon, "unit": unit, "noise": "seeded"},
         "news": {"variant": method.variant, "serving_epsilons": list(served)},
         "run": {"directory": f"runs/bench-news/{unit}"},
     }

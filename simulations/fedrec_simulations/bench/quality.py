@@ -93,7 +93,7 @@ def scenario_of(data: str, method: Method, seed: int) -> Scenario:
         "seed": seed,
         "data": {"path": data} if data != "planted" else {"preset": "small"},
         "split": {"seed": seed},
-        "privacy": {"epsilon": method.epsilon, "delta": DELTA},
+        "privacy": {"epsilon": method.epsilon, "delta": DELTA, "noise": "seeded"},
     }
     return validated(merged(content, {"data": {"features": method.features}, "model": {"encoder": encoder}}), source=method.name)
 

@@ -93,7 +93,7 @@ class Measured:
 
 def run(data: str, *, epsilon: float = 5.0, quick: bool = False) -> dict[str, Any]:
     """The table as a JSON-able dict, for a model trained on `data` at this epsilon per user. `quick`: one size, few synthetic users."""
-    return of_scenario(load(None, [f"data.path={data}", f"privacy.epsilon={epsilon:g}"]), quick=quick)
+    return of_scenario(load(None, [f"data.path={data}", f"privacy.epsilon={epsilon:g}", "privacy.noise=seeded"]), quick=quick)
 
 
 def of_scenario(scenario: Scenario, *, quick: bool) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def _common(place: Place, epsilon: float, seed: int) -> Row:
         "seed": seed,
         "data": {"path": place.path} if place.path != "planted" else {"preset": "small"},
         "split": {"seed": seed} if place.kind == "ratings" else {"kind": "given"},
-        "privacy": {"epsilon": epsilon, "delta": DELTA},
+        "privacy": {"epsilon": epsilon, "delta": DELTA, "noise": "seeded"},
     }
 
 
