@@ -92,7 +92,9 @@ def simulate(
     scenario: Scenario = None,
     overrides: Overrides = None,
     as_json: Json = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run of this scenario from its last complete round.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an interrupted run of this scenario from its last complete round.")
+    ] = False,
     runtime: Annotated[
         Runtimes,
         typer.Option("--runtime", metavar="NAME", show_choices=False, help="Who carries the rounds: loopback, flower or processes."),

@@ -7,7 +7,14 @@ from fedrec.privaterec.trained import Catalogue
 from fedrec.settings import Scenario, load
 from fedrec_simulations.news_data import NewsData, load_news
 
-NEWS = ["recipe=privaterec", "privacy.noise=seeded", "data.format=planted-news", "data.preset=small", "privacy.unit=click", "privacy.epsilon=5"]
+NEWS = [
+    "recipe=privaterec",
+    "privacy.noise=seeded",
+    "data.format=planted-news",
+    "data.preset=small",
+    "privacy.unit=click",
+    "privacy.epsilon=5",
+]
 
 
 @pytest.fixture(scope="session")

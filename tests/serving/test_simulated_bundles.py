@@ -11,8 +11,23 @@ from fedrec.serving import bundle as files
 from fedrec.settings import load
 from fedrec_simulations import simulate, simulate_news
 
-FAST = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "compare.baselines=false", "evaluation.ranking=false", "run.examples=0"]
-NEWS = ["recipe=privaterec", "privacy.noise=seeded", "data.format=planted-news", "data.preset=small", "privacy.unit=click", "news.history=20", "news.epochs=1"]
+FAST = [
+    "data.preset=small",
+    "privacy.noise=seeded",
+    "compare.als=false",
+    "compare.baselines=false",
+    "evaluation.ranking=false",
+    "run.examples=0",
+]
+NEWS = [
+    "recipe=privaterec",
+    "privacy.noise=seeded",
+    "data.format=planted-news",
+    "data.preset=small",
+    "privacy.unit=click",
+    "news.history=20",
+    "news.epochs=1",
+]
 
 
 def simulated(folder: Path, *keys: str) -> tuple[dict[str, Any], Path]:

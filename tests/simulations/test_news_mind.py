@@ -65,7 +65,15 @@ def mind(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scenario(path: Path, *more: str) -> Scenario:
-    words = ["recipe=privaterec", "data.format=mind", "privacy.noise=seeded", f"data.path={path}", "privacy.unit=click", "news.history=6", "news.basis=3"]
+    words = [
+        "recipe=privaterec",
+        "data.format=mind",
+        "privacy.noise=seeded",
+        f"data.path={path}",
+        "privacy.unit=click",
+        "news.history=6",
+        "news.basis=3",
+    ]
     return load(None, [*words, "news.serving_epsilons=[inf]", *more])
 
 

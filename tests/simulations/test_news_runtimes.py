@@ -31,7 +31,10 @@ def world() -> tuple[Catalogue, Impressions]:
 def scenario(variant: str, *more: str) -> Scenario:
     epsilon = "inf" if variant in {"fedrec", "centralized"} else "5"
     keys = [f"news.variant={variant}", f"privacy.unit={NEWS_UNITS[variant]}", f"privacy.epsilon={epsilon}", "news.users_per_round=24"]
-    return load(None, ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "news.history=12", "privacy.noise=seeded", *keys, *more])
+    return load(
+        None,
+        ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "news.history=12", "privacy.noise=seeded", *keys, *more],
+    )
 
 
 def trained(chosen: Scenario, world: tuple[Catalogue, Impressions], folder: Path, runtime: Name) -> TrainedNews:

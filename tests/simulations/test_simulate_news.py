@@ -13,7 +13,14 @@ from fedrec.errors import SettingsError
 from fedrec.settings import load
 from fedrec_simulations.command import _guarded
 
-KEYS = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "privacy.unit=click", "news.history=20", "privacy.noise=seeded"]
+KEYS = [
+    "recipe=privaterec",
+    "data.format=planted-news",
+    "data.preset=small",
+    "privacy.unit=click",
+    "news.history=20",
+    "privacy.noise=seeded",
+]
 
 
 def simulate(capsys: pytest.CaptureFixture[str], folder: Path, *more: str, code: int = 0) -> tuple[dict[str, Any], str]:
