@@ -131,9 +131,9 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
     return mean, error
 
 
-def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Markdown."""
-    rule = ["---"] + ["---:"] * (len(header) - 1)
+def table(header: Sequence[str], lines: Sequence[Sequence[str]], *, text: bool = False) -> str:
+    """Markdown; all columns but the first hold numbers, or `text`."""
+    rule = ["---"] + ["---" if text else "---:"] * (len(header) - 1)
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *lines])
 
 

@@ -16,7 +16,7 @@ from fedrec_simulations.bench.intervals import Interval
 from fedrec_simulations.report import wording
 from fedrec_simulations.report.svg import Scale, decimals, element, line, path, picture, spread, text, ticks
 from fedrec_simulations.study.results import Study
-from fedrec_simulations.study.systems import Group, System
+from fedrec_simulations.study.systems import OTHERS, Group, System
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 784.0, 440.0, 48.0, 510.0, 14.0, 384.0
 _INFINITY_GAP = 62.0
@@ -44,7 +44,7 @@ def drawing(study: Study, group: Group, *, name: str) -> Markup:
     y = _vertical([value for _, value in levels] + [p.mean for drawn in lines for _, p in drawn.points])
     parts = [*_axes(study, finite, x, y), *(line(LEFT, y(value), RIGHT, y(value), class_="level") for _, value in levels)]
     for drawn in reversed(lines):
-        parts += _drawn(drawn, x, y)
+        parts += _drawn(drawn, x, y, study.epsilons)
     parts += _names(lines, levels, y)
     title = f"{study.metric.upper()} on {study.name} against ε {wording.unit(study.promise)}"
     return picture(parts, width=WIDTH, height=HEIGHT, name=name, title=title, description=_spoken(lines, levels))
@@ -57,7 +57,7 @@ def _limit(study: Study, group: Group, levels: Sequence[float]) -> float:
 
 
 def _lines(study: Study, group: Group, limit: float) -> list[_Line]:
-    ours, others = study.systems(group, "ours"), study.systems(group, "published", "printed")
+    ours, others = study.systems(group, "ours"), study.systems(group, *OTHERS, "printed")
     styled = [*zip(ours, _OURS, strict=False), *((system, _OTHERS[i % len(_OTHERS)]) for i, system in enumerate(others))]
     found = [_Line(_name(system), _points(study, system, limit), style) for system, style in styled]
     return [drawn for drawn in found if drawn.points]
@@ -95,10 +95,12 @@ def _axes(study: Study, finite: Sequence[float], x: Scale, y: Scale) -> list[Mar
     return [*parts, text((LEFT + RIGHT) / 2, BOTTOM + 42, words, anchor="middle", class_="axis")]
 
 
-def _drawn(drawn: _Line, x: Scale, y: Scale) -> list[Markup]:
+def _drawn(drawn: _Line, x: Scale, y: Scale, epsilons: Sequence[float]) -> list[Markup]:
     colour, dash, width = drawn.style
     places = [(_at(epsilon, x), y(found.mean)) for epsilon, found in drawn.points]
-    route = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in places)
+    at = [epsilons.index(epsilon) for epsilon, _ in drawn.points]
+    joined = [now == before + 1 for before, now in zip([-2, *at], at, strict=False)]  # a gap where an epsilon was not measured
+    route = "".join(f"{'L' if goes_on else 'M'}{a:.1f} {b:.1f}" for goes_on, (a, b) in zip(joined, places, strict=True))
     parts = [element("path", d=route, class_=f"line {colour}", stroke_dasharray=dash, style=f"stroke-width:{width:g}")]
     for (a, _), (_, found) in zip(places, drawn.points, strict=True):
         if math.isfinite(found.half):

@@ -77,7 +77,7 @@ def place_of(data: str) -> Place:
 def _tasks(place: Place, seeds: int, quick: bool) -> Iterator[Task]:
     for seed in range(1, (min(seeds, QUICK_SEEDS) if quick else seeds) + 1):
         for name, system in SYSTEMS[place.kind].items():
-            yield from (Task(name, epsilon, seed) for epsilon in system.epsilons if not quick or epsilon in QUICK_EPSILONS)
+            yield from (Task(name, epsilon, seed) for epsilon in system.epsilons(place.name) if not quick or epsilon in QUICK_EPSILONS)
 
 
 def _finished(place: Place, tasks: Sequence[Task], jobs: int, folder: Path, tell: Tell) -> Iterator[tuple[Task, Row | str]]:

@@ -26,6 +26,8 @@ class Study:
     cells: Mapping[tuple[str, float], Row]
     missing: Mapping[str, str]
     seconds: float
+    notes: tuple[str, ...] = ()
+    """What a reader must know of how the rows were made, where it is not how they would be made now."""
 
     @staticmethod
     def of(*parts: Mapping[str, Any]) -> Study:
@@ -39,7 +41,8 @@ class Study:
             raise ValueError(f"epsilons of different guarantees in one study: {sorted(promised)}")
         data, sizes = parts[0]["data"], {group: size for part in parts for group, size in part["data"]["sizes"].items()}
         missing = {name: cause for part in parts for name, cause in part["missing"].items()}
-        return Study(data["name"], data["kind"], sizes, cells, missing, sum(part["seconds"] for part in parts))
+        notes = tuple(dict.fromkeys(part["note"] for part in parts if part.get("note")))
+        return Study(data["name"], data["kind"], sizes, cells, missing, sum(part["seconds"] for part in parts), notes)
 
     @property
     def metric(self) -> str:
