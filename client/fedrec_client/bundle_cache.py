@@ -10,6 +10,7 @@ from pathlib import Path
 from fedrec.checkpoint import read_json, write_json
 from fedrec.errors import ProtocolError, RunError
 from fedrec.serving.bundle import Bundle, read, sha256_of
+from fedrec_client.bundle_bounds import require_bounded
 
 MAX_BUNDLE_BYTES = 4 * 2**30
 _CURRENT = "current.json"
@@ -36,14 +37,18 @@ class BundleCache:
                     path.unlink(missing_ok=True)
 
     def get(self, version: str) -> Bundle | None:
-        """None where it is not here, or is damaged: then it leaves the disk, to be fetched again."""
+        """None where it is not here, or is damaged or out of bounds: then it leaves the disk, to be fetched again."""
         path = self._path(version)
         if not path.exists():
             return None
         if sha256_of(path)[:16] != version:
             path.unlink(missing_ok=True)
             return None
-        return _opened(path)
+        try:
+            return _opened(path)
+        except ProtocolError:
+            path.unlink(missing_ok=True)
+            return None
 
     def fetch(self, version: str, pieces: Iterable[bytes]) -> Bundle:
         """Keep what a server sends. Raises ProtocolError where that is not the bundle of this version, RunError where it cannot be kept."""
@@ -92,6 +97,8 @@ def _written(path: Path, pieces: Iterable[bytes]) -> str:
 def _opened(path: Path) -> Bundle:
     """The bundle; a server's word is not taken for what it needs."""
     try:
-        return read(path)
+        bundle = read(path)
     except RunError as failure:
         raise ProtocolError(f"the server's bundle cannot be used: {failure.cause}", "Do not use this server.") from None
+    require_bounded(bundle)
+    return bundle

@@ -7,13 +7,14 @@ order. Nothing of it is written anywhere else.
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 
-from fedrec.data.delimited import require_file
 from fedrec.errors import DataError, MalformedRowError
 
 _ITEM, _RATING, _TIME = ("item", "item_id", "itemid", "movieid", "news_id"), ("rating",), ("timestamp", "time")
@@ -35,6 +36,12 @@ class Clicks:
     events: tuple[Click, ...]
     path: Path = Path("history")
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all events, ratings included: two histories that differ in anything a model could read have two digests."""
+        content = [[click.item, None if click.rating is None else float(click.rating).hex()] for click in self.events]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
     @staticmethod
     def of(items: Sequence[str]) -> Clicks:
         """Of plain ids, oldest first."""
@@ -44,7 +51,9 @@ class Clicks:
 def read_clicks(path: Path) -> Clicks:
     """Raises DataError where the file is missing or empty, MalformedRowError at the first wrong line."""
     try:
-        text = require_file(path).read_text(encoding="utf-8-sig")
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as failure:
+        raise DataError(f"{path} cannot be read: {failure.strerror or failure}", "Check the path of your history (--history).") from None
     except UnicodeDecodeError as failure:
         raise DataError(f"{path} is not UTF-8: {failure.reason} at byte {failure.start}", "Save it as UTF-8.") from None
     lines = text.splitlines()

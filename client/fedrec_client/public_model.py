@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.errors import MalformedRowError, SettingsError
+from fedrec.errors import SettingsError
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import inner_mu
@@ -42,7 +42,8 @@ class PublicModel:
         about = self.bundle.about
         if about.form != "additive":  # a release there comes from the model's own user encoder
             return self.bundle.sha256
-        digest = hashlib.sha256(json.dumps([about.form, about.history, about.unit, about.sensitivity.hex()]).encode())
+        facts = [about.form, about.history, about.unit, about.sensitivity.hex(), about.liked.hex()]
+        digest = hashlib.sha256(json.dumps(facts).encode())
         for name, array in (("rows", self.bundle.rows), ("ids", self.bundle.ids.content), ("ids.ptr", self.bundle.ids.ptr)):
             digest.update(f"{name} {array.dtype} {array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
@@ -55,24 +56,23 @@ class PublicModel:
         padding = float(self.bundle.more["padding"].item()) if guarantee.private else 0.0
         return event_of(inner_mu(guarantee, padding), padding)
 
-    def question(self, clicks: Clicks, guarantee: Guarantee) -> Question:
-        """What an answer to these clicks is remembered by: all of them, so that every new click is a change."""
-        ids = [clicks.events[place].item for place in self._counted(clicks)]
-        history = hashlib.sha256(json.dumps(ids).encode()).hexdigest()
-        return Question(self.version, self.asked_with, history, guarantee, self.price(guarantee))
+    def question(self, edit: str, guarantee: Guarantee) -> Question:
+        """What an answer is remembered by. edit: `ServingLedger.edit_of` of the whole history, whatever of it this model counts."""
+        return Question(self.version, self.asked_with, edit, guarantee, self.price(guarantee))
 
     def rows(self, clicks: Clicks) -> npt.NDArray[np.int64]:
-        """Row of every event's item. Raises MalformedRowError at the first that the catalogue does not have."""
-        for click in clicks.events:
-            if click.item not in self._rows:
-                remedy = "Drop the line, or correct the id: it must be as in the data that the model was trained on."
-                raise MalformedRowError(clicks.path, click.line, "an item of the catalogue", click.item, remedy)
-        return np.array([self._rows[click.item] for click in clicks.events], np.int64)
+        """Row of every event's item; -1 where the catalogue does not have it: an error would tell the server which items one has."""
+        return np.array([self._rows.get(click.item, -1) for click in clicks.events], np.int64)
 
     def window(self, clicks: Clicks) -> npt.NDArray[np.int32]:
-        """(H,) rows of the latest H clicks, -1 in front where there are fewer."""
+        """(H,) rows of the latest H clicks, -1 in front where there are fewer, and where the catalogue lacks an item."""
         rows = self.rows(clicks)[self._counted(clicks)][-self.places :]
         return np.concatenate([np.full(self.places - len(rows), -1), rows]).astype(np.int32)
+
+    @property
+    def nothing(self) -> npt.NDArray[np.int32]:
+        """(H,) the window of a history without clicks."""
+        return np.full(self.places, -1, np.int32)
 
     def category_bits(self, names: Sequence[str]) -> int:
         """Raises SettingsError on a name that the bundle does not have."""

@@ -9,11 +9,19 @@ and costs nothing, in another process too; so does a new model with the same pub
 seen, H the places of a history.
 
 Guarantee: `ServingLedger`'s. Everything that leaves is a function of the noised release, of public numbers, and of what the person
-chose openly: k, categories, and when to ask.
+chose openly: k, categories, and when to ask. So is whether a query leaves at all:
+
+- A bundle is bounded and rehearsed on invented histories before a history is looked at (`bundle_bounds`).
+- Afterwards nothing about the history raises. An item that the catalogue lacks is an empty place; a history that the model's
+  numbers fail on is asked for as one without clicks, at the same price.
+- Whether an answer is repeated depends on when the history changed, on the bundle and on the guarantee (`ServingLedger.edit_of`).
+
+What is left is time: how long an answer takes depends a little on how many clicks there are.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,17 +33,21 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import BudgetExceededError, ProtocolError, RefusedError, SettingsError
+from fedrec.operations import logs
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privaterec.additive import Coefficients
 from fedrec.serving.asking import ask, query
 from fedrec.serving.bundle import Bundle
 from fedrec.streams import SystemStreams
+from fedrec_client.bundle_bounds import rehearse
 from fedrec_client.bundle_cache import BundleCache
 from fedrec_client.clicks import Clicks
 from fedrec_client.public_model import PublicModel
 from fedrec_client.serving_ledger import Answer, Drawn, ServingLedger
 from fedrec_client.serving_link import WRONG_VERSION, Left, Query, Reply, Server, Trust, connect
+
+log = logging.getLogger(__name__)
 
 _ATTEMPTS = 3
 """Models that may be retired between two questions before this gives up."""
@@ -62,7 +74,8 @@ class Answered:
     """A list, best first, and what it cost.
 
     answer: what was paid for, None for a list made on this device. fresh: whether it was paid for now. asked: items asked for;
-    hidden: how many of them had been seen. left: every message that left in this call.
+    hidden: how many of them had been seen. unknown: how many clicks are of items that the catalogue lacks. left: every message
+    that left in this call.
     """
 
     items: tuple[Recommendation, ...]
@@ -71,6 +84,7 @@ class Answered:
     fresh: bool
     asked: int
     hidden: int
+    unknown: int
     left: tuple[Left, ...]
 
 
@@ -102,6 +116,7 @@ class Recommender:
         self._name = server if isinstance(server, str) else "server"
         self._cache = BundleCache(state / "bundles")
         self._used: PublicModel | None = None
+        self._rehearsed = ""
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.ledger = ServingLedger(
             state / "ledger.sqlite", limit=replace(self.guarantee, epsilon=limit), renew_every_s=renew_every_s, clock=clock
@@ -124,25 +139,29 @@ class Recommender:
         """The k best items that are not among the clicks, by the server's ranking of noised coefficients; fewer where most were seen.
 
         candidates: items to ask for, at least k + H; a public choice. last: ask with the last answer, whatever the clicks are now.
-        Raises BudgetExceededError, DataError on clicks that the catalogue does not know, ProtocolError, RunError.
+        Raises BudgetExceededError, ProtocolError, RunError, SettingsError; none of them because of what the clicks are.
         """
         began, paid = len(self._server.journal), False
+        edit = self.ledger.edit_of(clicks.digest)  # of every call, so that what comes back later is known to have been away
         for attempt in range(_ATTEMPTS):
-            model = self._model(clicks, may_be_old=attempt == 0, last=last)
-            answer, fresh = self._answer(model, clicks, last=last, may_pay=not paid)
+            model = self._model(edit, may_be_old=attempt == 0, last=last)
+            self._rehearse(model)
+            bits = model.category_bits(categories)
+            answer, fresh = self._answer(model, clicks, edit, last=last, may_pay=not paid)
             paid = paid or fresh
             asked = min(max(candidates or 0, k + model.places), model.bundle.size)
             try:
-                reply = self._server.recommend(_query(model, answer, asked, categories))
+                reply = self._server.recommend(_query(model, answer, asked, categories, bits))
             except RefusedError as failure:
                 if failure.code != WRONG_VERSION:
                     raise
                 continue
             rows = _checked(reply, model.bundle, asked)
-            kept = ~np.isin(rows, model.rows(clicks))
+            seen = model.rows(clicks)
+            kept = ~np.isin(rows, seen)
             items = _listed(model.bundle, rows[kept][:k], reply.scores[kept][:k])
             journal = tuple(self._server.journal[began:])
-            return Answered(items, model.bundle, answer, paid, asked, int((~kept).sum()), journal)
+            return Answered(items, model.bundle, answer, paid, asked, int((~kept).sum()), int((seen < 0).sum()), journal)
         raise ProtocolError("the server retires models faster than they can be asked", "Ask again later: what was paid for is kept.")
 
     def local(self, clicks: Clicks, *, k: int = 10, categories: Sequence[str] = ()) -> Answered:
@@ -151,16 +170,23 @@ class Recommender:
 
         began = len(self._server.journal)
         model = self._current() or self._newest()
-        events = [(int(row), click.rating) for row, click in zip(model.rows(clicks), clicks.events, strict=True)]
+        seen = model.rows(clicks)
+        events = [(int(row), click.rating) for row, click in zip(seen, clicks.events, strict=True) if row >= 0]
         rows, scores = best(model.bundle, model.window(clicks), events, k=k, categories=model.category_bits(categories))
-        return Answered(_listed(model.bundle, rows, scores), model.bundle, None, False, 0, 0, tuple(self._server.journal[began:]))
+        journal = tuple(self._server.journal[began:])
+        return Answered(_listed(model.bundle, rows, scores), model.bundle, None, False, 0, 0, int((seen < 0).sum()), journal)
 
-    def _model(self, clicks: Clicks, *, may_be_old: bool, last: bool) -> PublicModel:
+    def _rehearse(self, model: PublicModel) -> None:
+        if self._rehearsed != model.bundle.sha256:
+            rehearse(model.bundle, self.guarantee)
+            self._rehearsed = model.bundle.sha256
+
+    def _model(self, edit: str, *, may_be_old: bool, last: bool) -> PublicModel:
         """The model asked before, for as long as it answers and nothing would be paid; else the newest."""
         current = self._current() if may_be_old else None
         if current is not None:
             ledger = self.ledger
-            paid_for = ledger.last(current.asked_with) if last else ledger.kept(current.question(clicks, self.guarantee))
+            paid_for = ledger.last(current.asked_with) if last else ledger.kept(current.question(edit, self.guarantee))
             if paid_for is not None:
                 return current
         return self._newest()
@@ -178,8 +204,8 @@ class Recommender:
             self._used = PublicModel(bundle)
         return self._used
 
-    def _answer(self, model: PublicModel, clicks: Clicks, *, last: bool, may_pay: bool) -> tuple[Answer, bool]:
-        question = model.question(clicks, self.guarantee)
+    def _answer(self, model: PublicModel, clicks: Clicks, edit: str, *, last: bool, may_pay: bool) -> tuple[Answer, bool]:
+        question = model.question(edit, self.guarantee)
         if last:
             if (answer := self.ledger.last(question.asked_with)) is None:
                 raise BudgetExceededError("no answer was given to this model yet", "Ask without --last.")
@@ -187,21 +213,27 @@ class Recommender:
         if not may_pay and self.ledger.kept(question) is None:
             cause = "the model was retired after an answer for it was paid for, and the newest has other rows"
             raise ProtocolError(cause, "Ask again to pay for an answer to the newest model.")
-        history = model.window(clicks)
-        return self.ledger.answer(question, lambda: self._drawn(model.bundle, history))
+        return self.ledger.answer(question, lambda: self._drawn(model, clicks))
 
-    def _drawn(self, bundle: Bundle, history: npt.NDArray[np.int32]) -> Drawn:
+    def _drawn(self, model: PublicModel, clicks: Clicks) -> Drawn:
+        try:
+            return self._drawn_for(model, model.window(clicks))
+        except Exception:  # the model was bounded and rehearsed, so this history alone fails; that must not be seen
+            logs.say(log, "history-stays-silent", level=logging.WARNING)
+            return self._drawn_for(model, model.nothing)
+
+    def _drawn_for(self, model: PublicModel, history: npt.NDArray[np.int32]) -> Drawn:
         key = self._keys.key("serving", round=len(self.ledger.answers))
-        asked = ask(bundle, history[None], guarantee=self.guarantee, key=key)
+        asked = ask(model.bundle, history[None], guarantee=self.guarantee, key=key)
         return Drawn(asked.raw[0], asked.sent[0], asked.noise_std, asked.event)
 
 
-def _query(model: PublicModel, answer: Answer, asked: int, categories: Sequence[str]) -> Query:
+def _query(model: PublicModel, answer: Answer, asked: int, categories: Sequence[str], bits: int) -> Query:
     """What leaves. An answer that was drawn for another version is decoded again, which is post-processing."""
     sent, bundle = answer.sent, model.bundle
     if answer.version != model.version and isinstance(answer.event, GaussianEvent):
         sent = query(bundle, Coefficients(answer.raw[None], answer.noise_std, answer.event))[0]
-    return Query(bundle.version, sent, asked, tuple(categories), model.category_bits(categories))
+    return Query(bundle.version, sent, asked, tuple(categories), bits)
 
 
 def _checked(reply: Reply, bundle: Bundle, asked: int) -> npt.NDArray[np.int64]:

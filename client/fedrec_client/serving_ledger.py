@@ -7,7 +7,9 @@ form a SHA-256 chain over answers and prices, whose head is also kept beside the
 Guarantee: all answers of any period of `renew_every_s` seconds together are (epsilon, delta) = `limit`; of all time where there is no
 period; unit "click", neighbours "replace". Proof: one click is seen by no more than all of them, and all are composed, exactly where they
 are Gaussian (`privaterec.spending`), however each was chosen after those before. A fresh answer is drawn when the history changes.
-*When* it changes is public: neighbours change at the same moments. Histories that only grow always do, whatever is clicked.
+*When* it changes is public: neighbours change at the same moments. So an answer is remembered by the number of changes before it
+(`edit_of`), not by what the history holds: an earlier history that comes back is a new one, and every event of it counts as a change,
+whatever a model takes for a click.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening
 
 _GENESIS = hashlib.sha256(b"fedrec serving ledger 1").hexdigest()
 _SCHEMA = """
+CREATE TABLE IF NOT EXISTS history (one INTEGER PRIMARY KEY CHECK (one = 1), edit INTEGER NOT NULL, digest TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (
     number INTEGER PRIMARY KEY, time_s REAL NOT NULL, version TEXT NOT NULL, asked_with TEXT NOT NULL, history TEXT NOT NULL,
     mu TEXT NOT NULL, padding TEXT NOT NULL, noise_std TEXT NOT NULL, raw BLOB NOT NULL, sent BLOB NOT NULL, head TEXT NOT NULL
@@ -49,7 +52,7 @@ Event = GaussianEvent | PaddedEvent
 
 @dataclass(frozen=True)
 class Question:
-    """What an answer is remembered by. asked_with: digest of the public numbers of its release; history: of all clicks.
+    """What an answer is remembered by. asked_with: digest of the public numbers of its release; history: its `edit_of`.
 
     version: of the bundle it is asked with; it does not tell questions apart. price: of a fresh answer with `guarantee`.
     """
@@ -134,6 +137,18 @@ class ServingLedger:
         left = mu_for(self.limit.epsilon, self.limit.delta) ** 2 - sum(answer.mu**2 for answer in self._answers if self._counts(answer))
         return epsilon_of(left**0.5, self.limit.delta) if left > 0 else 0.0
 
+    def edit_of(self, digest: str) -> str:
+        """What the history of this digest is remembered by: the number of changes up to now, and the digest.
+
+        Called with every history before a question is made of it; a history that differs from the one before is a change. Raises
+        RunError where the change cannot be written down.
+        """
+        row = self._database.execute("SELECT edit, digest FROM history").fetchone() or (0, "")
+        edit = row[0] if row[1] == digest else row[0] + 1
+        if edit != row[0]:
+            self._writing("INSERT OR REPLACE INTO history VALUES (1, ?, ?)", (edit, digest))
+        return f"{edit}-{digest}"
+
     def kept(self, question: Question) -> Answer | None:
         """The answer that was paid for already, if there is one."""
         asked = (question.asked_with, question.history, question.price)
@@ -208,17 +223,20 @@ class ServingLedger:
             *price, float(drawn.noise_std), np.asarray(drawn.raw, np.float64), np.asarray(drawn.sent, np.float32),
         )  # fmt: skip
         answer = Answer(*content, head=_next_head(before, *content))
+        self._writing("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _row(answer))
+        self._answers.append(answer)  # spent from here on, whatever happens next
+        self._file.write(answer.number, answer.head)
+        return answer
+
+    def _writing(self, statement: str, values: tuple[Any, ...]) -> None:
         try:
             with self._database:
-                self._database.execute("INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", _row(answer))
+                self._database.execute(statement, values)
         except sqlite3.Error as failure:
             with suppress(sqlite3.Error):  # a commit that is said to have failed may be on disk, and is spent then
                 self._answers = list(_verified(self._database, self._path))
             remedy = "Nothing left this device. Free space or correct permissions."
             raise RunError(f"{self._path} cannot be written: {failure}", remedy) from None
-        self._answers.append(answer)  # spent from here on, whatever happens next
-        self._file.write(answer.number, answer.head)
-        return answer
 
 
 def read_answers(path: Path) -> tuple[Answer, ...]:

@@ -44,6 +44,19 @@ FILE = "serving.safetensors"
 
 _REMEDY = "Make it again with the same version of fedrec: fedrec simulate writes it at the end of a run."
 
+_DTYPES = {
+    "items": "float32",
+    "bias": "float32",
+    "categories": "uint64",
+    "rows": "int32",
+    "mean": "float64",
+    "covariance": "float64",
+    "ids.content": "uint8",
+    "ids.ptr": "int64",
+    "titles.content": "uint8",
+    "titles.ptr": "int64",
+}
+
 
 class About(BaseModel):
     """What is said of a bundle in words; kept in the file's header."""
@@ -56,14 +69,19 @@ class About(BaseModel):
     form: Literal["additive", "attention"] = Field(description="how a history becomes coefficients")
     history: int = Field(ge=1, description="H: how many of the latest clicks count")
     sensitivity: float = Field(gt=0, description="the farthest that one replaced click moves the coefficients, in L2")
-    unit: Literal["click", "history"] = Field("click", description="what neighbours differ in; both are replaced, not removed")
+    unit: Literal["click"] = Field("click", description="what neighbours differ in; it is replaced, not removed")
     delta: float = Field(gt=0, lt=1)
     scale: float = Field(1.0, gt=0, description="what decoded and centred coefficients are divided by")
     liked: float = Field(0.0, description="the least rating that counts as a click; 0 where clicks have no value")
     categories: tuple[str, ...] = Field((), max_length=MOST_CATEGORIES)
     training: dict[str, Any] = Field(description="the guarantee of training, with unit and neighbours; infinite numbers as strings")
-    noise: Literal["seeded", "system"] = Field(description="where the noise of training came from")
+    noise: Literal["seeded", "system"] = Field(description="where the noise of training came from; seeded: an experiment, not for release")
     fedrec: str
+
+    @property
+    def experiment(self) -> bool:
+        """Whether the noise of training came from a seed: whoever knows the seed can remove it, so no guarantee of training holds."""
+        return self.noise == "seeded"
 
 
 @dataclass(frozen=True)
@@ -165,15 +183,31 @@ def _straight(path: Path, names: tuple[str, ...]) -> dict[str, npt.NDArray[np.ge
 def _opened(path: Path, wanted: tuple[str, ...] | None) -> tuple[About, dict[str, npt.NDArray[np.generic]]]:
     try:
         with safe_open(path, framework="numpy") as file:
-            about = About.model_validate_json((file.metadata() or {}).get("about", "null"))
+            about = _about((file.metadata() or {}).get("about", "null"))
             names = [name for name in file.keys() if wanted is None or name.startswith(wanted)]  # noqa: SIM118
             return about, {name: file.get_tensor(name) for name in names}
-    except (OSError, SafetensorError, ValidationError) as failure:
+    except (OSError, SafetensorError, ValueError) as failure:
         raise RunError(f"{path} is not a serving bundle: {str(failure).splitlines()[0]}", _REMEDY) from None
+
+
+def _about(text: str) -> About:
+    """Raises ValueError with one line that says what is wrong."""
+    try:
+        content = json.loads(text)
+        found = content.get("format") if isinstance(content, dict) else None
+        if found != FORMAT:
+            raise ValueError(f"its format is {found!r}, this version of fedrec reads {FORMAT!r}")
+        return About.model_validate_json(text)
+    except ValidationError as failure:
+        first = failure.errors(include_url=False, include_context=False)[0]
+        raise ValueError(f"about.{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}, found {first['input']!r:.100}") from None
 
 
 def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]]) -> Bundle:
     take: dict[str, Any] = arrays
+    for name, dtype in _DTYPES.items():
+        if str(take[name].dtype) != dtype:
+            raise ValueError(f"{name} has type {take[name].dtype}, expected {dtype}")
     users = UserMap.of_arrays(arrays)
     ids, titles = (Texts(take.pop(f"{name}.content"), take.pop(f"{name}.ptr")) for name in ("ids", "titles"))
     named = {n: take.pop(n) for n in ("items", "bias", "categories", "rows", "mean", "covariance")}
@@ -181,6 +215,8 @@ def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]
     bundle = Bundle(sha256[:16], sha256, about, users, ids=ids, titles=titles, more=more, **named)
     _check(users, bundle.items, bundle.bias, bundle.categories)
     m, B = bundle.size, bundle.coefficients
+    if not (ids.whole and titles.whole):
+        raise ValueError("its ids or titles are not whole strings")
     if (len(ids), len(titles), bundle.mean.shape, bundle.covariance.shape) != (m, m, (B,), (B, B)):
         raise ValueError("its arrays do not have one entry an item, or one a coefficient")
     if about.form == "additive":
@@ -199,6 +235,8 @@ def _check_sensitivity(rows: npt.NDArray[np.int64], about: About) -> None:
 
     stated = about.sensitivity * about.history * 2.0**BITS
     longest = math.sqrt(float((rows.astype(np.float64) ** 2).sum(1).max(initial=0.0)))
+    if longest > 2.0**BITS:  # squares of longer rows are not exact in double precision
+        raise ValueError(f"a row has length {longest * 2.0**-BITS:g}, expected at most 1")
     if stated < longest * (2 if rows.min(initial=0) < 0 else math.sqrt(2)) and stated * (1 + 1e-12) < diameter(rows):
         raise ValueError(f"its rows can move coefficients by {diameter(rows) / about.history * 2.0**-BITS:g}, more than it states")
 

@@ -23,11 +23,20 @@ class Texts:
         ptr = np.concatenate([[0], np.cumsum([len(part) for part in encoded], dtype=np.int64)]).astype(np.int64)
         return Texts(np.frombuffer(b"".join(encoded), np.uint8), ptr)
 
+    @property
+    def whole(self) -> bool:
+        """Whether `ptr` divides `content` into strings."""
+        ptr = self.ptr
+        if ptr.ndim != 1 or self.content.ndim != 1 or not len(ptr):
+            return False
+        return bool(ptr[0] == 0 and ptr[-1] == len(self.content) and (np.diff(ptr) >= 0).all())
+
     def __len__(self) -> int:
         return len(self.ptr) - 1
 
     def __getitem__(self, index: int) -> str:
-        return self.content[self.ptr[index] : self.ptr[index + 1]].tobytes().decode()
+        """The string; bytes that are no UTF-8 become U+FFFD, so that no string of a hostile file raises."""
+        return self.content[self.ptr[index] : self.ptr[index + 1]].tobytes().decode("utf-8", "replace")
 
     def all(self) -> tuple[str, ...]:
         """Every string."""

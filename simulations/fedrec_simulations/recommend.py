@@ -76,7 +76,9 @@ def text(answered: Answered, recommender: Recommender, choices: Choices) -> str:
     """For a terminal."""
     lines = [f"{'':>4}  {'title':{_TITLE}}  {'score':>9}"]
     lines += [f"{rank:4}  {_cut(item.title)}  {item.score:9.3f}" for rank, item in enumerate(answered.items, start=1)]
-    lines += ["", *([_short(answered, choices)] if len(answered.items) < choices.k else []), *facts(answered, recommender)]
+    notes = [_short(answered, choices)] if len(answered.items) < choices.k else []
+    notes += [_unknown(answered.unknown)] if answered.unknown else []
+    lines += ["", *notes, *facts(answered, recommender)]
     return "\n".join([*lines, *(["", explained(answered, recommender)] if choices.explain else [])])
 
 
@@ -103,6 +105,7 @@ def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> d
         "answers": len(ledger.answers),
         "asked": answered.asked,
         "hidden": answered.hidden,
+        "unknown": answered.unknown,
         "bytes_left": sum(len(left.body) for left in answered.left),
     }
     if choices.explain:
@@ -127,6 +130,12 @@ def beside(left: Sequence[str], right: Sequence[str]) -> list[str]:
 
 def _short(answered: Answered, choices: Choices) -> str:
     return f"{len(answered.items)} of {choices.k}: the others of the {answered.asked} asked for had been seen; --candidates asks for more."
+
+
+def _unknown(count: int) -> str:
+    clicks = "1 of the clicks is of an item" if count == 1 else f"{count} of the clicks are of items"
+    which = "it counts as an empty place" if count == 1 else "they count as empty places"
+    return f"{clicks} that this model does not have: {which}. The server was not told."
 
 
 def _cut(title: str) -> str:

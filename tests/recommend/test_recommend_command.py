@@ -68,12 +68,25 @@ def test_a_list_its_promise_and_its_price_then_the_same_for_nothing(
     assert "cost     nothing" in out
 
 
+def test_items_that_the_catalogue_lacks_are_said_on_the_device_alone(
+    said: Said, served: PlainServer, real_server: Any, tmp_path: Path
+) -> None:
+    serving = real_server(served.paths[0])
+    (tmp_path / "unknown.txt").write_text("i1\nwhat\n")
+    ask = ["--history", str(tmp_path / "unknown.txt"), "--server", serving.http]
+    code, out, _ = said(*ask)
+    assert code == 0
+    assert "1 of the clicks is of an item that this model does not have: it counts as an empty place" in out
+    found = json.loads(said(*ask, "--json", "--explain")[1])
+    assert found["unknown"] == 1
+    assert "what" not in found["left"][-1]["decoded"]
+
+
 def test_refusals_are_a_line_of_cause_a_line_of_remedy_and_an_exit_code(
     said: Said, served: PlainServer, real_server: Any, tmp_path: Path
 ) -> None:
     history, nobody = str(tmp_path / "read.txt"), f"grpc://127.0.0.1:{free_port('127.0.0.1')}"
     grpc = f"grpc://{real_server(served.paths[0]).grpc}"
-    (tmp_path / "unknown.txt").write_text("i1\nwhat\n")
     expected: dict[int, list[list[str]]] = {
         2: [
             ["--server", grpc],
@@ -83,7 +96,7 @@ def test_refusals_are_a_line_of_cause_a_line_of_remedy_and_an_exit_code(
             ["--history", history, "--server", grpc, "--pin", "abc"],
             ["some-run", "--history", history, "--server", grpc],
         ],
-        3: [["--history", str(tmp_path / "none.txt"), "--server", grpc], ["--history", str(tmp_path / "unknown.txt"), "--server", grpc]],
+        3: [["--history", str(tmp_path / "none.txt"), "--server", grpc]],
         5: [["--history", history, "--server", grpc, "--epsilon", "21"]],
         6: [["--history", history, "--server", grpc, "--state", history], ["--demo", str(tmp_path)]],
         7: [["--history", history, "--server", nobody, "--timeout", "1"]],

@@ -66,10 +66,19 @@ def test_the_latest_clicks_are_the_window_and_low_ratings_are_no_clicks(bundle: 
     assert PublicModel(bundle).window(CLICKS).tolist() == [-1] * 3 + list(range(7))
 
 
-def test_an_unknown_item_is_named_with_file_and_line(opened: Open, tmp_path: Path) -> None:
-    (tmp_path / "history.txt").write_text("i3\n\nnobody\n")
-    with pytest.raises(MalformedRowError, match=r"history.txt, line 3: expected an item of the catalogue, found 'nobody'"):
-        opened().recommend(read_clicks(tmp_path / "history.txt"))
+def test_an_item_that_the_catalogue_lacks_is_an_empty_place_and_is_counted(opened: Open, bundle: Bundle) -> None:
+    clicks = Clicks.of(["i3", "nobody", "i5"])
+    assert PublicModel(bundle).window(clicks).tolist() == [-1] * (HISTORY - 3) + [3, -1, 5]
+    found = opened().recommend(clicks)
+    assert (found.unknown, len(found.items)) == (1, 10)
+    assert opened().local(clicks).unknown == 1
+    assert opened().recommend(Clicks.of(["nobody"])).items
+
+
+def test_a_missing_history_is_said_in_its_own_words(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read: No such file") as caught:
+        read_clicks(tmp_path / "none.txt")
+    assert "--history" in caught.value.remedy
 
 
 def test_a_table_is_read_oldest_first(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_the_second_question_is_the_first_byte_for_byte_until_the_history_change
     assert len({query.sent.tobytes() for query in served.queries}) == 1
     with Recommender(served, tmp_path / "state") as recommender:
         assert recommender.recommend(Clicks((*clicks.events, Click("i0")))).fresh
-        assert not recommender.recommend(clicks).fresh
+        assert not recommender.recommend(Clicks((*clicks.events, Click("i0")))).fresh
 
 
 def test_a_click_that_leaves_the_window_as_it_was_is_a_change_too(served: PlainServer, tmp_path: Path) -> None:
