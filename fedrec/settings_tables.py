@@ -122,6 +122,9 @@ class NewsSettings(Table):
     serving_epsilons: tuple[Epsilon, ...] = Field(
         ("inf", 10, 5, 1), min_length=1, validate_default=True, description="epsilon of one served answer; the first makes the headline"
     )
+    max_user_epsilon: Epsilon = Field(
+        math.inf, description="the most that training may cost one person, per user (replace), with a full history and all labels"
+    )
     padding: float = Field(
         0.0, ge=0, lt=1, description="p: share of clicks hidden behind the anonymous news, on the device; not for additive"
     )

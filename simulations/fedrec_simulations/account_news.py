@@ -1,4 +1,5 @@
-"""`fedrec account` for news: what each release of a variant costs, what training adds up to by unit, and what serving costs.
+"""`fedrec account` for news: what each release of a variant costs, what training adds up to by unit, what serving costs, and what all that
+is for a person.
 
 Nothing here needs the catalogue. How often a user answers depends on the number of users where `news.rounds` is given: then, and only
 then, it is read from the data.
@@ -7,20 +8,20 @@ then, it is read from the data.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fedrec.checkpoint import finite
-from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for, opinions
+from fedrec.privacy.accounting import GaussianEvent, mu_for, opinions
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
-from fedrec.privaterec import attention, central
+from fedrec.privaterec import attention, central, person
 from fedrec.privaterec.federated import THETA, per_answer, schedule_of
 from fedrec.privaterec.spending import plan_training, serving_epsilon
 from fedrec.privaterec.trained import promised
 from fedrec.privaterec.variants import central_settings
-from fedrec.settings import Scenario
+from fedrec.settings import NEWS_UNITS, Scenario
 from fedrec_simulations.news_data import load_news
 from fedrec_simulations.simulate_news import serving_guarantee
 
@@ -59,18 +60,16 @@ def describe(scenario: Scenario, *, users: int = 0) -> dict[str, Any]:
         "training": _totals(scenario, releases),
         "accountants": _second_opinions(releases, guarantee.delta),
         "serving": [_serving(scenario, epsilon) for epsilon in scenario.news.serving_epsilons],
+        "person": _person(scenario, users),
     }
     return dict(finite(content))
 
 
 def _totals(scenario: Scenario, releases: tuple[Releases, ...]) -> dict[str, float]:
-    """Epsilon of everything that each kind of unit pays, and of a whole history where one report is all that sees it."""
+    """Epsilon of everything that each kind of unit pays."""
     delta, totals = scenario.privacy.delta, dict[str, float]()
     for seen_by in dict.fromkeys(one.seen_by for one in releases):
         totals[seen_by] = epsilon_of_events([one.event for one in releases if one.seen_by == seen_by for _ in range(one.times)], delta)
-    if scenario.news.variant == "additive" and scenario.privacy.epsilon < math.inf:
-        mu = scenario.news.history * mu_for(scenario.privacy.epsilon, delta)  # each click moves the mean by its own share
-        totals[f"all {scenario.news.history} clicks of a history at once"] = epsilon_of(mu, delta)
     return totals
 
 
@@ -86,6 +85,32 @@ def _serving(scenario: Scenario, epsilon: float) -> dict[str, Any]:
     guarantee = serving_guarantee(epsilon, scenario.privacy.delta)
     answers = {str(k): serving_epsilon(k, guarantee) if guarantee.private else math.inf for k in ANSWERS}
     return {"epsilon": epsilon, "unit": guarantee.unit, "neighbours": guarantee.neighbours, "fresh_answers": answers}
+
+
+def _person(scenario: Scenario, users: int) -> dict[str, Any]:
+    """Per user (replace): training by clicks and labels, where it is priced per click; serving by clicks and fresh answers."""
+    delta, clicks = scenario.privacy.delta, shown_clicks(scenario)
+    training = None
+    if NEWS_UNITS[scenario.news.variant] != person.UNIT:
+        costs = person.training_costs(scenario, users=_told_users(scenario, users))
+        training = {str(c): {str(k): person.epsilon_of_person(costs, delta, clicks=c, labels=k) for k in person.LABELS} for c in clicks}
+    serving = [{"epsilon": e, "clicks": served_person(scenario, e)} for e in scenario.news.serving_epsilons]
+    return {"unit": person.UNIT, "neighbours": person.NEIGHBOURS, "delta": delta, "training": training, "serving": serving}
+
+
+def shown_clicks(scenario: Scenario) -> tuple[int, ...]:
+    """Numbers of clicks that tables show: up to a full history, which is always the last."""
+    return (*(c for c in person.CLICKS if c < scenario.news.history), scenario.news.history)
+
+
+def served_person(scenario: Scenario, epsilon: float) -> dict[str, dict[str, float]]:
+    """Epsilon per user (replace) of fresh answers at `epsilon` per click each, by clicks of the history and by answers."""
+    each = serving_guarantee(epsilon, scenario.privacy.delta)
+    prices = {k: person.answer_costs(scenario, each, k) for k in person.ANSWERS}
+    return {
+        str(c): {str(k): person.epsilon_of_person(costs, scenario.privacy.delta, clicks=c) for k, costs in prices.items()}
+        for c in shown_clicks(scenario)
+    }
 
 
 def _additive(scenario: Scenario, users: int) -> tuple[Releases, ...]:
@@ -131,9 +156,13 @@ _RELEASES: Mapping[str, Callable[[Scenario, int], tuple[Releases, ...]]] = {
 
 
 def _passes(scenario: Scenario, users: int) -> int:
-    if scenario.news.rounds and not users:
-        users = load_news(scenario).log.train.num_users
-    return schedule_of(scenario, max(users, 1)).passes
+    return schedule_of(scenario, _told_users(scenario, users)).passes
+
+
+def _told_users(scenario: Scenario, users: int) -> int:
+    """Their number, read from the data only where the number of answers depends on it and it was not given."""
+    needed = scenario.news.rounds and not users
+    return max(load_news(scenario).log.train.num_users if needed else users, 1)
 
 
 def table(described: dict[str, Any]) -> str:
@@ -153,7 +182,27 @@ def table(described: dict[str, Any]) -> str:
     for served in described["serving"]:
         cells = "".join(f"{_number(value):>12}" for value in served["fresh_answers"].values())
         lines.append(f"  an answer at epsilon {_number(served['epsilon']):<8}{cells}")
-    return "\n".join([*lines, "  a repeated answer costs nothing: it is remembered until a public date"])
+    lines.append("  a repeated answer costs nothing: it is remembered until a public date")
+    return "\n".join([*lines, "", *_person_lines(described["person"])])
+
+
+def _person_lines(said: dict[str, Any]) -> Iterator[str]:
+    """What the same comes to for somebody's whole data: a table of training, and one of serving for each epsilon."""
+    per = f"per {said['unit']} ({said['neighbours']}), all clicks of one person exchanged for others, at delta {said['delta']:g}"
+    yield f"what that is for a person: epsilon {per}"
+    if said["training"] is None:
+        yield "  training: as above, it is promised per user"
+    else:
+        yield f"  {'training, clicks in the history':32}" + "".join(f"{f'labels: {k}':>12}" for k in person.LABELS)
+        for clicks, row in said["training"].items():
+            yield f"  {clicks:>32}" + "".join(f"{_number(value):>12}" for value in row.values())
+    for served in said["serving"]:
+        if served["epsilon"] in ("inf", math.inf):
+            continue
+        head = f"serving at {_number(served['epsilon'])}, clicks"
+        yield f"  {head:32}" + "".join(f"{f'{k} fresh':>12}" for k in person.ANSWERS)
+        for clicks, row in served["clicks"].items():
+            yield f"  {clicks:>32}" + "".join(f"{_number(value):>12}" for value in row.values())
 
 
 def _number(value: float | str | None) -> str:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from fedrec.evaluation.impressions import ImpressionMetrics
 from fedrec.privacy.guarantee import non_private
 from fedrec.privaterec.sensitivity import exempt
+from fedrec_simulations.news_person import ForAPerson, tables
 from fedrec_simulations.news_published import published_rows
 from fedrec_simulations.report.content import (
     TO_THE_AGGREGATOR,
@@ -29,7 +30,7 @@ from fedrec_simulations.simulate_news import NewsRun, serving_guarantee
 _COLUMNS = {"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"}
 
 
-def report_content(run: NewsRun) -> ReportContent:
+def report_content(run: NewsRun, person: ForAPerson | None = None) -> ReportContent:
     """Everything the report shows; what a run does not have is left out."""
     goes = TO_THE_AGGREGATOR if run.scenario.news.variant == "central" else "All of it goes to the server, which is not trusted."
     return ReportContent(
@@ -37,6 +38,7 @@ def report_content(run: NewsRun) -> ReportContent:
         data=run.data.sentence(),
         facts=tuple(_facts(run)),
         promises=tuple(_promises(run)),
+        persons=() if person is None else tuple(tables(person)),
         methods=(*_methods(run), *_published(run)),
         curve=_curve(run),
         departures=tuple(Departure(s.name, s.shape, round(s.bytes), s.contains, goes) for s in run.main.sent),

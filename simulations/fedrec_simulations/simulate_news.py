@@ -23,10 +23,12 @@ from fedrec.data.impressions import Impressions
 from fedrec.evaluation.controls import SHUFFLED, Verdict, compare
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
 from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.privaterec.person import require_user_limit
 from fedrec.privaterec.prior import public_prior
 from fedrec.privaterec.serving import news_bundle
 from fedrec.privaterec.trained import promised, public_table
 from fedrec.privaterec.variants import Catalogue, TrainedNews
+from fedrec.serving.bundle import FILE, read
 from fedrec.serving.exporting import Export, Origin
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
@@ -86,6 +88,7 @@ class NewsRun:
 
 def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
     """Do everything and return what `--json` prints. Raises FedRecError."""
+    from fedrec_simulations.news_person import for_a_person
     from fedrec_simulations.news_report import report_content
     from fedrec_simulations.report.page import write
     from fedrec_simulations.report.table import methods_table
@@ -97,14 +100,19 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
     with stage(console, "reading data"):
         data = load_news(scenario)
         catalogue = catalogue_of(scenario, data)
+    train = data.log.train
+    require_user_limit(scenario, users=train.num_users, labels=int(np.bincount(train.users, minlength=1).max()))
     write_json(folder / "data.json", data.describe())
     done = _finish(scenario, folder, data, catalogue, console, runtime)
     _keep(done)
+    bundle = write_bundle(folder, lambda: _bundle(done))
+    with stage(console, "linking answers"):
+        found = for_a_person(scenario, data.log.train, data.log.test, None if "refused" in bundle else read(folder / FILE))
     with stage(console, "drawing the report"):
-        content = report_content(done)
+        content = report_content(done, found)
         write(folder / "report.html", content)
-    result = {**_result(done), "runtime": asdict(cast)}
-    result["serving"] |= write_bundle(folder, lambda: _bundle(done))
+    result = {**_result(done), "person": finite(found.as_dict()), "runtime": asdict(cast)}
+    result["serving"] |= bundle
     result["seconds"] = time.perf_counter() - started
     write_json(folder / RESULT, result)
     if not quiet:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privaterec.fleet import Together
 from fedrec.privaterec.trained import TrainedNews
 from fedrec.privaterec.variants import train_news
@@ -59,7 +60,29 @@ def test_answers_of_serving_add_up_exactly_and_a_history_is_not_a_click() -> Non
     said = describe(load(None, [*KEYS, "privacy.unit=click", "privacy.epsilon=1", "news.history=50", "news.serving_epsilons=[1]"]))
     (serving,) = said["serving"]
     assert [round(x, 1) for x in serving["fresh_answers"].values()] == [1.0, 3.6, 9.4, 14.4]  # RECIPE's figures, by another program
-    assert said["training"]["all 50 clicks of a history at once"] == pytest.approx(146, abs=1)
+    assert said["person"]["training"]["50"]["0"] == pytest.approx(146, abs=1)
+
+
+def test_account_says_what_a_plan_is_for_a_person_at_numbers_of_clicks_labels_and_answers() -> None:
+    keys = [*KEYS, "privacy.unit=click", "news.history=30", 'news.serving_epsilons=["inf", 5]']
+    said = describe(load(None, keys))
+    found = said["person"]
+    assert (found["unit"], found["neighbours"], list(found["training"])) == ("user", "replace", ["1", "10", "30"])
+    mu = mu_for(5, 1e-5)
+    assert found["training"]["10"]["0"] == pytest.approx(epsilon_of(10 * mu, 1e-5), rel=1e-9)
+    assert found["training"]["1"]["10"] > found["training"]["1"]["1"] > found["training"]["1"]["0"] == pytest.approx(5.0)
+    bare, served = found["serving"]
+    assert bare["clicks"]["30"]["1"] == "inf"
+    assert served["clicks"]["30"]["100"] == pytest.approx(epsilon_of(300 * mu, 1e-5), rel=1e-9)
+    printed = table(said)
+    assert "epsilon per user (replace), all clicks of one person" in printed
+    assert f"{served['clicks']['30']['100']:.5g}" in printed
+
+
+def test_what_is_promised_per_user_is_not_priced_for_a_person_again() -> None:
+    said = describe(load(None, [*KEYS, *VARIANTS["central"]]))
+    assert said["person"]["training"] is None
+    assert "it is promised per user" in table(said)
 
 
 def test_rounds_over_users_need_their_number_alone(tmp_path: Path) -> None:

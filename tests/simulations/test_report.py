@@ -35,6 +35,7 @@ from fedrec_simulations.report.content import (
     Promise,
     ReportContent,
     Series,
+    TextTable,
 )
 from fedrec_simulations.report.table import methods_table
 
@@ -57,6 +58,9 @@ def example(title: str = "Federated SSP2 on the planted data set") -> ReportCont
         promises=(Promise(PRIVATE[5], second_opinions=(Opinion("PLD", 5.0012), Opinion("RDP", 5.62))),),
         methods=methods(),
         curve=curve(),
+        persons=(
+            TextTable("What this means for a person", "A click is not a person.", ("what", "ε per user (replace)"), (("all", "7.5"),)),
+        ),
         buckets=buckets(),
         budget=budget(),
         convergence=convergence(),
@@ -243,6 +247,14 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not self.open or self.open[-1] != "style":
             self.text.append(data)
+
+
+def test_tables_for_a_person_are_shown_and_escaped() -> None:
+    table = TextTable("For a person", "a <lead>", ("what", "ε per user (replace)"), (("training, <b>", "7.5"),))
+    shown = page.render(ReportContent("title", "data", persons=(table,)))
+    assert "a &lt;lead&gt;" in shown
+    assert "training, &lt;b&gt;" in shown
+    assert '<td class="num">7.5</td>' in shown
 
 
 def test_page_needs_nothing_from_anywhere() -> None:

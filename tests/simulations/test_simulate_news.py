@@ -55,6 +55,34 @@ def test_the_json_line_holds_metrics_the_history_swap_and_a_guarantee_with_its_u
     assert not list(folder.rglob("*.part"))
 
 
+def test_a_run_says_what_it_means_for_a_person(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """User-level epsilon at the run's own numbers of clicks and labels, and linkage measured with the bundle that it serves."""
+    result, _ = simulate(capsys, tmp_path, "news.epochs=1", 'news.serving_epsilons=["inf", 10, 0.01]')
+    found = result["person"]
+    assert (found["unit"], found["neighbours"], found["delta"]) == ("user", "replace", 1e-5)
+    median, most = found["training"]
+    assert most["clicks"] == 20
+    assert 5 < median["epsilon"] < most["epsilon"]
+    served, hidden = found["linkage"]
+    assert served["low"] > 3 * served["chance"]
+    assert served["low"] <= served["rate"] <= served["high"]
+    assert hidden["low"] <= hidden["chance"]
+    assert read_json(Path(result["run_dir"]) / "result.json")["person"] == found
+    page = (Path(result["run_dir"]) / "report.html").read_text()
+    assert "What this means for a person" in page
+    assert "ε per user (replace)" in page
+    assert f"{served['rate']:.1%}" in page
+
+
+def test_a_limit_per_user_is_refused_before_training_by_public_numbers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    _, err = simulate(capsys, tmp_path, "news.max_user_epsilon=50", code=2)
+    assert "20 clicks" in err
+    assert "news.max_user_epsilon is 50" in err
+    assert not list(tmp_path.rglob("model"))
+    fits = err.split("privacy.epsilon = ")[1].split()[0]
+    simulate(capsys, tmp_path, "news.max_user_epsilon=50", f"privacy.epsilon={fits}", "news.epochs=1")
+
+
 def test_the_same_scenario_gives_the_same_numbers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     one, two = (simulate(capsys, tmp_path / name)[0] for name in "ab")
     assert one["serving"] == two["serving"]

@@ -42,6 +42,16 @@ class Promise:
 
 
 @dataclass(frozen=True)
+class TextTable:
+    """A section of words: a title, what it says, and rows whose first cell names them."""
+
+    title: str
+    lead: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class Method:
     """One row of the table of methods. bytes: per client over the whole run, None where nothing is sent.
 
@@ -211,6 +221,7 @@ class ReportContent:
     data: str
     facts: tuple[Fact, ...] = ()
     promises: tuple[Promise, ...] = ()
+    persons: tuple[TextTable, ...] = ()
     methods: tuple[Method, ...] = ()
     curve: PrivacyCurve | None = None
     buckets: tuple[BucketBars, ...] = ()

@@ -1,0 +1,112 @@
+"""What releases that are priced per click cost a whole person: by the distance of their two furthest inputs, composed exactly.
+
+Unit "user", neighbours "replace": the clicks of one person, at most c in a history and those of l impressions, exchanged for any others,
+no more of them, or for none. That somebody has an account, how many impressions they were shown, and when they ask, is the same in both.
+
+Proof, release by release (`of_person`); a click-level release says (epsilon, delta) of one place, and this of c of them.
+- A mean of public rows (`additive`): c terms of the sum change, each by at most the table's diameter S, so c mu by the triangle inequality.
+  Reached: c clicks on one item against c on another that is S away. So group privacy (Dong, Roth, Su 2022, Thm 2.14) is exact here.
+  c <= H: a window has H places.
+- Attention weights (`attention`): any two histories are at most sqrt2 theta apart, however many clicks differ: mu. With padding p, all c
+  changed clicks are hidden with probability p^c, and then nothing differs; else each output is a mixture of Gaussian releases no further
+  apart, also from the hidden one. So `padding`'s proof holds with p^c in the place of p.
+- A gradient (`local_update.NoisedGradients`): any two data sets of a user are 2 theta apart: mu.
+- Answers of labels: an impression's answer is epsilon-private whatever changes in it, so l impressions are l pure releases.
+Any other Gaussian release is taken as the first, which holds for all of them. What one person's data sees is composed exactly
+(`privacy.mixtures`), each release chosen after those before.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from fedrec.errors import SettingsError
+from fedrec.privacy.accounting import GaussianEvent, mu_for
+from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
+from fedrec.privacy.mixtures import Event, epsilon_of_events
+from fedrec.privacy.padding import PaddedEvent, inner_mu
+from fedrec.privacy.selection import PureEvent
+from fedrec.privaterec.federated import FORMS, schedule_of
+from fedrec.privaterec.spending import Costs, plan_training
+from fedrec.privaterec.trained import promised
+from fedrec.settings import NEWS_UNITS, Scenario
+
+UNIT: Unit = "user"
+NEIGHBOURS: Neighbours = "replace"
+CLICKS, ANSWERS, LABELS = (1, 10, 50), (1, 10, 100), (0, 1, 10)
+"""What tables show: clicks in a history (and the most that it holds), fresh answers, impressions that answer."""
+
+_BOUNDED = frozenset({"attention", "gradient"})
+_NEVER_HIDDEN = 1e-9
+"""Probability below which padding is priced as none."""
+
+
+def of_person(event: Event, clicks: int) -> Event:
+    """One release's price to a person, of whose clicks it sees so many, from its price to one click. Raises ValueError on 0 clicks."""
+    if clicks < 1:
+        raise ValueError(f"a release that sees {clicks} clicks costs nothing: leave it out")
+    if isinstance(event, PureEvent):
+        return replace(event, unit=UNIT)
+    if isinstance(event, PaddedEvent):
+        hidden = event.padding**clicks
+        bare = GaussianEvent(event.name, event.mu, UNIT, NEIGHBOURS)
+        return PaddedEvent(event.name, event.mu, hidden, UNIT, NEIGHBOURS) if hidden > _NEVER_HIDDEN else bare
+    mu = event.mu if event.name in _BOUNDED else clicks * event.mu
+    return GaussianEvent(event.name, mu, UNIT, NEIGHBOURS)
+
+
+def epsilon_of_person(costs: Costs, delta: float, *, clicks: int, labels: int = 0) -> float:
+    """Epsilon at `delta` per user (replace) of all releases together, of a person with so many clicks in the history and so many labels."""
+    history = [of_person(event, clicks) for event in costs.history] if clicks else []
+    told = [of_person(event, 1) for event in costs.labels] * labels
+    return epsilon_of_events([*history, *told], delta)
+
+
+def training_costs(scenario: Scenario, *, users: int = 1) -> Costs:
+    """Of the scenario's variant, per click. users: decides how often each answers, where `news.rounds` is given.
+
+    Raises ValueError for a variant whose promise is per user already.
+    """
+    variant, guarantee = scenario.news.variant, promised(scenario)
+    if NEWS_UNITS[variant] == UNIT:
+        raise ValueError(f"{variant} is priced per user already")
+    if not guarantee.private or variant in ("centralized", "printed", "fedrec"):
+        return Costs((GaussianEvent("data", math.inf, "click", "replace"),), ())
+    if variant == "additive":
+        plan = plan_training(guarantee)
+        return Costs((GaussianEvent("report", plan.report_mu, "click", "replace"),), (PureEvent("label", plan.label_epsilon),))
+    return FORMS[variant].costs(scenario, schedule_of(scenario, max(users, 1)).passes)
+
+
+def answer_costs(scenario: Scenario, guarantee: Guarantee, answers: int = 1) -> Costs:
+    """Of so many fresh served answers of a model, each with `guarantee` per click."""
+    mean = scenario.news.variant in ("additive", "central")
+    mu, padding = mu_for(guarantee.epsilon, guarantee.delta), 0.0 if mean else scenario.news.padding
+    if padding and guarantee.private:
+        return Costs((PaddedEvent("attention", inner_mu(guarantee, padding), padding),) * answers, ())
+    return Costs((GaussianEvent("answer" if mean else "attention", mu, "click", "replace"),) * answers, ())
+
+
+def require_user_limit(scenario: Scenario, *, users: int, labels: int) -> None:
+    """Hold a plan to `news.max_user_epsilon`: for a full history, and the most impressions that any person answers for.
+
+    Both are public, so that a refusal tells nothing of a history. Raises SettingsError with the largest epsilon per click that fits.
+    """
+    limit, delta = scenario.news.max_user_epsilon, scenario.privacy.delta
+    if math.isinf(limit) or NEWS_UNITS[scenario.news.variant] == UNIT:
+        return
+
+    def cost(epsilon: float) -> float:
+        costs = training_costs(scenario.with_epsilon(epsilon), users=users)
+        return epsilon_of_person(costs, delta, clicks=scenario.news.history, labels=labels)
+
+    if (asked := cost(scenario.privacy.epsilon)) <= limit:
+        return
+    low, high = 0.0, min(scenario.privacy.epsilon, limit)
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if cost(middle) <= limit else (low, middle)
+    cause = f"training would cost a person with {scenario.news.history} clicks and {labels} labels epsilon {asked:.4g} per user (replace)"
+    remedy = f"privacy.epsilon = {low:.3g} per click would fit, or a shorter news.history." if low else "Give fewer answers of each person."
+    raise SettingsError(f"{cause}; news.max_user_epsilon is {limit:g}", remedy)
