@@ -288,7 +288,7 @@ def test_every_epsilon_stands_beside_its_unit_and_neighbours() -> None:
     assert len(places) > 15
     for at in places:
         near = text[at : at + 60]
-        assert "add/remove" in near or "privacy.epsilon" in text[at - 8 : at + 8], f"no unit in {near!r}"
+        assert "(add/remove)" in near or "(replace)" in near or "privacy.epsilon" in text[at - 8 : at + 8], f"no unit in {near!r}"
 
 
 def test_titles_from_data_are_escaped_everywhere() -> None:
