@@ -17,7 +17,7 @@ from fedrec.factorization.model import Model
 from fedrec.federation.rounds import ClientStep, Recipe, State
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.conversions import am_ssp_plan
-from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of, sides_of
 from fedrec.settings import Scenario, validated
 from fedrec.settings_tables import CollectiveSettings
@@ -75,19 +75,21 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
     return clicks.CLIENT_STEPS if kind == "clicks" else default.CLIENT_STEPS
 
 
-def guarantee_of(scenario: Scenario) -> Guarantee:
-    """What the scenario promises; example-level alternating minimisation is not established (see `factorization.ssp`)."""
+def guarantee_of(scenario: Scenario, *, users: int = 0) -> Guarantee:
+    """What the scenario promises to so many users (0: not known yet); example-level alternating minimisation is not established
+    (see `factorization.ssp`). Raises PrivacyError where delta promises nothing among so many (`with_sound_delta`)."""
     privacy = scenario.privacy
     if privacy.epsilon == float("inf"):
         return non_private(privacy.delta, privacy.unit)
+    promised = Guarantee(privacy.epsilon, privacy.delta)
     if privacy.unit == "example":
         note = "user vectors are refit on the example that is removed, which AM-SSP Theorem 1 leaves out"
-        return Guarantee(privacy.epsilon, privacy.delta, "example", established=False, note=note)
-    return Guarantee(privacy.epsilon, privacy.delta)
+        promised = Guarantee(privacy.epsilon, privacy.delta, "example", established=False, note=note)
+    return with_sound_delta(promised, users, allowed=privacy.allow_large_delta)
 
 
 def _published(scenario: Scenario, facts: PublicFacts) -> Prepared:
-    settings, guarantee = published_settings(scenario), guarantee_of(scenario)
+    settings, guarantee = published_settings(scenario), guarantee_of(scenario, users=facts.num_users)
     shares = ssp.shares(settings, facts.kind, count_share=_count_share(scenario))
     if scenario.privacy.accountant == "am-ssp" and guarantee.private:
         plan = am_ssp_plan(guarantee, shares, steps=settings.steps)
@@ -99,7 +101,7 @@ def _published(scenario: Scenario, facts: PublicFacts) -> Prepared:
 
 def _collective(scenario: Scenario, facts: PublicFacts) -> Prepared:
     settings = published_settings(scenario)
-    plan = calibrate(guarantee_of(scenario), ssp.shares(settings, facts.kind, count_share=_count_share(scenario)))
+    plan = calibrate(guarantee_of(scenario, users=facts.num_users), ssp.shares(settings, facts.kind, count_share=_count_share(scenario)))
     private = ssp.PublishedRecipe.of(plan, settings, facts, with_features=False)
     recipe = CollectiveRecipe(private, sides_of(scenario.collective, facts), scenario.collective.start_passes)
     return Prepared(recipe, ssp.client_steps(settings), plan)
@@ -135,7 +137,7 @@ def published_settings(scenario: Scenario) -> ssp.PublishedSettings:
 
 
 def _default(scenario: Scenario, facts: PublicFacts) -> Prepared:
-    guarantee = guarantee_of(scenario)
+    guarantee = guarantee_of(scenario, users=facts.num_users)
     if facts.kind == "clicks":
         chosen = clicks.settings_for(guarantee, users=facts.num_users, items=facts.num_items)
         plan = calibrate(guarantee, chosen.shares)
@@ -182,7 +184,7 @@ def _descent(scenario: Scenario, facts: PublicFacts, settings: noisy_descent.Des
     if facts.kind == "clicks":
         named = f'recipe = "{scenario.recipe}"'
         raise SettingsError(f"{named} fits ratings, but this data holds clicks", 'Set recipe = "default" or "published".')
-    plan = calibrate(guarantee_of(scenario), noisy_descent.shares(settings))
+    plan = calibrate(guarantee_of(scenario, users=facts.num_users), noisy_descent.shares(settings))
     return noisy_descent.DescentRecipe(plan, settings, facts)
 
 
@@ -232,7 +234,7 @@ def _convex(scenario: Scenario, facts: PublicFacts) -> Prepared:
     if facts.kind == "ratings":
         raise SettingsError('recipe = "convex-ssp" fits clicks, but this data holds ratings', 'Set data.kind = "clicks".')
     settings = convex_settings(scenario, facts)
-    plan = calibrate(guarantee_of(scenario), settings.shares)
+    plan = calibrate(guarantee_of(scenario, users=facts.num_users), settings.shares)
     return Prepared(convex_ssp.ConvexRecipe(plan, settings, facts), convex_ssp.client_steps(settings.loss), plan)
 
 

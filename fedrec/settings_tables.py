@@ -55,6 +55,9 @@ class PrivacySettings(Table):
 
     epsilon: Epsilon = Field(5.0, description='a number, or "inf" for no privacy')
     delta: float = Field(1e-5, gt=0, lt=1, description="the probability with which the guarantee may fail")
+    allow_large_delta: bool = Field(
+        False, description="an experiment with a delta of 1 / sqrt(number of users) or more, which is refused otherwise"
+    )
     unit: Literal["user", "example", "click"] = Field(
         "user", description="what neighbours differ in: all data of a user, one rating, or one click exchanged for another (news)"
     )

@@ -141,9 +141,7 @@ class Participant:
         """What the plan itself says; whether the limit has room for it is the ledger's to decide."""
         guarantee = plan.guarantee
         if (guarantee.unit, guarantee.neighbours) != ("user", "add/remove"):
-            raise _refused(
-                Refusal.WRONG_PLAN, f"the plan protects per {guarantee.unit} ({guarantee.neighbours})", "Here a user is the unit."
-            )
+            raise _refused(Refusal.WRONG_PLAN, f"the plan protects {guarantee.compared}", "Here a user is the unit.")
         if not guarantee.established and not self._allow_not_established:
             remedy = "privacy.allow_not_established = true takes part all the same; what it promises is then not proved."
             raise _refused(Refusal.WRONG_PLAN, "the plan's guarantee is not established", remedy)

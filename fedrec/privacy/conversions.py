@@ -28,4 +28,5 @@ def am_ssp_plan(guarantee: Guarantee, shares: Mapping[str, float], *, steps: int
     note = f"the paper's Theorem 2 covers one of {steps} item updates; exact accounting of all releases gives epsilon {true:.4g}"
     total = math.fsum(shares.values())
     releases = tuple(PlannedRelease(name, part / total, mu * math.sqrt(part / total)) for name, part in shares.items())
+    note = "; ".join(filter(None, (guarantee.note, note)))
     return Plan(replace(guarantee, established=False, note=note), releases)

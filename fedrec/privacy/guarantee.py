@@ -2,19 +2,26 @@
 
 "user, add/remove": nobody can tell the output from the one without any single user's data, all of it removed.
 "example, add/remove": the same for one rating or click. "click, replace": one click of a history exchanged for another.
+Of add/remove the number of users is public: neighbours have the same, and a recipe's sizes may depend on it.
 Guarantees of different units or neighbours never add.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedrec.errors import UnitMismatchError
+from fedrec.errors import PrivacyError, UnitMismatchError
 
 Unit = Literal["user", "example", "click"]
 Neighbours = Literal["add/remove", "replace"]
+
+
+def compared(unit: Unit, neighbours: Neighbours) -> str:
+    """The words that stand beside every epsilon: per user (add/remove, number of users public)."""
+    public = ", number of users public" if neighbours == "add/remove" else ""
+    return f"per {unit} ({neighbours}{public})"
 
 
 @dataclass(frozen=True)
@@ -43,19 +50,24 @@ class Guarantee:
         """False where epsilon is infinite: nothing is promised."""
         return math.isfinite(self.epsilon)
 
+    @property
+    def compared(self) -> str:
+        """Unit and neighbours in words."""
+        return compared(self.unit, self.neighbours)
+
     def require_same_unit(self, other: Guarantee) -> None:
         """Raise UnitMismatchError unless both protect the same unit against the same neighbours."""
         mine, theirs = (self.unit, self.neighbours), (other.unit, other.neighbours)
         if mine != theirs:
             raise UnitMismatchError(
-                f"a guarantee per {mine[0]} ({mine[1]}) cannot be combined with one per {theirs[0]} ({theirs[1]})",
+                f"a guarantee {self.compared} cannot be combined with one {other.compared}",
                 "Account for the two separately, and print both.",
             )
 
     def __str__(self) -> str:
         if not self.private:
-            return f"no privacy (epsilon infinite, per {self.unit}, {self.neighbours})"
-        words = f"epsilon {self.epsilon:g} at delta {self.delta:g} per {self.unit} ({self.neighbours})"
+            return f"no privacy (epsilon infinite, {self.compared})"
+        words = f"epsilon {self.epsilon:g} at delta {self.delta:g} {self.compared}"
         if self.established:
             return f"{words}; {self.note}" if self.note else words
         return f"{words}: NOT ESTABLISHED, {self.note or 'kept for reproduction only'}"
@@ -64,3 +76,20 @@ class Guarantee:
 def non_private(delta: float, unit: Unit = "user", neighbours: Neighbours = "add/remove") -> Guarantee:
     """No privacy, spelled out: costs infinity and prints so."""
     return Guarantee(math.inf, delta, unit, neighbours)
+
+
+def with_sound_delta(guarantee: Guarantee, users: int, *, allowed: bool) -> Guarantee:
+    """The guarantee, whose note warns where delta >= 1 / users: publishing one user outright with probability delta would keep it.
+
+    Raises PrivacyError from 1 / sqrt(users) on, unless `allowed`.
+    """
+    delta = guarantee.delta
+    if not guarantee.private or users < 1 or delta < 1 / users:
+        return guarantee
+    if delta >= users**-0.5 and not allowed:
+        raise PrivacyError(
+            f"delta {delta:g} promises nothing among {users:,} users: it must be far below 1/{users} = {1 / users:.2g}",
+            f"Set privacy.delta below {1 / users:.2g}, or privacy.allow_large_delta = true for an experiment.",
+        )
+    warning = f"delta {delta:g} is not below 1/{users}: publishing one user's data with that probability would keep it"
+    return replace(guarantee, note="; ".join(filter(None, (guarantee.note, warning))))

@@ -10,6 +10,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.privacy.guarantee import compared
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
@@ -58,7 +59,7 @@ def table(described: dict[str, Any]) -> str:
     if "variant" in described:
         return account_news.table(described)
     said = described["accountants"]
-    unit = f"per {described['guarantee']['unit']} ({described['guarantee']['neighbours']})"
+    unit = compared(described["guarantee"]["unit"], described["guarantee"]["neighbours"])
     facts = described["training"]
     sizes = f"trained on {facts['kind']} of {facts['users']:,} users and {facts['items']:,} items"
     lines = [described["guarantee"]["words"], sizes, "", f"{'release':24} {'share':>8} {'mu':>10} {'noise std / sensitivity':>24}"]

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from fedrec.errors import RunError
 from fedrec.privacy.accounting import GaussianEvent, compose, epsilon_of
+from fedrec.privacy.guarantee import compared
 from fedrec_aggregator.chain import Charge, Link, Released, read
 
 Content = dict[str, Any]
@@ -79,7 +80,7 @@ def spent_of(events: Iterable[GaussianEvent]) -> Content:
     """Epsilon of all of them by unit: guarantees of different units do not add."""
     by_unit = dict[str, list[GaussianEvent]]()
     for event in events:
-        by_unit.setdefault(f"{event.unit} ({event.neighbours})", []).append(event)
+        by_unit.setdefault(compared(event.unit, event.neighbours).removeprefix("per "), []).append(event)
     return {unit: {"epsilon": epsilon_of(compose(some), DELTA), "delta": DELTA} for unit, some in by_unit.items()}
 
 

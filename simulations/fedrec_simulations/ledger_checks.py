@@ -68,7 +68,7 @@ def serving_ledger(path: Path, now_s: float) -> str:
 
 
 def _priced(epsilon: float, limit: Guarantee) -> str:
-    return f"epsilon {epsilon:.4g} per {limit.unit} ({limit.neighbours})"
+    return f"epsilon {epsilon:.4g} {limit.compared}"
 
 
 def aggregator_limit(settings: AggregatorSettings, scenario: Scenario) -> str:

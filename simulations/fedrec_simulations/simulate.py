@@ -134,7 +134,7 @@ def promise_in_short(guarantee: Guarantee) -> str:
     if not guarantee.private:
         return "no privacy"
     nominal = "" if guarantee.established else "nominal "
-    return f"{nominal}epsilon {guarantee.epsilon:g} per {guarantee.unit} ({guarantee.neighbours})"
+    return f"{nominal}epsilon {guarantee.epsilon:g} {guarantee.compared}"
 
 
 def _evaluate(scenario: Scenario, model: Model, split: Split, *, main: bool, controls: bool = True) -> Outcome:

@@ -7,7 +7,7 @@ import math
 import resource
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from fedrec.data.clicklog import ClickLogProtocol
 from fedrec.data.impressions import Impressions
 from fedrec.evaluation.controls import SHUFFLED, Verdict, compare
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
-from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.privaterec.person import require_user_limit
 from fedrec.privaterec.prior import public_prior
 from fedrec.privaterec.serving import news_bundle
@@ -125,10 +125,13 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
 
 def _finish(scenario: Scenario, folder: Path, data: NewsData, catalogue: Catalogue, console: Console, runtime: NewsRuntime) -> NewsRun:
     trained, seconds = dict[float, TrainedNews](), dict[float, float]()
+    users, allowed = data.log.train.num_users, scenario.privacy.allow_large_delta
     for epsilon in dict.fromkeys([scenario.privacy.epsilon, *scenario.compare.epsilons]):
         started = time.perf_counter()
         job = NewsJob(scenario.with_epsilon(epsilon), catalogue, data.log.train, folder / f"epsilon-{epsilon:g}")
-        trained[epsilon] = _train(job, runtime, console)
+        with_sound_delta(promised(job.scenario), users, allowed=allowed)  # before anything is drawn
+        done = _train(job, runtime, console)
+        trained[epsilon] = replace(done, guarantee=with_sound_delta(done.guarantee, users, allowed=allowed))
         seconds[epsilon] = time.perf_counter() - started
     with stage(console, "evaluating"):
         outcomes = {e: _evaluate(scenario, t, data.log.test) for e, t in trained.items()}

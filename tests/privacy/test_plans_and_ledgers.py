@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrec.errors import BudgetExceededError, UnitMismatchError
+from fedrec.errors import BudgetExceededError, PrivacyError, UnitMismatchError
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.calibration import calibrate
-from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.privacy.ledger import Ledger
 
 FIVE = Guarantee(5.0, 1e-5)
@@ -51,7 +51,7 @@ def test_shares_that_divide_nothing_are_refused(shares: dict[str, float]) -> Non
 
 
 def test_every_printed_epsilon_has_its_unit_and_neighbours() -> None:
-    assert str(FIVE) == "epsilon 5 at delta 1e-05 per user (add/remove)"
+    assert str(FIVE) == "epsilon 5 at delta 1e-05 per user (add/remove, number of users public)"
     assert "NOT ESTABLISHED" in str(Guarantee(5.0, 1e-5, established=False, note="why"))
 
 
@@ -64,3 +64,24 @@ def test_impossible_guarantees_are_refused(epsilon: float, delta: float) -> None
 def test_a_plan_that_differs_in_anything_has_another_digest() -> None:
     plans = [calibrate(Guarantee(e, d), {"a": s, "b": 1}) for e, d, s in [(5, 1e-5, 1), (4, 1e-5, 1), (5, 1e-6, 1), (5, 1e-5, 2)]]
     assert len({plan.digest() for plan in plans}) == 4
+
+
+def test_a_guarantee_says_that_the_number_of_users_is_public() -> None:
+    assert "per user (add/remove, number of users public)" in str(FIVE)
+    assert "number of users" not in str(Guarantee(5.0, 1e-5, "click", "replace"))
+    assert "number of users public" in str(non_private(1e-5))
+
+
+@pytest.mark.parametrize(("delta", "users", "said"), [(1e-5, 943, ""), (0.9e-3, 943, ""), (0.01, 100, "warns"), (0.002, 943, "warns")])
+def test_a_delta_of_one_in_the_number_of_users_is_warned_of(delta: float, users: int, said: str) -> None:
+    sound = with_sound_delta(Guarantee(5.0, delta), users, allowed=False)
+    assert ("is not below 1/" in str(sound)) == bool(said)
+    assert sound.established
+
+
+def test_a_delta_of_one_in_the_root_of_the_number_of_users_is_refused_unless_allowed() -> None:
+    for delta in (0.3, 943**-0.5):
+        with pytest.raises(PrivacyError, match="943"):
+            with_sound_delta(Guarantee(5.0, delta), 943, allowed=False)
+        assert "is not below 1/943" in str(with_sound_delta(Guarantee(5.0, delta), 943, allowed=True))
+    assert with_sound_delta(non_private(0.3), 943, allowed=False) == non_private(0.3)

@@ -137,7 +137,7 @@ def test_the_picture_is_drawn_from_a_run_and_refuses_a_run_without_a_curve(tmp_p
     reference.draw_curve(tmp_path, tmp_path / "curve.svg")
     for picture in (tmp_path / "curve.svg", ROOT / "docs" / "img" / "curve.svg"):
         words = "".join(ElementTree.fromstring(picture.read_text()).itertext())
-        assert "per user (add/remove)" in words
+        assert "per user (add/remove, number of users public)" in words
     assert "item <mean> 0.970" in "".join(ElementTree.fromstring((tmp_path / "curve.svg").read_text()).itertext())
     write_json(tmp_path / "result.json", {**result, "curve": points[:1]})
     with pytest.raises(RunError, match="no curve"):

@@ -31,7 +31,7 @@ def test_every_figure_is_json_rows_with_their_guarantees(name: str, folder: Path
     assert all(row["figure"] == name and len(row["each"]) == 1 and np.isfinite(row["value"]) for row in rows)
     assert len({(row["series"], row["x"]) for row in rows}) == len(rows)
     if name != "figure7":
-        assert all("per user (add/remove)" in row["guarantee"] or row["guarantee"] == "no privacy" for row in rows)
+        assert all("per user (add/remove, number of users public)" in row["guarantee"] or row["guarantee"] == "no privacy" for row in rows)
 
 
 def test_every_published_statement_has_its_figure() -> None:

@@ -140,7 +140,7 @@ def test_the_interval_is_student_s_t_over_the_seeds(made: dict[str, Any]) -> Non
 
 def test_an_epsilon_keeps_its_unit_and_neighbours_and_seeds_say_what_they_change(made: dict[str, Any]) -> None:
     shown = page.render(made, command="fedrec bench paper")
-    assert shown.count("per user (add/remove)") >= len(made["figures"]["figure3"]["rows"])
+    assert shown.count("per user (add/remove, number of users public)") >= len(made["figures"]["figure3"]["rows"])
     assert "Seeds 1, 2; each divides the data and draws the noise" in shown
 
 
@@ -171,7 +171,13 @@ def test_more_lines_than_can_be_told_apart_become_a_chart_for_each_epsilon() -> 
 
 
 def test_what_is_not_established_is_marked_on_the_page() -> None:
-    row = {"metric": "rmse", "series": "SGLD", "x": 5.0, "value": 1.0, "guarantee": "epsilon 5 per user (add/remove): NOT ESTABLISHED"}
+    row = {
+        "metric": "rmse",
+        "series": "SGLD",
+        "x": 5.0,
+        "value": 1.0,
+        "guarantee": "epsilon 5 per user (add/remove, number of users public): NOT ESTABLISHED",
+    }
     content = {
         "heading": "Figure",
         "scenario": "x.toml",
@@ -182,7 +188,9 @@ def test_what_is_not_established_is_marked_on_the_page() -> None:
         "data": {"same": True, "words": "the paper's"},
     }
     result = {"paper": "p", "quick": False, "overrides": [], "figures": {"figure5": content}}
-    assert re.search(r'class="under warn">epsilon 5 per user \(add/remove\): NOT ESTABLISHED', page.render(result, command="x"))
+    assert re.search(
+        r'class="under warn">epsilon 5 per user \(add/remove, number of users public\): NOT ESTABLISHED', page.render(result, command="x")
+    )
 
 
 @pytest.mark.parametrize(("paper", "figure"), SECONDS_FREE)

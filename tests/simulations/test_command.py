@@ -235,14 +235,14 @@ def test_an_interruption_names_resume(said: Said, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("recipe", ["default", "published"])
 def test_account_needs_no_data_when_it_is_told_the_sizes(recipe: str, said: Said) -> None:
-    sizes = ["--users", "100000", "--items", "2000", "--set", f"recipe={recipe}", "--set", "data.path=absent"]
+    sizes = ["--users", "90000", "--items", "2000", "--set", f"recipe={recipe}", "--set", "data.path=absent"]
     code, out, _ = said("account", "--json", *sizes)
     plan = json.loads(out)
     assert code == 0
-    assert plan["guarantee"]["words"] == "epsilon 5 at delta 1e-05 per user (add/remove)"
+    assert plan["guarantee"]["words"] == "epsilon 5 at delta 1e-05 per user (add/remove, number of users public)"
     assert sum(release["share"] for release in plan["releases"]) == pytest.approx(1)
     assert plan["accountants"]["gdp"] == pytest.approx(5)
-    assert said("account", *sizes)[1].count("per user (add/remove)") == 4
+    assert said("account", *sizes)[1].count("per user (add/remove, number of users public)") == 4
 
 
 def test_account_says_what_is_not_established(said: Said) -> None:

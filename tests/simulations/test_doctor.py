@@ -250,9 +250,9 @@ def test_what_was_spent_before_counts_against_the_limits(site: Site) -> None:
     site.write({"epsilon = 5.0": "epsilon = 4.9"})
     found = site.examine()
     assert verdicts(found, "failure") == [("client", "limit")]
-    assert "epsilon 3 per user (add/remove) spent" in words(found, "client", "ledger")
-    assert "epsilon 3 per user (add/remove) released" in words(found, "aggregator", "ledger")
-    assert re.search(r"epsilon 6\.\d+ per user \(add/remove\) after it", words(found, "aggregator", "limit"))
+    assert "epsilon 3 per user (add/remove, number of users public) spent" in words(found, "client", "ledger")
+    assert "epsilon 3 per user (add/remove, number of users public) released" in words(found, "aggregator", "ledger")
+    assert re.search(r"epsilon 6\.\d+ per user \(add/remove, number of users public\) after it", words(found, "aggregator", "limit"))
 
 
 def test_what_clicks_have_cost_in_trainings_of_news_is_said_in_their_unit(site: Site) -> None:

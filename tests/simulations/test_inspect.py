@@ -156,7 +156,7 @@ def test_charges_of_clients_and_aggregator_name_the_same_releases(done: Done) ->
     charged = {(c["round"], c["release"]): c["mu"] for c in found["aggregators"][0]["charges"]}
     for client in found["clients"]:
         assert {(c["round"], name): mu for c in client["charges"] for name, mu in c["releases"].items()} == charged
-    assert found["aggregators"][0]["spent"]["user (add/remove)"]["epsilon"] == pytest.approx(5.0, abs=1e-3)
+    assert found["aggregators"][0]["spent"]["user (add/remove, number of users public)"]["epsilon"] == pytest.approx(5.0, abs=1e-3)
 
 
 def test_what_a_client_spent_is_what_the_aggregator_was_charged_in_its_unit(done: Done) -> None:

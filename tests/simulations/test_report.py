@@ -69,7 +69,7 @@ def example(title: str = "Federated SSP2 on the planted data set") -> ReportCont
         neighbours=neighbours(),
         verdicts=verdicts(),
         settings='recipe = "default"\nseed = 1\n\n'
-        '[data]\nformat = "planted"\n\n[privacy]\nepsilon = 5.0  # per user (add/remove)\ndelta = 1e-5',
+        '[data]\nformat = "planted"\n\n[privacy]\nepsilon = 5.0  # per user (add/remove, number of users public)\ndelta = 1e-5',
         versions={"fedrec": "0.1.0", "python": "3.11.7", "numpy": "2.4.6"},
         made="fedrec simulate simulations/planted.toml --set privacy.epsilon=5",
     )
@@ -111,7 +111,7 @@ def buckets() -> tuple[BucketBars, ...]:
         BucketBars(
             metric="test RMSE",
             methods={
-                "federated SSP2, ε = 5 per user (add/remove)": (1.02, 0.97, 0.93, 0.89, 0.86),
+                "federated SSP2, ε = 5 per user (add/remove, number of users public)": (1.02, 0.97, 0.93, 0.89, 0.86),
                 "non-private ALS": (1.01, 0.94, 0.90, 0.86, 0.84),
                 "item + user bias": (1.04, 1.00, 0.95, 0.92, 0.90),
             },
@@ -133,7 +133,7 @@ def convergence() -> Convergence:
     return Convergence(
         metric="validation RMSE",
         lines=(
-            Series("ε = 5 per user (add/remove)", (0, 1, 2, 3), (0.931, 0.889, 0.876, 0.872)),
+            Series("ε = 5 per user (add/remove, number of users public)", (0, 1, 2, 3), (0.931, 0.889, 0.876, 0.872)),
             Series("non-private", (0, 1, 2, 3), (0.931, 0.862, 0.851, 0.848)),
         ),
         baselines=(("item + user bias", 0.91),),
@@ -173,7 +173,10 @@ def neighbours() -> tuple[NeighbourCard, ...]:
             note,
             (
                 NeighbourList("non-private ALS", tuple(zip(titles, (0.94, 0.91, 0.88, 0.86), strict=True))),
-                NeighbourList("federated SSP2, ε = 5 per user (add/remove)", tuple(zip(others, (0.92, 0.9, 0.81, 0.78), strict=True))),
+                NeighbourList(
+                    "federated SSP2, ε = 5 per user (add/remove, number of users public)",
+                    tuple(zip(others, (0.92, 0.9, 0.81, 0.78), strict=True)),
+                ),
             ),
         )
         for query, note, titles, others in (
@@ -408,7 +411,7 @@ def test_terminal_table_shows_each_method_with_its_guarantee_and_bytes() -> None
     console.print(methods_table(content))
     lines = console.export_text().splitlines()
     ours = next(line for line in lines if "0.8710" in line)
-    assert "ε = 5 per user (add/remove), δ = 10⁻⁵" in ours
+    assert "ε = 5 per user (add/remove, number of users public), δ = 10⁻⁵" in ours
     assert "40.8 kB" in ours
     assert "2.14 MB" in ours
     assert any("odd [red]name[/]" in line for line in lines)

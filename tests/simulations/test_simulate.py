@@ -98,7 +98,7 @@ def test_the_run_folder_keeps_settings_plan_guarantee_metrics_model_checkpoints_
     assert manifest["plan"] == guarantee["plan"]
     page = (folder / "report.html").read_text()
     assert page.lstrip().lower().startswith("<!doctype html>")
-    assert "per user (add/remove)" in page
+    assert "per user (add/remove, number of users public)" in page
     assert read_json(folder / "result.json")["metrics"] == finished["metrics"]
     assert not list(folder.rglob("*.part"))
 

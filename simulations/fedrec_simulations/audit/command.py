@@ -186,7 +186,7 @@ def _line(finding: Finding) -> str:
 
 
 def _key(findings: tuple[Finding, ...]) -> list[str]:
-    neighbours = " and ".join(sorted({f"per {f.claim.unit}, {f.claim.neighbours}" for f in findings}))
+    neighbours = " and ".join(sorted({f.claim.compared for f in findings}))
     deltas = ", ".join(f"{delta:g}" for delta in sorted({f.claim.delta for f in findings}))
     confidence = min(finding.confidence for finding in findings)
     return [

@@ -53,7 +53,7 @@ def both_widths(draw: Callable[[float, str], Markup], name: str) -> Markup:
 
 def privacy_curve(curve: PrivacyCurve) -> Markup:
     """The metric of each line against epsilon (logarithmic), baselines as dashed levels."""
-    promise = f"ε per {curve.unit} ({curve.neighbours})"
+    promise = f"ε {wording.unit(curve)}"
     lines = {label: tuple(Point(p.epsilon, p.value, p.spread) for p in points) for label, points in curve.lines.items()}
     axis, title = f"{promise}, δ = {wording.power(curve.delta)}", f"{curve.metric} against {promise}"
     return lines_against(LineChart(title, axis, lines, curve.baselines, log=True, lower_is_better=curve.lower_is_better), name="curve")
@@ -91,7 +91,10 @@ def _lines(chart: LineChart, width: float, name: str) -> Markup:
     parts = _grid(f, y)
     marks = places if chart.log or len(places) <= _MARKS else ticks(places[0], places[-1])
     parts += [text(x(v), f.bottom + 18, f"{v:.4g}", anchor="middle", class_="tick") for v in _sparse(marks, x, gap=_MARK_GAP)]
-    parts.append(text((f.left + f.right) / 2, f.bottom + 40, chart.axis, anchor="middle", class_="axis"))
+    rows = [chart.axis] if f.wide else textwrap.wrap(chart.axis, 44)
+    for row, words in enumerate(rows):
+        at = f.bottom + 40 - 4 * (len(rows) > 1) + row * _LINE_HEIGHT
+        parts.append(text((f.left + f.right) / 2, at, words, anchor="middle", class_="axis"))
     bars = [
         _error_bar(x(p.x) + _beside(s, len(lines)), y, p.value, p.spread, s)
         for s, points in enumerate(chart.lines.values(), 1)

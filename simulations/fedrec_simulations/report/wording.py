@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.guarantee import Guarantee, compared
 from fedrec_simulations.report.content import ExampleReport, PrivacyCurve, Promise
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -30,11 +30,11 @@ def power(value: float) -> str:
 
 def unit(epsilon_of: Guarantee | PrivacyCurve) -> str:
     """The words that must stand beside every epsilon."""
-    return f"per {epsilon_of.unit} ({epsilon_of.neighbours})"
+    return compared(epsilon_of.unit, epsilon_of.neighbours)
 
 
 def guarantee(promise: Guarantee) -> str:
-    """ε = 5 per user (add/remove), δ = 10⁻⁵; or that there is none."""
+    """ε = 5 per user (add/remove, number of users public), δ = 10⁻⁵; or that there is none."""
     if not promise.private:
         return "no privacy"
     words = f"ε = {promise.epsilon:.4g} {unit(promise)}, δ = {power(promise.delta)}"
