@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from datetime import UTC, date, datetime
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
 def _epsilon(value: object) -> object:
@@ -13,6 +14,24 @@ def _epsilon(value: object) -> object:
 
 
 Epsilon = Annotated[float, BeforeValidator(_epsilon), Field(gt=0)]
+
+
+def _seconds(value: object) -> object:
+    """A date or an instant, of TOML or as ISO 8601 text, in seconds since 1970; without a zone it is UTC."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    if isinstance(value, date) and not isinstance(value, datetime):
+        value = datetime(value.year, value.month, value.day)
+    if isinstance(value, datetime):
+        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+    return value
+
+
+Instant = Annotated[int, BeforeValidator(_seconds)]
+"""Seconds since 1970, also written as a date."""
 
 
 class Table(BaseModel):
@@ -47,7 +66,20 @@ class SplitSettings(Table):
         "random",
         description="how rows are divided; a click log of news: by whole users, drawn (random, held-out-users) or the latest (temporal)",
     )
-    seed: int = Field(1, ge=0, description="seed of the division")
+    seed: int = Field(1, ge=0, description="seed of the division: what is drawn, is by a hash of it and of user and item ids")
+    cuts: tuple[Instant, Instant] | None = Field(
+        None,
+        description="temporal: the last times of training and of validation, seconds or ISO dates; "
+        "without them they are read off the data, which no guarantee covers",
+    )
+
+    @model_validator(mode="after")
+    def _cuts_of_a_temporal_split(self) -> Self:
+        if self.cuts is not None and self.kind != "temporal":
+            raise ValueError(f'split.cuts cut time, but split.kind = "{self.kind}": set split.kind = "temporal"')
+        if self.cuts is not None and not self.cuts[0] < self.cuts[1]:
+            raise ValueError("split.cuts must rise: the last time of training, then that of validation")
+        return self
 
 
 class PrivacySettings(Table):

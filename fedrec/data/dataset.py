@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
+from fedrec.data.keyed_hash import id_words
 
 _BLOCK_BYTES = 1 << 24
 
@@ -71,6 +72,7 @@ class Dataset:
     """Interactions with their catalogue, public features and provenance.
 
     `given_test` holds the test events of a source that comes with its own split (`interactions` are then its train events).
+    Events that do not carry the hashes of their ids get those of the catalogue's, so that draws never depend on numbers.
     Raises ValueError when the parts disagree on the number of users or items.
     """
 
@@ -88,6 +90,11 @@ class Dataset:
         for name, bag in self.features.bags.items():
             if bag.counts.shape[0] != items:
                 raise ValueError(f"feature bag {name!r} has {bag.counts.shape[0]} rows for {items} items")
+        if self.interactions.user_words is None or self.interactions.item_words is None:
+            user_words, item_words = id_words(self.catalogue.user_ids), id_words(self.catalogue.item_ids)
+            for name, events in (("interactions", self.interactions), ("given_test", self.given_test)):
+                if events is not None:
+                    object.__setattr__(self, name, replace(events, user_words=user_words, item_words=item_words))
 
 
 def digest_file(path: Path) -> FileDigest:

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from fedrec.data.keyed_hash import Words, first_words, hashed, hashed_events, number_words
 
 Kind = Literal["ratings", "clicks"]
 Int32s = npt.NDArray[np.int32]
@@ -24,6 +26,8 @@ class Interactions:
     user_ptr: (num_users + 1,) int64, the events of user k are `user_ptr[k]:user_ptr[k + 1]`.
     items: (n,) int32 in [0, num_items). values: (n,) float32, ratings, or 1 for a click.
     times: (n,) int64 seconds, or None. value_range: the public scale (lowest, highest) of values.
+    user_words: (num_users,), item_words: (num_items,) uint64, the hash of each external id (`keyed_hash.id_words`), by which draws
+    are made; None where the ids are the numbers. They stay with their users and items when those are numbered anew.
     """
 
     user_ptr: Int64s
@@ -33,6 +37,8 @@ class Interactions:
     value_range: tuple[float, float]
     kind: Kind = "ratings"
     times: Int64s | None = None
+    user_words: Words | None = None
+    item_words: Words | None = None
 
     def __len__(self) -> int:
         return len(self.items)
@@ -47,6 +53,16 @@ class Interactions:
         """(n,) int32 user of each event, expanded from `user_ptr`."""
         return np.repeat(np.arange(self.num_users, dtype=np.int32), np.diff(self.user_ptr))
 
+    def draws(self, key: bytes) -> Words:
+        """(n,) uniform 64-bit draws, one for each event: functions of the key, its user's id and its item's id alone."""
+        users = first_words(self.num_users) if self.user_words is None else self.user_words
+        items = first_words(self.num_items) if self.item_words is None else self.item_words
+        return hashed_events(key, self.user_ptr, self.items, users, items)
+
+    def user_draws(self, key: bytes) -> Words:
+        """(num_users,) uniform 64-bit draws, one for each user: functions of the key and the user's id alone."""
+        return hashed(key, first_words(self.num_users) if self.user_words is None else self.user_words)
+
     @staticmethod
     def from_columns(
         users: npt.NDArray[np.integer],
@@ -58,6 +74,8 @@ class Interactions:
         value_range: tuple[float, float],
         kind: Kind = "ratings",
         times: npt.NDArray[np.integer] | None = None,
+        user_words: Words | None = None,
+        item_words: Words | None = None,
     ) -> Interactions:
         """Sort parallel columns by (user, item). Raises ValueError on ids outside [0, num_users) x [0, num_items)."""
         for name, ids, bound in (("user", users, num_users), ("item", items, num_items)):
@@ -74,13 +92,15 @@ class Interactions:
             value_range=value_range,
             kind=kind,
             times=None if times is None else times[order].astype(np.int64),
+            user_words=user_words,
+            item_words=item_words,
         )
 
     def select(self, mask: npt.NDArray[np.bool_]) -> Interactions:
         """The events where `mask` (n,) is true, same users and items."""
         kept = np.concatenate([[0], np.cumsum(mask)])[self.user_ptr]
         times = None if self.times is None else self.times[mask]
-        return Interactions(kept.astype(np.int64), self.items[mask], self.values[mask], self.num_items, self.value_range, self.kind, times)
+        return replace(self, user_ptr=kept.astype(np.int64), items=self.items[mask], values=self.values[mask], times=times)
 
     def users_subset(self, users: npt.NDArray[np.integer]) -> Interactions:
         """The events of the given users, renumbered 0..len(users)-1 in the given order."""
@@ -88,7 +108,8 @@ class Interactions:
         ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         index = np.repeat(starts - ptr[:-1], lengths) + np.arange(ptr[-1])
         times = None if self.times is None else self.times[index]
-        return Interactions(ptr, self.items[index], self.values[index], self.num_items, self.value_range, self.kind, times)
+        words = number_words(users) if self.user_words is None else self.user_words[users]
+        return replace(self, user_ptr=ptr, items=self.items[index], values=self.values[index], times=times, user_words=words)
 
 
 @dataclass(frozen=True)

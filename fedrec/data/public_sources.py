@@ -23,6 +23,7 @@ from fedrec.data.delimited import is_number, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.item_tables import table_lines
+from fedrec.data.keyed_hash import below
 from fedrec.errors import DataError, MalformedRowError, PrivacyError
 
 PUBLIC_USERS = "public users"
@@ -31,14 +32,14 @@ SIMILAR_ITEMS = "similar items"
 """Name of the bag whose values are items, and whose counts say how similar."""
 
 
-def with_users_made_public(dataset: Dataset, *, share: float, rng: np.random.Generator) -> Dataset:
-    """The data set with `share` of its users, drawn by `rng`, moved from its private events to the bag `PUBLIC_USERS`.
+def with_users_made_public(dataset: Dataset, *, share: float, key: bytes) -> Dataset:
+    """The data set with about `share` of its users, by a hash of the key and their ids, moved to the bag `PUBLIC_USERS`.
 
     For experiments without a second source: in the place of people who publish what they rate. All of their events become public, so it
     comes before any split. Raises DataError where nobody is left on one side.
     """
     n = dataset.interactions.num_users
-    drawn = np.sort(rng.permutation(n)[: round(share * n)])
+    drawn = np.flatnonzero(below(dataset.interactions.user_draws(key), share))
     if not 0 < len(drawn) < n:
         raise DataError(f"{share:g} of {n} users as public users leaves one side empty", "Choose another share.")
     kept, catalogue = np.setdiff1d(np.arange(n), drawn), dataset.catalogue

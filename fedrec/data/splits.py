@@ -1,24 +1,30 @@
-"""Splits: what training may see, what a user may show, and what must be predicted. Each is a function of a seed, and is checked for leaks.
+"""Splits: what training may see, what a user may show, and what must be predicted. Each is checked for leaks.
 
 | kind           | train                                | a fold's history            | a fold's targets                       |
 |----------------|--------------------------------------|-----------------------------|----------------------------------------|
 | random         | 80% of the events                    | train                       | 10% of the events                      |
 | held-out-users | all events of 80% of the users       | 80% of each held-out user   | its other 20% (Liang et al. 2018)      |
-| temporal       | events up to the 80% quantile in time| train                       | the next 10% in time                   |
+| temporal       | events up to the first cut in time   | train                       | up to the second cut; later ones       |
 | leave-last-out | all but each user's last two events  | train                       | the last but one; the last             |
 | given          | the source's train events but 10%    | train                       | these 10%; the source's test events    |
+
+Where an event goes is a function of the seed, its user's id, its item's id and, where times count, of its user's own times and of
+public cuts: one person more or less in the data changes no other person's rows. Shares are therefore met in expectation, not to the
+event. The one exception: a temporal split without `cuts` reads them off the data (80% and 90% of the events), and says so in
+`Split.not_covered`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Int32s, Int64s, Interactions
+from fedrec.data.keyed_hash import Words, below
 from fedrec.errors import DataError, LeakageError
 from fedrec.streams import Streams
 
@@ -44,6 +50,7 @@ class Split:
     """One division of a data set. `cuts` are the last time of train and of validation (temporal only).
 
     train_users: (train.num_users,) int32, the data set's number of each user of train; None when train has them all.
+    not_covered: sentences on what was read off all users' data, so that no guarantee for training covers it.
     """
 
     kind: SplitKind
@@ -53,42 +60,52 @@ class Split:
     test: Fold
     train_users: Int32s | None = None
     cuts: tuple[int, int] | None = None
+    not_covered: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, object]:
         """Kind, seed, sizes and a SHA-256 of who has which event where: what a run records."""
         sizes = {name: len(part) for name, part in _parts(self).items()}
-        return {"kind": self.kind, "seed": self.seed, "events": sizes, "cuts": self.cuts, "sha256": _digest(self)}
+        described = {"kind": self.kind, "seed": self.seed, "events": sizes, "cuts": self.cuts, "not_covered": self.not_covered}
+        return {**described, "sha256": _digest(self)}
 
 
 def random_split(interactions: Interactions, *, seed: int) -> Split:
-    """80% of the events to train, 10% to validation, 10% to test, whoever they belong to. Raises DataError below ten events."""
-    n = len(interactions)
-    _require(n >= 10, f"{n} events are too few for a random 80/10/10 split", "Use ten events or more.")
-    shuffled = Streams(seed).numpy("split").permutation(n)
-    part = np.full(n, _TRAIN, dtype=np.int8)
-    part[shuffled[: n // 10]], part[shuffled[n // 10 : 2 * (n // 10)]] = _TEST, _VALIDATION
+    """Each event to train with probability .8, to validation .1, to test .1, by a hash of the seed, its user's and its item's id.
+
+    Raises DataError where a part stays empty.
+    """
+    part = _drawn_parts(interactions.draws(_key(seed)), 0.1)
+    _require_all(part, "events", "a random 80/10/10 split")
     return _checked(_by_event(interactions, part, "random", seed))
 
 
-def temporal(interactions: Interactions, *, seed: int) -> Split:
-    """The first 80% in time to train, the next 10% to validation, the last 10% to test; equal times stay together.
+def temporal(interactions: Interactions, *, seed: int, cuts: tuple[int, int] | None = None) -> Split:
+    """Events up to the first cut to train, up to the second to validation, later ones to test; equal times stay together.
 
-    The seed is recorded and changes nothing. Raises DataError where times are missing, mostly one value, or more than 1% zero.
+    cuts: public times in seconds. None takes those after 80% and 90% of the events: a fact of all users' data, see `not_covered`.
+    The seed is recorded and changes nothing. Raises DataError where times are missing, mostly one value, or more than 1% zero, or
+    where a part stays empty; ValueError on cuts that do not rise.
     """
     times = _known_times(interactions)
-    first, second = (int(np.quantile(times, share, method="lower")) for share in (0.8, 0.9))
+    if cuts is not None and not cuts[0] < cuts[1]:
+        raise ValueError(f"the second cut must come after the first, found {cuts}")
+    first, second = cuts or (int(np.quantile(times, share, method="lower")) for share in (0.8, 0.9))
     part = (np.int8(_TRAIN) + (times > first) + (times > second)).astype(np.int8)
-    _require(len(np.unique(part)) == 3, "too many events share their time to cut the last 20% in two", "Choose another split.")
-    return _checked(_by_event(interactions, part, "temporal", seed, cuts=(first, second)))
+    if cuts is None:
+        _require(len(np.unique(part)) == 3, "too many events share their time to cut the last 20% in two", "Choose another split.")
+    _require_all(part, "events", f"a split in time at {first} and {second}")
+    said = () if cuts else (f"the cuts in time of the split ({first}, {second}), read off all events; split.cuts gives public ones",)
+    return _checked(replace(_by_event(interactions, part, "temporal", seed), cuts=(first, second), not_covered=said))
 
 
 def leave_last_out(interactions: Interactions, *, seed: int) -> Split:
     """Each user's last event to test, the one before to validation; users with fewer than three events stay in train.
 
-    The seed breaks ties between equal times. Raises DataError where times are missing, mostly one value, or more than 1% zero.
+    A hash of the seed, the user's and the item's id breaks ties between equal times.
+    Raises DataError where times are missing, mostly one value, or more than 1% zero.
     """
     times = _known_times(interactions)
-    ties = Streams(seed).numpy("split").permutation(len(interactions))
+    ties = (interactions.draws(_key(seed)) >> np.uint64(1)).astype(np.int64)
     sizes = np.diff(interactions.user_ptr)
     part = np.full(len(interactions), _TRAIN, dtype=np.int8)
     for which, left in ((_TEST, 3), (_VALIDATION, 2)):
@@ -100,31 +117,28 @@ def leave_last_out(interactions: Interactions, *, seed: int) -> Split:
     return _checked(_by_event(interactions, part, "leave-last-out", seed))
 
 
-def held_out_users(interactions: Interactions, *, seed: int, held_out: int | None = None) -> Split:
+def held_out_users(interactions: Interactions, *, seed: int, share: float = 0.1) -> Split:
     """Train on some users, predict for others from 80% of their events (Liang et al. 2018, section 4.2).
 
-    held_out: users in each of validation and test (None: a tenth). Users of each part are numbered anew, in the data set's order; a
-    held-out user with one event has history only. Raises DataError where users with events are too few.
+    Each user goes to validation and to test with probability `share`, by a hash of the seed and the user's id. A number of held-out
+    users, as in the paper, would be shared out among all users, and one more would move another. Users of each part are numbered
+    anew, in the data set's order; a held-out user with one event has history only. Raises DataError where a part stays empty.
     """
-    rng = Streams(seed).numpy("split")
     active = np.flatnonzero(np.diff(interactions.user_ptr) > 0).astype(np.int32)
-    count = len(active) // 10 if held_out is None else held_out
-    _require(count >= 1 and 2 * count < len(active), f"{len(active)} users with events cannot spare twice {count}", "Hold out fewer users.")
-    shuffled = rng.permutation(active)
-    test, validation, train = (np.sort(users) for users in np.split(shuffled, [count, 2 * count]))
-    folds = [_user_fold(interactions, users, rng) for users in (validation, test)]
+    part = _drawn_parts(interactions.user_draws(Streams(seed).key("split-users"))[active], share)
+    _require_all(part, "users with events", "a split by users")
+    train, validation, test = (active[part == which] for which in (_TRAIN, _VALIDATION, _TEST))
+    folds = [_user_fold(interactions, users, seed) for users in (validation, test)]
     return _checked(Split("held-out-users", seed, interactions.users_subset(train), folds[0], folds[1], train_users=train))
 
 
 def given(train: Interactions, test: Interactions, *, seed: int) -> Split:
-    """The source's own test events, and a random tenth of its train events as validation.
+    """The source's own test events, and as validation each train event with probability .1, by a hash of the seed and its ids.
 
-    Raises LeakageError where train and test share an event, DataError below ten train events.
+    Raises LeakageError where train and test share an event, DataError where train events are too few to leave both parts some.
     """
-    _require(len(train) >= 10, f"{len(train)} train events are too few to carve validation from", "Use ten events or more.")
-    chosen = Streams(seed).numpy("split").permutation(len(train))[: len(train) // 10]
-    kept = np.ones(len(train), dtype=np.bool_)
-    kept[chosen] = False
+    kept = ~below(train.draws(_key(seed)), 0.1)
+    _require(bool(kept.any() and not kept.all()), f"{len(train)} train events are too few to carve validation from", "Use more events.")
     history = train.select(kept)
     return _checked(Split("given", seed, history, Fold(history, train.select(~kept)), Fold(history, test)))
 
@@ -159,18 +173,32 @@ def _checked(split: Split) -> Split:
     return split
 
 
-def _by_event(
-    events: Interactions, part: npt.NDArray[np.int8], kind: SplitKind, seed: int, *, cuts: tuple[int, int] | None = None
-) -> Split:
+def _key(seed: int) -> bytes:
+    return Streams(seed).key("split")
+
+
+def _drawn_parts(draws: Words, share: float) -> npt.NDArray[np.int8]:
+    """The part of each draw: the first `share` of all words is test, the next is validation."""
+    tested, kept_back = below(draws, share), below(draws, 2 * share)
+    return np.where(tested, _TEST, np.where(kept_back, _VALIDATION, _TRAIN)).astype(np.int8)
+
+
+def _require_all(part: npt.NDArray[np.int8], what: str, division: str) -> None:
+    names = {"train": _TRAIN, "validation": _VALIDATION, "test": _TEST}
+    empty = [name for name, which in names.items() if not (part == which).any()]
+    _require(not empty, f"{len(part)} {what} leave no {' and no '.join(empty)} in {division}", "Use more data, or another split or seed.")
+
+
+def _by_event(events: Interactions, part: npt.NDArray[np.int8], kind: SplitKind, seed: int) -> Split:
     train, validation, test = (events.select(part == which) for which in (_TRAIN, _VALIDATION, _TEST))
-    return Split(kind, seed, train, Fold(train, validation), Fold(train, test), cuts=cuts)
+    return Split(kind, seed, train, Fold(train, validation), Fold(train, test))
 
 
-def _user_fold(interactions: Interactions, users: Int32s, rng: np.random.Generator) -> Fold:
-    """80/20 within each user: of n >= 2 events max(1, round(n / 5)) are targets."""
+def _user_fold(interactions: Interactions, users: Int32s, seed: int) -> Fold:
+    """80/20 within each user: of n >= 2 events max(1, round(n / 5)) are targets, those of the smallest draws."""
     events = interactions.users_subset(users)
     sizes = np.diff(events.user_ptr)
-    order = np.lexsort((rng.random(len(events)), events.users))  # a random order within each user
+    order = np.lexsort((events.draws(_key(seed)), events.users))
     rank = np.empty(len(events), dtype=np.int64)
     rank[order] = np.arange(len(events)) - np.repeat(events.user_ptr[:-1], sizes)
     targets = np.where(sizes >= 2, np.maximum(1, np.round(sizes / 5)), 0).astype(np.int64)

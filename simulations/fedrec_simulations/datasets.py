@@ -21,7 +21,7 @@ from fedrec.settings import Scenario
 from fedrec.settings_tables import DataSettings
 from fedrec.streams import Streams
 
-SPLITS = {"random": random_split, "held-out-users": held_out_users, "temporal": temporal, "leave-last-out": leave_last_out}
+SPLITS = {"random": random_split, "held-out-users": held_out_users, "leave-last-out": leave_last_out}
 
 
 def load_dataset(scenario: Scenario) -> Dataset:
@@ -35,8 +35,8 @@ def _with_public_sources(dataset: Dataset, scenario: Scenario) -> Dataset:
     """What [collective] adds to the features; users made public are private no more."""
     chosen = scenario.collective
     if chosen.users_share:
-        rng = Streams(scenario.split.seed).numpy("public-users")
-        dataset = with_users_made_public(dataset, share=chosen.users_share, rng=rng)
+        key = Streams(scenario.split.seed).key("public-users")
+        dataset = with_users_made_public(dataset, share=chosen.users_share, key=key)
     if chosen.users_file:
         public = read(chosen.users_file, chosen.users_format, **_options(scenario.data.model_copy(update={"features_path": ""})))
         dataset = with_public_users(dataset, _as_kind(public, scenario.data), same_ids=chosen.users_ids == "same")
@@ -68,6 +68,8 @@ def load_split(scenario: Scenario, dataset: Dataset) -> Split:
         if dataset.given_test is None:
             raise SettingsError('split.kind = "given" needs data that comes with its own test events', "Choose another split.kind.")
         return given(dataset.interactions, dataset.given_test, seed=scenario.split.seed)
+    if scenario.split.kind == "temporal":
+        return temporal(_everything(dataset), seed=scenario.split.seed, cuts=scenario.split.cuts)
     return SPLITS[scenario.split.kind](_everything(dataset), seed=scenario.split.seed)
 
 

@@ -32,7 +32,7 @@ PRIVATE = some_data(("1", "2"), [(0, 0, 5, 100), (0, 1, 4, 101), (1, 2, 3, 102)]
 
 def test_users_made_public_leave_the_private_data_with_all_they_rated() -> None:
     whole = planted(SHAPES["small"], seed=1)
-    parted = with_users_made_public(whole, share=0.25, rng=Streams(1).numpy("public-users"))
+    parted = with_users_made_public(whole, share=0.25, key=Streams(1).key("public-users"))
     bag = parted.features.bags[PUBLIC_USERS]
     assert not set(bag.vocabulary) & set(parted.catalogue.user_ids)
     assert sorted([*bag.vocabulary, *parted.catalogue.user_ids]) == sorted(whole.catalogue.user_ids)
@@ -44,7 +44,7 @@ def test_users_made_public_leave_the_private_data_with_all_they_rated() -> None:
 
 def test_a_share_that_leaves_a_side_empty_is_refused() -> None:
     with pytest.raises(DataError, match="one side empty"):
-        with_users_made_public(PRIVATE, share=0.1, rng=Streams(1).numpy("public-users"))
+        with_users_made_public(PRIVATE, share=0.1, key=Streams(1).key("public-users"))
 
 
 def test_public_users_are_matched_by_item_id() -> None:

@@ -91,7 +91,7 @@ def test_public_data_costs_nothing() -> None:
 def test_planted_public_users_bring_private_training_closer_to_the_truth() -> None:
     """At epsilon 1 and with 500 private users, ratings of 1,000 public ones take more than a tenth off the error on unseen ratings."""
     dataset = planted(dataclasses.replace(SHAPES["small"], users=1_500, events=37_500), seed=1)
-    dataset = with_users_made_public(dataset, share=2 / 3, rng=Streams(1).numpy("public-users"))
+    dataset = with_users_made_public(dataset, share=2 / 3, key=Streams(1).key("public-users"))
     everything, facts = dataset.interactions, facts_of(dataset.interactions, dataset.features)
     unseen = np.random.default_rng(1).random(len(everything)) < 0.1
     seen, asked = everything.select(~unseen), everything.select(unseen)

@@ -37,7 +37,7 @@ SHARE = "collective.users_share=0.4"
 def half_public() -> tuple[Dataset, Interactions, Interactions]:
     """Planted ratings, 40% of the users public; what private users show, and what they are asked."""
     dataset = planted(dataclasses.replace(SHAPES["small"], users=2_000, events=50_000), seed=1)
-    dataset = with_users_made_public(dataset, share=0.4, rng=np.random.default_rng(2))
+    dataset = with_users_made_public(dataset, share=0.4, key=Streams(2).key("public-users"))
     unseen = np.random.default_rng(1).random(len(dataset.interactions)) < 0.1
     return dataset, dataset.interactions.select(~unseen), dataset.interactions.select(unseen)
 

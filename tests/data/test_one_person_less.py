@@ -1,0 +1,135 @@
+"""From the file on: one person's rows in or out of the *file*, and what everybody else's rows become, by the ids of the file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedrec.data.dataset import Catalogue, Dataset
+from fedrec.data.interactions import Interactions
+from fedrec.data.splits import Split
+from fedrec.settings import Scenario, validated
+from fedrec_simulations.datasets import load_dataset, load_split
+
+Rows = dict[str, set[tuple[str, float, int]]]
+"""The rows of each user, by the ids of the file."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a file."""
+
+    user: str
+    item: str
+    rating: float
+    time: int
+
+
+def log_of(seed: int, *, users: int = 60, items: int = 25) -> list[Row]:
+    """Ratings in no order; ids are texts or numbers with gaps, and some users' times repeat."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        Row(f"{7 * k + 3}", f"{3 * int(j) + 1}", float(rng.integers(1, 6)), int(1_000_000 + rng.integers(1, 90) * 1_000))
+        for k in range(users)
+        for j in rng.choice(items, rng.integers(1, 18), replace=False)
+    ]
+    return [rows[place] for place in rng.permutation(len(rows))]
+
+
+def by_user(events: Interactions, numbers: np.ndarray | None, catalogue: Catalogue) -> Rows:
+    """Rows by external ids; `numbers` are the data set's numbers of the users, where a part has others."""
+    owners = events.users if numbers is None else numbers[events.users]
+    times = np.zeros(len(events), np.int64) if events.times is None else events.times
+    found: Rows = {}
+    for user, item, value, time in zip(owners.tolist(), events.items.tolist(), events.values.tolist(), times.tolist(), strict=True):
+        found.setdefault(catalogue.user_ids[user], set()).add((catalogue.item_ids[item], value, time))
+    return found
+
+
+def parts_of(split: Split, dataset: Dataset) -> Iterator[tuple[str, Rows]]:
+    yield "train", by_user(split.train, split.train_users, dataset.catalogue)
+    for name, fold in (("validation", split.validation), ("test", split.test)):
+        yield f"{name} history", by_user(fold.history, fold.users if fold.users is not None else split.train_users, dataset.catalogue)
+        yield f"{name} targets", by_user(fold.targets, fold.users, dataset.catalogue)
+
+
+def written(folder: Path, form: str, rows: list[Row]) -> Path:
+    """One file (or two, with the items) of the rows in a format."""
+    folder.mkdir()
+    if form == "ml-1m":
+        (folder / "ratings.dat").write_text("".join(f"{r.user}::{r.item}::{r.rating:g}::{r.time}\n" for r in rows))
+        (folder / "movies.dat").write_text("".join(f"{3 * j + 1}::Film {j} (1990)::Drama\n" for j in range(25)), "latin-1")
+        return folder
+    if form == "clicks-lists":
+        halves = {"train.txt": [r for r in rows if r.time % 2_000], "test.txt": [r for r in rows if not r.time % 2_000]}
+        for name, part in halves.items():
+            mine: dict[str, list[str]] = {}
+            for row in part:
+                mine.setdefault(row.user, []).append(row.item)
+            (folder / name).write_text("".join(f"{user} {' '.join(found)}\n" for user, found in mine.items()))
+        return folder
+    (folder / "items.csv").write_text("item,title\n" + "".join(f"{3 * j + 1},Thing {j}\n" for j in range(25)))
+    (folder / "log.csv").write_text("user,item,rating,time\n" + "".join(f"{r.user},{r.item},{r.rating:g},{r.time}\n" for r in rows))
+    return folder / "log.csv"
+
+
+def scenario_of(path: Path, form: str, split: dict[str, object], data: dict[str, object]) -> Scenario:
+    columns = {"timestamp": "time", "rating": "rating"}
+    table = {"columns": columns, "rating_range": [1, 5], "features_path": str(path.parent / "items.csv")} if form == "table" else {}
+    return validated({"data": {"path": str(path), "format": form, **table, **data}, "split": split}, source="the test")
+
+
+SPLITS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
+    "random": ("ml-1m", {"kind": "random"}, {}),
+    "held-out-users": ("ml-1m", {"kind": "held-out-users"}, {}),
+    "temporal": ("ml-1m", {"kind": "temporal", "cuts": [1_060_000, 1_075_000]}, {}),
+    "leave-last-out": ("ml-1m", {"kind": "leave-last-out"}, {}),
+    "given": ("clicks-lists", {"kind": "given"}, {}),
+    "a table with its items": ("table", {"kind": "random"}, {}),
+    "users of a table": ("table", {"kind": "held-out-users"}, {}),
+    "ratings as clicks": ("table", {"kind": "random"}, {"kind": "clicks", "click_threshold": 3}),
+    "the last of repeated rows": ("table", {"kind": "random"}, {"duplicates": "last"}),
+    "the mean of repeated rows": ("table", {"kind": "leave-last-out"}, {"duplicates": "mean"}),
+    "ratings off the scale dropped": ("table", {"kind": "random"}, {"out_of_range": "drop", "rating_range": [2, 4]}),
+    "ratings off the scale clipped": ("table", {"kind": "random"}, {"out_of_range": "clip", "rating_range": [2, 4]}),
+}
+
+
+@pytest.mark.parametrize("name", SPLITS)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_removing_one_user_from_the_file_changes_no_other_persons_rows(name: str, seed: int, tmp_path: Path) -> None:
+    form, split, data = SPLITS[name]
+    rows = log_of(seed)
+    if "duplicates" in data:
+        rows = [*rows, *(Row(r.user, r.item, 6 - r.rating, r.time + 500) for r in rows[::7])]
+    sizes = Counter(row.user for row in rows)
+    gone = [user for user in sorted(sizes, key=int) if sizes[user] > 9][seed]  # one of the first, so that the numbers after it shift
+    found = []
+    for folder, kept in (("with", rows), ("without", [row for row in rows if row.user != gone])):
+        chosen = scenario_of(written(tmp_path / folder, form, kept), form, split, data)
+        dataset = load_dataset(chosen)
+        found.append((dataset, dict(parts_of(load_split(chosen, dataset), dataset))))
+    (dataset, whole), (smaller, less) = found
+    assert dataset.catalogue.item_ids == smaller.catalogue.item_ids
+    assert gone in {user for part in whole.values() for user in part}
+    for part, rows_of in whole.items():
+        rows_of.pop(gone, None)
+        assert rows_of == less[part], part
+
+
+@pytest.mark.parametrize("name", ["random", "held-out-users"])
+def test_neither_the_order_of_the_rows_nor_numbering_moves_a_row(name: str, tmp_path: Path) -> None:
+    form, split, data = SPLITS[name]
+    rows = log_of(1)
+    shuffled = [rows[place] for place in np.random.default_rng(5).permutation(len(rows))]
+    found = []
+    for folder, some in (("one", rows), ("other", shuffled)):
+        chosen = scenario_of(written(tmp_path / folder, form, some), form, split, data)
+        dataset = load_dataset(chosen)
+        found.append(dict(parts_of(load_split(chosen, dataset), dataset)))
+    assert found[0] == found[1]
