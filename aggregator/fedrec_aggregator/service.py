@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 
 from fedrec.errors import BudgetExceededError, FedRecError, RefusedError
@@ -94,13 +94,13 @@ class Service:
         }
         table: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             method.name: grpc.stream_unary_rpc_method_handler(
-                self._guarded(method, answer), method.request.FromString, method.reply.SerializeToString
+                self._guarded(method, answer), _readable(method.request), method.reply.SerializeToString
             )
             for method, answer in unary.items()
         }
         release = methods.GET_RELEASE
         table[release.name] = grpc.stream_stream_rpc_method_handler(
-            self._guarded(release, self._get_release), release.request.FromString, release.reply.SerializeToString
+            self._guarded(release, self._get_release), _readable(release.request), release.reply.SerializeToString
         )
         return grpc.method_handlers_generic_handler(methods.SERVICE, table), self._health()
 
@@ -256,7 +256,7 @@ class Service:
         async with asyncio.timeout(self.bounds.request_timeout_s):
             message = await call.context.read()
         if not isinstance(message, kind):
-            raise refused(Refusal.MALFORMED, "the request is empty")
+            raise refused(Refusal.MALFORMED, f"the request is empty, or not a {kind.__name__}")
         return message
 
     async def _in(self, pool: ThreadPoolExecutor, call: Call, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -280,6 +280,18 @@ class Service:
         return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": handler})
 
 
+def _readable(kind: type[Message]) -> Callable[[bytes], Message | None]:
+    """Reads a message; None for bytes that are none. An error here would be INTERNAL to the caller, and a line in the log for each."""
+
+    def read(content: bytes) -> Message | None:
+        try:
+            return kind.FromString(content)
+        except DecodeError:
+            return None
+
+    return read
+
+
 async def _gathered(first: pb.ReportFrame, context: Any) -> bytes:
     """The whole batch. Raises RefusedError (`MALFORMED`) as soon as there is more than was announced, or at the end less."""
     parts, size = [first.data], len(first.data)
@@ -287,8 +299,8 @@ async def _gathered(first: pb.ReportFrame, context: Any) -> bytes:
         frame = await context.read()
         if frame is grpc.aio.EOF:
             break
-        if not frame.data:
-            raise refused(Refusal.MALFORMED, "a frame is empty")
+        if frame is None or not frame.data:
+            raise refused(Refusal.MALFORMED, "a frame is empty, or cannot be read")
         parts.append(frame.data)
         size += len(frame.data)
     if size != first.total_bytes:

@@ -126,6 +126,29 @@ def test_a_call_that_ends_without_a_message_is_malformed(plain: Any, uploads: An
     assert status_of(uploads(plain).begin(stall=False, path=methods.ENROLL.path))[1] == Refusal.MALFORMED
 
 
+@pytest.mark.parametrize("method", [methods.ENROLL, methods.REPORT])
+@pytest.mark.parametrize("content", [b"\xff\xff", b"\x0a", b"\x0a\x02\xff\xfe"])
+def test_bytes_that_are_no_message_are_malformed_and_leave_no_line_of_an_error(
+    plain: Any, uploads: Any, caplog: Any, method: Any, content: bytes
+) -> None:
+    mine = uploads(plain)
+    call = mine.channel.stream_unary(method.path, bytes, method.reply.FromString).future(
+        iter([content]), timeout=30, metadata=mine._metadata
+    )
+    assert status_of(call) == (grpc.StatusCode.INVALID_ARGUMENT, Refusal.MALFORMED)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_frame_that_cannot_be_read_ends_the_upload(plain: Any, task: Any, uploads: Any) -> None:
+    opened(plain, task)
+    mine = uploads(plain)
+    sent = iter([frame(task, total=1_000, data=b"x").SerializeToString(), b"\xff\xff"])
+    call = mine.channel.stream_unary(methods.REPORT.path, bytes, methods.REPORT.reply.FromString).future(
+        sent, timeout=30, metadata=mine._metadata
+    )
+    assert set(rejected(call)) == {Refusal.MALFORMED}
+
+
 def test_a_peer_with_many_uploads_is_busy_and_blocks_neither_servers_nor_other_clients(
     start: Callable[..., Any], task: Any, uploads: Any
 ) -> None:

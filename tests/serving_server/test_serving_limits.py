@@ -93,6 +93,70 @@ def test_a_head_without_end_is_cut(start: Any) -> None:
         assert until_closed(one).startswith(b"HTTP/1.1 431")
 
 
+@pytest.mark.parametrize("pieces", [1, 3, 200])
+def test_a_head_over_the_limit_is_refused_however_it_arrives(start: Any, pieces: int) -> None:
+    """Whole heads too: one that comes in a single read is complete before anybody could count it."""
+    running = start(limits={"head_bytes": 1_024})
+    begin, end = b"GET /health/live HTTP/1.1\r\nhost: x\r\n", b"\r\n\r\n"
+    for size, status in ((1_024, 200), (1_025, 431), (100_000, 431)):
+        content = begin + b"x: " + b"y" * (size - len(begin) - len(end) - 3) + end
+        assert len(content) == size
+        with line(running) as one:
+            with suppress(OSError):
+                for part in range(pieces):
+                    one.sendall(content[len(content) * part // pieces : len(content) * (part + 1) // pieces])
+            with suppress(ConnectionResetError):  # an answer may be lost with what was not read
+                assert one.recv(12) == f"HTTP/1.1 {status}".encode()
+                continue
+            assert status == 431
+
+
+def test_heads_after_the_first_of_a_connection_are_bounded_too(start: Any) -> None:
+    running = start(limits={"head_bytes": 1_024})
+    short, long = (b"GET /health/live HTTP/1.1\r\nhost: x\r\nx: " + b"y" * n + b"\r\n\r\n" for n in (10, 100_000))
+    with line(running) as one:
+        one.sendall(short)
+        assert one.recv(12) == b"HTTP/1.1 200"
+        one.sendall(long[:1_200])  # no more than is read, or the answer would be lost with the connection
+        assert b"HTTP/1.1 431" in until_closed(one)
+
+
+def test_a_connection_between_two_requests_is_idle_and_not_slow(start: Any) -> None:
+    """Ten requests, each of most of a head's bound, with pauses longer than one request may take to arrive."""
+    running = start(limits={"head_bytes": 1_024, "request_s": 0.2, "idle_s": 30.0})
+    content = b"GET /health/live HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 900 + b"\r\n\r\n"
+    with line(running) as one:
+        for number in range(10):
+            one.sendall(content)
+            answer = b""
+            while not answer.endswith(b'"live"}'):
+                answer += (part := one.recv(4_096))
+                assert part, answer
+            time.sleep(0.4 if number == 5 else 0.0)
+
+
+def test_stalled_connections_of_one_peer_leave_room_for_others() -> None:
+    peers = Peers(LimitsTable(connections_per_peer=3))
+    assert [peers.connect("192.0.2.1") for _ in range(5)] == [True] * 3 + [False] * 2
+    assert peers.connect("192.0.2.2")
+    for _ in range(3):
+        peers.disconnect("192.0.2.1")
+    assert peers.connect("192.0.2.1")
+    assert all(peers.connect("127.0.0.1") for _ in range(10))  # it may be a proxy for everybody
+
+
+def test_a_peer_with_too_many_connections_is_turned_away_and_its_first_ones_work(start: Any) -> None:
+    running = start(limits={"connections_per_peer": 4, "loopback": True})
+    lines = [line(running) for _ in range(6)]
+    try:
+        assert [one.recv(12) for one in lines[4:]] == [b"HTTP/1.1 429"] * 2
+        lines[0].sendall(b"GET /health/live HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert lines[0].recv(12) == b"HTTP/1.1 200"
+    finally:
+        for one in lines:
+            one.close()
+
+
 def test_connections_are_bounded(start: Any) -> None:
     running = start(limits={"connections": 4})
     lines = [line(running) for _ in range(6)]

@@ -1,4 +1,9 @@
-"""uvicorn's fast HTTP protocol with the bounds that it leaves open: how many connections, how long a head may take and be."""
+"""uvicorn's fast HTTP protocol with the bounds that it leaves open: how many connections, in all and of one peer, how long a head may
+take and be.
+
+The parser is fed in pieces that end where a head reaches its bound, so a longer one is refused however it arrives. A piece that ends
+one request and begins the next is counted whole.
+"""
 
 from __future__ import annotations
 
@@ -7,53 +12,71 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from fedrec_server.serving.peers import Peers
 from fedrec_server.serving.settings import LimitsTable
 
-_WORDS = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
+_WORDS = {408: "Request Timeout", 429: "Too Many Requests", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
+
+_PIECE_BYTES = 4_096
+"""Fed to the parser at once: most requests are one piece."""
 
 
-def bounded(limits: LimitsTable) -> type[HttpToolsProtocol]:
+def bounded(limits: LimitsTable, peers: Peers) -> type[HttpToolsProtocol]:
     """The protocol class for `uvicorn.Config(http=...)`."""
 
     class Bounded(_Bounded):
         bounds = limits
+        counted = peers
 
     return Bounded
 
 
 class _Bounded(HttpToolsProtocol):
     bounds: LimitsTable
-    _in_head, _head_bytes = True, 0
+    counted: Peers
+    _in_head, _between, _head_bytes, _address = True, False, 0, ""
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        if len(self.connections) > self.bounds.connections:
+        self._address = self.client[0] if self.client else ""
+        if not self.counted.connect(self._address):
+            self._hang_up(429)
+        elif len(self.connections) > self.bounds.connections:
             self._hang_up(503)
         else:
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
+        self.counted.disconnect(self._address)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._in_head and not self.transport.is_closing():
-            self._head_bytes += len(data)
-            if self._head_bytes > self.bounds.head_bytes:
+        while data and not self.transport.is_closing():
+            left = self.bounds.head_bytes - self._head_bytes if self._in_head else _PIECE_BYTES
+            if left <= 0:
                 self._hang_up(431)
-            elif self._late is None:
-                self._wait()
+                return
+            piece, data = data[: min(left, _PIECE_BYTES)], data[min(left, _PIECE_BYTES) :]
+            self._between = False
+            super().data_received(piece)
+            self._head_bytes += len(piece) if self._in_head and not self._between else 0
+        if self._head_bytes and self._late is None and not self.transport.is_closing():
+            self._wait()
 
     def on_message_begin(self) -> None:
-        self._in_head = True
+        self._in_head, self._between = True, False
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         self._in_head, self._head_bytes = False, 0
         self._arrived()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head = self._between = True
+        super().on_message_complete()
 
     def _wait(self) -> None:
         self._late = self.loop.call_later(self.bounds.request_s, self._hang_up, 408)

@@ -144,7 +144,7 @@ def _http_config(office: Office, page: bool) -> uvicorn.Config:
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
         HttpDoor(office, page=page),
-        http=bounded(settings.limits),
+        http=bounded(settings.limits, office.peers),
         ws="none",
         lifespan="off",
         log_config=None,

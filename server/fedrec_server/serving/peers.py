@@ -1,4 +1,4 @@
-"""What one peer uses of this process: requests in progress, and requests a second (a bucket that fills again).
+"""What one peer uses of this process: connections, requests in progress, and requests a second (a bucket that fills again).
 
 Used on the event loop alone, so there is no lock. A peer is an address: who asks is not known here, and is not to be.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Self
@@ -32,7 +33,19 @@ class Peers:
         self._bounds, self._clock = bounds, clock
         self._burst = max(1.0, 2.0 * bounds.per_second_per_peer)
         self._known: dict[str, _Peer] = {}
+        self._connected = Counter[str]()
         self.downloads = 0
+
+    def connect(self, address: str) -> bool:
+        """Count a connection; False where this peer has too many, which is counted too until `disconnect`."""
+        self._connected[address] += 1
+        return self._connected[address] <= self._bounds.connections_per_peer or (not self._bounds.loopback and _here(address))
+
+    def disconnect(self, address: str) -> None:
+        """A connection that was counted ended."""
+        self._connected[address] -= 1
+        if self._connected[address] <= 0:
+            del self._connected[address]
 
     def enter(self, address: str) -> Place:
         """Let a request in; to be used as a context. Raises RefusedError (`BUSY`)."""

@@ -67,6 +67,7 @@ class LimitsTable(Table):
     idle_s: float = Field(60.0, gt=0, description="for the next request on an open HTTP connection")
     download_s: float = Field(600.0, gt=0, description="for a bundle to be taken")
     connections: int = Field(1_024, ge=1, description="open HTTP connections")
+    connections_per_peer: int = Field(64, ge=1, description="open HTTP connections of one peer; more for a proxy on another machine")
     waiting: int = Field(1_024, ge=1, description="queries that wait to be ranked")
     downloads: int = Field(64, ge=1, description="bundles being taken")
     per_peer: int = Field(64, ge=1, description="requests in progress of one peer")
