@@ -60,7 +60,8 @@ class Scenario(Table):
 
     recipe: Literal["default", "published", "dp-cmf", "fast-dpmf", "dp-gd", "am-dpsgd", "convex-ssp", "privaterec"] = Field(
         "default",
-        description="ratings and clicks: the best sound recipe, the papers to the letter, or with public data, see [collective]; "
+        description="ratings and clicks: our default; published: AM-SSP and Ada-DPALS, made sound; "
+        "dp-cmf: with public data, see [collective]; "
         "fast-dpmf, dp-gd: noisy gradient descent on item vectors; am-dpsgd: on an item encoder; "
         "convex-ssp: clicks by logistic loss; privaterec: news, see [news]",
     )

@@ -102,7 +102,7 @@ class PrivacySettings(Table):
 
 
 class ModelSettings(Table):
-    """Choices of the published recipe, zero for the papers' values. The default recipe takes `encoder` and refuses the others."""
+    """Choices of the published recipe; zero takes a value of ours. The default recipe takes `encoder` and refuses the others."""
 
     dimension: int = Field(0, ge=0, le=512, description="length of user and item vectors; 0 = chosen by the recipe")
     steps: int = Field(0, ge=0, le=100, description="outer steps of alternating minimisation; 0 = chosen by the recipe")
@@ -260,8 +260,10 @@ class CompareSettings(Table):
 
     epsilons: tuple[Epsilon, ...] = Field((), description="further epsilons, for the privacy-utility curve")
     baselines: bool = Field(True, description="global mean, item means, item+user biases, popularity")
-    published: bool = Field(False, description='the papers\' recipe too, at the same epsilons; needs recipe = "default"')
-    als: bool = Field(True, description="non-private alternating least squares, the ceiling")
+    published: bool = Field(
+        False, description='recipe = "published" too, at the same epsilons, its settings not tuned to this data; needs recipe = "default"'
+    )
+    als: bool = Field(True, description="non-private alternating least squares, a reference and no upper bound")
 
 
 class FigureLine(Table):

@@ -15,6 +15,12 @@ def test_every_shipped_scenario_is_valid() -> None:
         assert isinstance(load(path), Scenario)
 
 
+def test_the_demo_has_no_baseline_whose_settings_nobody_tuned() -> None:
+    [demo] = [load(path) for path in SCENARIOS if path.name == "planted.toml"]
+    assert not demo.compare.published
+    assert demo.compare.als
+
+
 def test_overrides_reach_every_table_and_bare_words_are_strings() -> None:
     scenario = load(None, ["privacy.epsilon=inf", "data.path=/some folder/ml", "compare.epsilons=[1, 5]", "recipe=published", "seed=7"])
     assert (scenario.privacy.epsilon, scenario.data.path, scenario.compare.epsilons) == (math.inf, "/some folder/ml", (1.0, 5.0))

@@ -1,5 +1,5 @@
 """The published recipe: federated SSP2 (AM-SSP Alg. 8, Krichene et al. 2024) inside private alternating minimisation
-(AM-SSP Alg. 1, Ada-DPALS Alg. 3, Krichene et al. 2023), to the letter, with sound accounting.
+(AM-SSP Alg. 1, Ada-DPALS Alg. 3, Krichene et al. 2023), with sound accounting.
 
 Round 0 releases item counts and the mean rating. Each outer step s then has one round: a device solves its own user
 vectors (l. 2-3), sums of w u u' and w y u are noised once (l. 4-8), the server moves the item encoder (l. 9-14), either
@@ -13,8 +13,9 @@ sums; so the run is the adaptive composition of Gaussian releases that its plan 
 Per example the same sums are bounded one event at a time, but the user vector is refit on the event that is removed,
 which Thm 1 leaves out: `established` is then False.
 
-Where we leave the papers: lambda outside the weighted sum and public (SOUNDNESS: inside, it is private); the mean is of
-per-user means, bounded by half the scale; SSP1's resamples are charged in full.
+Where we leave the papers: the encoder descends with Adam (Alg. 5 l. 9 prints plain gradient steps); settings left at zero take
+values of ours, which are tuned to no data set; lambda outside the weighted sum and public (SOUNDNESS: inside, it is
+private); the mean is of per-user means, bounded by half the scale; SSP1's resamples are charged in full.
 """
 
 from __future__ import annotations

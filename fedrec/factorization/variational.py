@@ -1,5 +1,5 @@
 """Variational ALS: both sides keep what they do not know of each other (Lim & Teh 2007, "Variational Bayesian approach to movie
-rating prediction"). Not private: the ceiling that private training is measured against.
+rating prediction"). Not private: a reference for private training.
 
     y_kj = mean + a_k + c_j + u_k' v_j + e,   (u_k, a_k) ~ N(0, user_prior),  (v_j, c_j) ~ N(0, item_prior),  e ~ N(0, noise)
 

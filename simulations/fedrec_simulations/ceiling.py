@@ -1,4 +1,4 @@
-"""Non-private alternating least squares as a `Model`: the ceiling that private training is measured against.
+"""Non-private alternating least squares as a `Model`: a reference for private training, and no upper bound.
 
 Ratings: variational ALS, whose ridges are posteriors' and hence need no tuning. Clicks: Hu, Koren and Volinsky 2008.
 """

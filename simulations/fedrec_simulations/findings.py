@@ -36,7 +36,7 @@ from fedrec_simulations.report.content import (
     ReportContent,
     Series,
 )
-from fedrec_simulations.simulate import Run, promise_in_short, versions
+from fedrec_simulations.simulate import UNTUNED, Run, promise_in_short, versions
 from fedrec_simulations.training import Trained
 
 INVENTED_ITEMS = 20
@@ -130,7 +130,7 @@ def _methods(run: Run) -> Iterator[Method]:
     nothing, k = non_private(run.scenario.privacy.delta), max(run.scenario.evaluation.cutoffs)
     for name, outcome in run.rivals.items():
         yield Method(name, nothing, _shown(outcome, k))
-    rows = [("published SSP2", e, t, o) for e, (t, o) in sorted(run.published.items())]
+    rows = [(UNTUNED, e, t, o) for e, (t, o) in sorted(run.published.items())]
     rows += [(f"fedrec {run.scenario.recipe}", e, t, run.outcomes[e]) for e, t in sorted(run.trained.items())]
     for name, epsilon, trained, outcome in rows:
         up, down = round(sum(r.bytes_up for r in trained.rounds)), sum(r.bytes_down for r in trained.rounds)
@@ -152,7 +152,7 @@ def _curve(run: Run, metric: str) -> PrivacyCurve | None:
     baselines = tuple((name, float(value)) for name, value in rivals if value is not None)
     lines = {f"fedrec {run.scenario.recipe}": points}
     if run.published:
-        lines["published SSP2"] = _points({e: outcome for e, (_, outcome) in run.published.items()}, metric)
+        lines[UNTUNED] = _points({e: outcome for e, (_, outcome) in run.published.items()}, metric)
     unit, neighbours = privacy.unit, run.main.prepared.plan.guarantee.neighbours
     return PrivacyCurve(_named(metric), lines, baselines, privacy.delta, unit, neighbours, lower_is_better=metric == "rmse")
 

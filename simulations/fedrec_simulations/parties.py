@@ -131,7 +131,9 @@ def recommend(
     ] = "",
     k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="How many to recommend.")] = 10,
     epsilon: Annotated[float, typer.Option(metavar="E", help="Of a fresh answer, per click replaced; inf for no noise.")] = 5.0,
-    limit: Annotated[float, typer.Option(metavar="E", help="Of all answers together: past it, nothing fresh leaves.")] = 20.0,
+    limit: Annotated[
+        float, typer.Option(metavar="E", help="Total privacy budget of all answers; new queries are refused beyond it.")
+    ] = 20.0,
     delta: Annotated[float, typer.Option(metavar="D", help="At which both are stated.")] = 1e-5,
     renew_every: Annotated[
         float | None, typer.Option("--renew-every", metavar="DAYS", show_default=False, help="The limit is for any so many days.")

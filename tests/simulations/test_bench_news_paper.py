@@ -34,14 +34,22 @@ def test_every_run_of_tables_and_figures_is_listed_once_and_named_apart() -> Non
     assert all(listed[m.name] == m for m in wanted)
 
 
-def test_where_the_ordering_fails_the_report_says_so() -> None:
+def test_orderings_of_the_paper_get_figures_and_no_verdict_on_other_data() -> None:
     rows = {name: made(0.6 if "local" in name else 0.55) for name in news_paper.methods()}
-    assert "is found at every ε that was run" in news_paper.markdown({"methods": rows})
-    rows["dp-fedrec, epsilon 5"] = made(0.7)
-    assert "is found NOT at NRMS at 5" in news_paper.markdown({"methods": rows})
-    assert "Here: NRMS 60.0 against 55.0; NAML 60.0 against 55.0;" in news_paper.markdown({"methods": rows})
-    rows["fedrec, epsilon inf"] = made(0.65)
-    assert "Here: NRMS 60.0 against 65.0, NOT found;" in news_paper.markdown({"methods": rows})
+    rows["dp-fedrec, epsilon 5"], rows["fedrec, epsilon inf"] = made(0.7), made(0.65)
+    text = news_paper.markdown({"methods": rows})
+    assert "NRMS at ε = 5: 60.0 and 70.0" in text
+    assert "Here, `local` and FedRec: NRMS 60.0 and 65.0; NAML 60.0 and 55.0;" in text
+    assert "No verdict on either: one seed, other data than the paper's" in text
+    assert "NOT found" not in text
+    assert "found NOT" not in text
+
+
+def test_a_row_that_exchanged_histories_do_not_change_is_marked() -> None:
+    rows = {"local, epsilon 10": made(0.5015), "printed, epsilon 10": made(0.65, established=False)}
+    text = news_paper.markdown({"methods": rows})
+    assert "| NRMS, local, 10, IGNORES THE HISTORY |" in text
+    assert "| NRMS, printed, 10, NOT ESTABLISHED |" in text
 
 
 def test_published_figures_stand_beside_ours_and_a_missing_run_is_a_dash() -> None:

@@ -103,6 +103,17 @@ def test_the_run_folder_keeps_settings_plan_guarantee_metrics_model_checkpoints_
     assert not list(folder.rglob("*.part"))
 
 
+def test_the_published_recipe_beside_a_run_is_named_as_one_whose_settings_nobody_tuned(tmp_path: Path) -> None:
+    result = finish(start(tmp_path, "--set", "compare.published=true", "--set", "model.steps=1"))
+    folder = Path(result["run_dir"])
+    names = {json.loads(line)["name"] for line in (folder / "metrics.jsonl").read_text().splitlines()}
+    page = (folder / "report.html").read_text()
+    assert "published recipe, settings not tuned, epsilon 5" in names
+    assert page.count("published recipe, settings not tuned") >= 3  # two rows and a line of the curve
+    assert not any("published" in name and "settings not tuned" not in name for name in names)
+    assert "published SSP2" not in page
+
+
 def test_the_released_file_alone_predicts_as_the_run_did(finished: dict[str, Any]) -> None:
     folder = Path(finished["run_dir"])
     a = {name: np.asarray(array, np.float64) for name, array in read_arrays(folder / "model" / "model.safetensors").items()}

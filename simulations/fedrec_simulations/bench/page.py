@@ -194,7 +194,7 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
     (
         "quality-ml1m",
         "Ratings: MovieLens 1M",
-        "Random 80/10/10, test RMSE, mean of three split seeds. Hyper-parameters were chosen on validation.",
+        "Random 80/10/10, test RMSE, mean of three split seeds. Hyper-parameters of `default` were chosen on validation.",
         "fedrec bench quality --data PATH/ml-1m",
         _quality,
     ),

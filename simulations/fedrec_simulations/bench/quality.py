@@ -134,11 +134,14 @@ def rival_row(data: str, seed: int) -> Row:
     return rows | {"ALS": {"rmse": found.metrics()["rmse"], "seconds": seconds}}
 
 
+_NAMES = {"published": "published recipe, settings not tuned"}
+
+
 def markdown(result: dict[str, Any]) -> str:
     """The result of `run` as a table for docs."""
     lines = [[r["name"], "none", figure(r["rmse"]), figure(r["standard_error"]), "–", "–", "–", "–"] for r in result["non_private"]]
     for r in result["private"]:
-        name = f"{r['recipe']}, {'with' if r['features'] else 'without'} features"
+        name = f"{_NAMES.get(r['recipe'], r['recipe'])}, {'with' if r['features'] else 'without'} features"
         opinions = [figure(r["second_opinion"][by], 3) for by in ("pld", "rdp")]
         cost = [figure(r["seconds"], 1), figure(r["peak_rss_mb"], 0)]
         lines.append([name, f"{r['guarantee']['epsilon']}", figure(r["rmse"]), figure(r["standard_error"]), *opinions, *cost])

@@ -62,10 +62,10 @@ ALONE = Curve("DP-ALS (id only)", model={"encoder": "id"}, features=False)
 SSP = Curve("AM-SSP")
 SSP1 = Curve("AM-SSP by SSP1, 16 resamples", line="AM-SSP", model={"resamples": STEPS})
 PRINTED = Curve("AM-SSP as printed (Theorem 2)", line="AM-SSP", model={"weights": "printed"}, accountant="am-ssp")
-DPSGD = Curve("AM-DPSGD", recipe="am-dpsgd")
-"""With item biases and centred users, which the paper's model, and AM-SSP here, is without."""
+DPSGD = Curve("AM-DPSGD with biases, our rewrite", recipe="am-dpsgd")
+"""With item biases and centred users, which the paper's model, and AM-SSP here, is without; a linear encoder in full batches."""
 OURS = Curve("our default", recipe="default")
-PLAIN = "DP-SGD, trusted curator"
+PLAIN = "DP-SGD with biases, trusted curator"
 """No recipe: `dp_sgd` trains where all ratings lie, and owes its sampling to that."""
 
 

@@ -154,7 +154,7 @@ def _privacy_utility(work: Work) -> Iterator[Row]:
         for recipe, features in (("fast-dpmf", False), ("default", False), ("default", True)):
             name = f"{recipe}-{'features' if features else 'plain'}-epsilon-{epsilon:g}"
             made = [work.row(f"{name}-{s}", trained_row, work.start, recipe, features, epsilon, s) for s in work.seeds]
-            label = f"{'sound sibling' if recipe == 'fast-dpmf' else 'our default'}{', with features' if features else ''}"
+            label = f"{'noisy descent, ours' if recipe == 'fast-dpmf' else 'our default'}{', with features' if features else ''}"
             yield _point(label, epsilon, made, work.seeds)
 
 
