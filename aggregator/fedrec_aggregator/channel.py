@@ -1,7 +1,8 @@
 """A caller's way to the aggregator, or to another party that is called so: TLS with an authority, a pin or both, and what shows who calls.
 
-A pin is the SHA-256 of the aggregator's certificate or of its public key. gRPC cannot check one, so the certificate is
-fetched by a TLS handshake first and compared; then gRPC is given that very certificate as the only root it trusts, and the
+Who is called must be who it says: the certificate names the role that is called in its URI `fedrec:<role>:<name>`, and a pin, the
+SHA-256 of its public key or of the whole certificate, says whose key it is. gRPC can check neither, so the certificate is
+fetched by a TLS handshake first and examined; then gRPC is given that very certificate as the only root it trusts, and the
 name in it as the name to expect. Whoever shows another certificate in between fails gRPC's own handshake.
 """
 
@@ -11,7 +12,7 @@ import socket
 import ssl
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -22,7 +23,7 @@ from fedrec.errors import SettingsError, UnreachableError
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.wire import refused
 from fedrec.operations.addresses import Address
-from fedrec.operations.certificates import pins_of
+from fedrec.operations.certificates import Identity, pins_of, uris_of
 from fedrec_aggregator.api.methods import MESSAGE_BYTES
 from fedrec_aggregator.credentials import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
 
@@ -46,7 +47,7 @@ class Access:
     """Where the aggregator is and how each knows the other; the keys of a party's [aggregator] table, empty for none.
 
     name: of the caller, used where there is no TLS. party: who is called, for messages. ca: file of the authority that vouches for
-    it (none: the system's, or the pin alone). pin: SHA-256 of its certificate or public key. certificate, key: the caller's own.
+    it (none: the system's, or the pin alone). pin: SHA-256 of its public key or certificate. certificate, key: the caller's own.
     token: file with its token. Raises SettingsError on combinations that do not work.
     """
 
@@ -91,21 +92,21 @@ def open_channel(access: Access, *, timeout_s: float = 10.0) -> grpc.Channel:
     if access.insecure:
         return grpc.insecure_channel(access.address, tuple(options.items()))
     shown = handshake(access, timeout_s=timeout_s)
-    roots = _read(access.ca) if access.ca else None
-    if access.pin:
+    roots = None
+    if access.pin or access.ca:
         roots = shown.public_bytes(Encoding.PEM)
         options["grpc.ssl_target_name_override"] = _a_name_in(shown)
     own = (_read(access.key), _read(access.certificate)) if access.key else (None, None)
     return grpc.secure_channel(access.address, grpc.ssl_channel_credentials(roots, *own), tuple(options.items()))
 
 
-def handshake(access: Access, *, timeout_s: float) -> x509.Certificate:
-    """The certificate that the aggregator shows, checked against authority and pin. Raises as `open_channel`."""
-    where, context = Address.of(access.address), tls(access)
+def handshake(access: Access, *, timeout_s: float, protocol: str = "h2") -> x509.Certificate:
+    """The certificate that the aggregator shows, checked against authority, role and pin. Raises as `open_channel`."""
+    where, context = Address.of(access.address), tls(access, protocol=protocol)
     try:
         for _ in range(_HANDSHAKES):
             certificate, welcome = _greet(where, context, access, timeout_s)
-            if welcome:
+            if welcome or protocol != "h2":  # of the others, the caller speaks first
                 return certificate
             time.sleep(_PAUSE_S)
     except ssl.SSLCertVerificationError as failure:
@@ -129,18 +130,36 @@ def _greet(where: Address, context: ssl.SSLContext, access: Access, timeout_s: f
         context.wrap_socket(plain, server_hostname=where.host) as line,
     ):
         certificate = x509.load_der_x509_certificate(line.getpeercert(binary_form=True) or b"")
-        check_pin(certificate, access)
+        examine(certificate, access)
         with suppress(ConnectionResetError, ssl.SSLEOFError):
-            return certificate, bool(line.recv(1))
+            return certificate, line.selected_alpn_protocol() == "h2" and bool(line.recv(1))
         return certificate, False
 
 
-def check_pin(certificate: x509.Certificate, access: Access) -> None:
-    """Raises RefusedError (`WRONG_CERTIFICATE`) where another certificate is pinned."""
+def examine(certificate: x509.Certificate, access: Access) -> None:
+    """Whether the party that is called may hold this certificate: its role, then its key.
+
+    Raises RefusedError (`WRONG_CERTIFICATE`). A certificate that names no party at all, as public authorities issue them, is taken by
+    its pin, or by its host name where the system's authorities vouch for it.
+    """
+    uris = uris_of(certificate)
+    holder, ours = Identity.among(uris), any(uri.startswith("fedrec:") for uri in uris)
+    if (holder is None or holder.role != access.party) and (ours or access.ca):
+        said = ", ".join(uri for uri in uris if uri.startswith("fedrec:")) or "none of ours"
+        cause = f"the certificate at {access.address} names as its holder {said}, needed is fedrec:{access.party}:<name>"
+        raise refused(Refusal.WRONG_CERTIFICATE, cause, f"Check {access.party}.address; do not go on with another party in its place.")
     found = pins_of(certificate)
     if access.pin and access.pin not in {found.certificate, found.public_key}:
-        cause = f"the {access.party} at {access.address} shows certificate {found.certificate}, pinned is {access.pin}"
-        raise refused(Refusal.WRONG_CERTIFICATE, cause, "Ask its operator whether the certificate changed; pin the new one only then.")
+        cause = f"the {access.party} at {access.address} shows a certificate of public key {found.public_key}, pinned is {access.pin}"
+        raise refused(Refusal.WRONG_CERTIFICATE, cause, "Ask its operator whether the key changed; pin the new one only then.")
+
+
+def only(certificate: x509.Certificate, access: Access, *, protocol: str) -> ssl.SSLContext:
+    """TLS that trusts this very certificate, which was examined, and no other. Raises as `tls`."""
+    context = tls(replace(access, ca="", pin=pins_of(certificate).public_key), protocol=protocol)
+    context.verify_mode, context.verify_flags = ssl.CERT_REQUIRED, ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=certificate.public_bytes(Encoding.PEM).decode())
+    return context
 
 
 def tls(access: Access, *, protocol: str = "h2") -> ssl.SSLContext:

@@ -1,14 +1,14 @@
 """Who calls: by client certificate, by bearer token over TLS, or (on loopback, for a trial) by what the caller says.
 
 A certificate of the settings' authority names its holder in a subject alternative name, the URI `fedrec:client:<name>` or
-`fedrec:server:<name>`. A token is known here by its SHA-256 alone. A client enrols and reports, a server does the rest.
+`fedrec:server:<name>`; where the settings name pins, it must also be of the key that is known under that name. A token is known here
+by its SHA-256 alone. A client enrols and reports, a server does the rest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
@@ -18,6 +18,7 @@ import grpc
 from fedrec.errors import SettingsError
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.wire import refused
+from fedrec.operations.certificates import Identity, identity, pins
 from fedrec_aggregator.settings import AggregatorSettings, TlsSettings, TokenEntry
 
 Role: TypeAlias = Literal["client", "server"]
@@ -25,8 +26,6 @@ Role: TypeAlias = Literal["client", "server"]
 AUTHORIZATION, BEARER = "authorization", "Bearer "
 ROLE_KEY, NAME_KEY = "fedrec-role", "fedrec-name"
 """Metadata of a caller without TLS."""
-
-_URI = re.compile(r"fedrec:(client|server):([A-Za-z0-9][A-Za-z0-9._-]{0,99})")
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,8 @@ class Roster:
     @staticmethod
     def of(settings: AggregatorSettings) -> Roster:
         """As the operator listed them; a token for a client lists it too."""
-        door: Door = said_by_caller if settings.insecure else Tokens(settings.tokens) if settings.tokens else shown_by_certificate
+        by_certificate = Certificates(settings.keys)
+        door: Door = said_by_caller if settings.insecure else Tokens(settings.tokens) if settings.tokens else by_certificate
         clients = {t.name: None for t in settings.tokens if t.role == "client"} | {c.name: c.max_users for c in settings.clients}
         servers = {t.name for t in settings.tokens if t.role == "server"} | set(settings.servers)
         return Roster(door, frozenset(servers), clients, settings.any_client)
@@ -79,22 +79,37 @@ class Roster:
         return peer
 
 
-def shown_by_certificate(auth: AuthContext, metadata: Metadata) -> Peer:
-    """The one role and name in the caller's certificate, which TLS has checked already."""
-    uris = [uri.decode("utf-8", "replace") for uri in auth.get("peer_uri", ())]
-    found = [match for uri in uris if (match := _URI.fullmatch(uri))]
-    if len(found) != 1:
-        remedy = "Use a certificate of `fedrec certs`, or one with a URI fedrec:client:<name> or fedrec:server:<name>."
-        raise refused(Refusal.FORBIDDEN, f"the certificate must name one client or server, it names {len(found)}", remedy)
-    return _peer(found[0].group(1), found[0].group(2))
+@dataclass(frozen=True)
+class Certificates:
+    """Callers by certificate, which TLS has checked already. keys: SHA-256 of public keys by identity; with any, none besides is known."""
+
+    keys: Mapping[str, str]
+
+    def __call__(self, auth: AuthContext, metadata: Metadata) -> Peer:
+        """The one identity in the certificate, if the key is that identity's."""
+        holder = Identity.among(uri.decode("utf-8", "replace") for uri in auth.get("peer_uri", ()))
+        if holder is None or holder.role == "aggregator":
+            remedy = "Use a certificate of `fedrec certs`, or one with a URI fedrec:client:<name> or fedrec:server:<name>."
+            raise refused(Refusal.FORBIDDEN, "the certificate must name one client or server and nobody else", remedy)
+        if self.keys and self.keys.get(identity(holder.role, holder.name)) != _public_key(auth):
+            cause = f"the key of this certificate is not the one known of {holder.role} {holder.name!r}"
+            raise refused(Refusal.FORBIDDEN, cause, "Ask the aggregator's operator to bring its pins up to date.")
+        return _peer(holder.role, holder.name)
+
+
+def _public_key(auth: AuthContext) -> str:
+    try:
+        return pins(b"".join(auth.get("x509_pem_cert", ()))).public_key
+    except ValueError:
+        return ""
 
 
 def said_by_caller(auth: AuthContext, metadata: Metadata) -> Peer:
     """Whoever the caller says it is: for a trial on one machine."""
-    match = _URI.fullmatch(f"fedrec:{_text(metadata, ROLE_KEY)}:{_text(metadata, NAME_KEY)}")
-    if match is None:
+    holder = Identity.among([f"fedrec:{_text(metadata, ROLE_KEY)}:{_text(metadata, NAME_KEY)}"])
+    if holder is None or holder.role == "aggregator":
         raise refused(Refusal.FORBIDDEN, "the caller does not say who it is", "Give role and name, as `fedrec_aggregator.remote` does.")
-    return _peer(match.group(1), match.group(2))
+    return _peer(holder.role, holder.name)
 
 
 class Tokens:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ from pydantic import (
 )
 
 from fedrec.operations.addresses import Address
-from fedrec.operations.party_settings import Table, checked, read
+from fedrec.operations.party_settings import PinnedTable, Table, checked, read
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.streams import Streams, SystemStreams
 from fedrec_aggregator.limits import Limits
@@ -136,7 +137,7 @@ class LimitSettings(Table):
         return Limits(**self.model_dump())
 
 
-class AggregatorSettings(Table):
+class AggregatorSettings(PinnedTable):
     """One aggregator. `EXAMPLE` is a complete file."""
 
     listen: str = Field(description="host:port; port 0 takes a free one")
@@ -147,12 +148,21 @@ class AggregatorSettings(Table):
     insecure: bool = Field(False, description="no TLS, callers are believed who they say they are; loopback addresses only")
     any_client: bool = Field(False, description="take clients that are not listed too")
     servers: tuple[Name, ...] = Field(("server",), description="servers that may open rounds")
+    keys: dict[str, Sha256] = Field(
+        {}, description='SHA-256 of public keys by identity, "fedrec:client:hospital": with any, no other caller is known; pins fills it'
+    )
     tls: TlsSettings | None = None
     clients: tuple[ClientEntry, ...] = ()
     tokens: tuple[TokenEntry, ...] = ()
     privacy: PrivacySettings
     limits: LimitSettings = LimitSettings()
     traffic: TrafficSettings = TrafficSettings()
+
+    @classmethod
+    def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
+        """The keys of clients and servers."""
+        callers = {name: pin for name, pin in pins.items() if not name.startswith("fedrec:aggregator:")}
+        return {"keys": callers} | content
 
     @field_validator("log", mode="before")
     @classmethod
@@ -172,6 +182,8 @@ class AggregatorSettings(Table):
             raise ValueError('privacy.without_noise needs max_epsilon = "inf"')
         if len({client.name for client in self.clients}) != len(self.clients):
             raise ValueError("clients: every name once")
+        if self.keys and self.any_client:
+            raise ValueError("any_client lets in callers whose keys are not known: leave out pins, or any_client")
         if self.limits.max_batch_bytes > self.traffic.max_upload_bytes:
             raise ValueError("limits.max_batch_bytes must fit traffic.max_upload_bytes, or no such batch is ever taken")
         self._check_credentials()

@@ -12,13 +12,12 @@ from typing import Any
 import httpx
 import numpy as np
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedrec.errors import ProtocolError
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.wire import refused
 from fedrec.operations.addresses import Address
-from fedrec_aggregator.channel import Access, check_pin, tls
+from fedrec_aggregator.channel import Access, examine, only, tls
 from fedrec_client.serving_link import Left, Query, Reply, lost, patiently, told
 
 _MOST_BYTES = 2**22
@@ -123,9 +122,9 @@ class HttpServer:
         return self._client
 
     def _context(self, where: Address) -> ssl.SSLContext:
-        """TLS by authority; with a pin, the very certificate that was looked at is the only one trusted."""
+        """TLS by the system's authorities; else the very certificate that was examined is the only one trusted."""
         context = tls(self.access, protocol="http/1.1")
-        if not self.access.pin:
+        if not (self.access.pin or self.access.ca):
             return context
         try:
             with (
@@ -135,11 +134,8 @@ class HttpServer:
                 shown = x509.load_der_x509_certificate(line.getpeercert(binary_form=True) or b"")
         except OSError as failure:
             raise self._lost(failure) from None
-        check_pin(shown, self.access)
-        pinned = tls(self.access, protocol="http/1.1")
-        pinned.verify_mode, pinned.verify_flags = ssl.CERT_REQUIRED, ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
-        pinned.load_verify_locations(cadata=shown.public_bytes(Encoding.PEM).decode())
-        return pinned
+        examine(shown, self.access)
+        return only(shown, self.access, protocol="http/1.1")
 
     def _note(self, request: httpx.Request) -> None:
         headers = tuple((name.decode(), value.decode()) for name, value in request.headers.raw)

@@ -5,12 +5,13 @@ Relative paths start at the file's folder. `EXAMPLE` is a complete file with mut
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedrec.operations.party_settings import AggregatorAccess, FilePath, Table, checked, read
+from fedrec.operations.party_settings import AggregatorAccess, FilePath, PinnedTable, Table, checked, pinned, read, require_pin
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings_tables import Epsilon
 
@@ -37,12 +38,16 @@ delta = 1e-5
 [aggregator]
 address = "aggregator.example.org:7001"
 ca = "/etc/fedrec/ca.pem"
+pin = "0000000000000000000000000000000000000000000000000000000000000000"
 certificate = "/etc/fedrec/client-library.pem"
 key = "/etc/fedrec/client-library.key"
 
 [superlink]
 address = "server.example.org:7002"
 root_certificates = "/etc/fedrec/ca.pem"
+pin = "0000000000000000000000000000000000000000000000000000000000000000"
+certificate = "/etc/fedrec/client-library.pem"
+key = "/etc/fedrec/client-library.key"
 """
 
 
@@ -94,11 +99,28 @@ class SuperLinkAccess(Table):
 
     address: str = Field(description="host:port")
     root_certificates: FilePath = Field("", description="file of the authority that vouches for the SuperLink")
-    auth_private_key: FilePath = Field("", description="key that the SuperLink knows this node by, where it asks for one")
+    pin: str = Field("", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of the server's public key (or certificate)")
+    certificate: FilePath = Field("", description="this client's certificate, which the server's gate knows it by")
+    key: FilePath = Field("", description="its private key")
+    auth_private_key: FilePath = Field(
+        "", description="instead: key that a SuperLink without our gate knows this node by; any server of the authority is believed then"
+    )
     insecure: bool = Field(False, description="no TLS; on loopback only")
 
+    @model_validator(mode="after")
+    def _one_way(self) -> SuperLinkAccess:
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("a certificate and its key come together")
+        if self.certificate and (self.insecure or self.auth_private_key):
+            raise ValueError("with insecure or auth_private_key a certificate is not shown: drop one or the other")
+        if not (self.certificate or self.insecure or self.auth_private_key):
+            raise ValueError("the server's gate knows clients by certificate: give certificate and key")
+        if self.certificate:
+            require_pin("superlink", self.address, self.pin)
+        return self
 
-class ClientSettings(Table):
+
+class ClientSettings(PinnedTable):
     """One client."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$", description="how server and aggregator know this client")
@@ -115,6 +137,11 @@ class ClientSettings(Table):
     )
     metrics: str = Field("", description="host:port of Prometheus metrics; port 0 picks one; empty for none")
     log: FilePath = Field("", description="file of JSON lines; empty for standard error")
+
+    @classmethod
+    def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
+        """The aggregator's key, and the server's."""
+        return pinned(pinned(content, "aggregator", "aggregator", pins), "superlink", "server", pins)
 
     @model_validator(mode="after")
     def _one_way_to_noise(self) -> ClientSettings:

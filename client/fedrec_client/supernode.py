@@ -1,7 +1,8 @@
 """Flower's SuperNode as a child process: started, watched, started again, ended.
 
-It fetches messages from the SuperLink and keeps them for the executor (`fedrec_client.executor`); it starts no other
-process and reads neither data nor ledger. Its runtime API listens on loopback and gives tasks only to who knows the secret.
+It fetches messages from the SuperLink, by a way that shows the client's certificate (`fedrec_client.way`), and keeps them
+for the executor (`fedrec_client.executor`); it starts no other process and reads neither data nor ledger. Its runtime
+API listens on loopback and gives tasks only to who knows the secret.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from pathlib import Path
 from fedrec.errors import SettingsError
 from fedrec.operations import logs, tether
 from fedrec.operations.addresses import Address, free_port
+from fedrec_aggregator.channel import Access
 from fedrec_client.settings import SuperLinkAccess
+from fedrec_client.way import Way
 
 FLOWER_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -54,6 +57,7 @@ class SuperNode:
     steady_s: float = 60.0
     grace_s: float = 10.0
     changed: Callable[[], object] = lambda: None
+    way: Way | None = field(default=None, init=False, repr=False)
     secret: bytes = field(default_factory=lambda: secrets.token_hex(32).encode(), repr=False)
     starts: int = field(default=0, init=False)
     _child: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
@@ -65,6 +69,8 @@ class SuperNode:
     def start(self) -> None:
         """Start the child and the thread that watches it. Raises SettingsError where Flower's command or a named file is missing."""
         require_usable(self.access)
+        if self.access.certificate:
+            self.way = Way(gate_access(self.access)).__enter__()
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         secret = self.folder / "runtime.secret"
         secret.unlink(missing_ok=True)
@@ -91,6 +97,9 @@ class SuperNode:
         self._stopping.set()
         if self._watcher:
             self._watcher.join()
+        if self.way:
+            self.way.__exit__()
+            self.way = None
 
     def _watch(self) -> None:
         pause_s = self.first_pause_s
@@ -113,7 +122,7 @@ class SuperNode:
         """Start a child and stay until it has ended; its exit status."""
         port = free_port(_HOST)
         with self._log_file().open("ab") as output:
-            program = tether.command(supernode_command(self.access, self.folder, port), max_bytes=self.max_bytes)
+            program = tether.command(self._command(port), max_bytes=self.max_bytes)
             environment = flower_environment(self.folder)
             self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
         self.starts += 1
@@ -128,6 +137,9 @@ class SuperNode:
         finally:
             self._address = ""
 
+    def _command(self, port: int) -> list[str]:
+        return supernode_command(self.access, self.folder, port, way=self.way.address if self.way else "")
+
     def _log_file(self) -> Path:
         path = self.folder / "supernode.log"
         if path.exists() and path.stat().st_size > _LOG_BYTES:
@@ -135,11 +147,11 @@ class SuperNode:
         return path
 
 
-def supernode_command(access: SuperLinkAccess, folder: Path, port: int) -> list[str]:
-    """Flower's command line: process isolation, runtime API on loopback, TLS unless settings say otherwise."""
-    command = [str(_flower_bin() / "flower-supernode"), "--superlink", access.address, "--isolation", "process"]
+def supernode_command(access: SuperLinkAccess, folder: Path, port: int, *, way: str = "") -> list[str]:
+    """Flower's command line: process isolation, runtime API on loopback; to the way's address, where TLS begins, or by TLS of its own."""
+    command = [str(_flower_bin() / "flower-supernode"), "--superlink", way or access.address, "--isolation", "process"]
     command += ["--superexec-auth-secret-file", str(folder / "runtime.secret"), "--host", _HOST, "--port", str(port)]
-    if access.insecure:
+    if access.insecure or way:
         command.append("--insecure")
     elif access.root_certificates:
         command += ["--root-certificates", access.root_certificates]
@@ -152,11 +164,17 @@ def flower_environment(folder: Path) -> dict[str, str]:
     return {**os.environ, **FLOWER_ENVIRONMENT, "FLWR_HOME": str(folder / "flower"), "PATH": path}
 
 
+def gate_access(access: SuperLinkAccess) -> Access:
+    """The server's gate as what examines and shows certificates. Raises SettingsError."""
+    ours = {"certificate": access.certificate, "key": access.key}
+    return Access(access.address, ca=access.root_certificates, pin=access.pin, insecure=access.insecure, party="server", **ours)
+
+
 def require_usable(access: SuperLinkAccess) -> None:
     """Raises SettingsError where Flower's command or a named file is missing, or a SuperLink elsewhere would be talked to without TLS."""
     if not (_flower_bin() / "flower-supernode").exists():
         raise SettingsError(f"{_flower_bin()} has no flower-supernode", "Install fedrec again, with its dependencies.")
-    for key in ("root_certificates", "auth_private_key"):
+    for key in ("root_certificates", "certificate", "key", "auth_private_key"):
         path = getattr(access, key)
         if path and not Path(path).is_file():
             raise SettingsError(f"superlink.{key}: {path} is not a file", "Correct the path in the client's settings.")

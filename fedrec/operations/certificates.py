@@ -1,9 +1,10 @@
 """A development certificate authority: ECDSA P-256, one certificate per party, whose role and name stand in it.
 
 A certificate says who its holder is in a subject alternative name, the URI `fedrec:<role>:<name>`; the names and
-addresses it may be reached at are beside it. For a trial: an authority that matters keeps its key on another machine.
+addresses it may be reached at are beside it, each role's its own. For a trial: an authority that matters keeps its key on another machine.
 
     ca.pem  ca-key.pem  aggregator.pem  aggregator-key.pem  server.pem  server-key.pem  client-<name>.pem  client-<name>-key.pem
+    pins.toml   (`fedrec.operations.pins`)
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import hashlib
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -28,8 +29,17 @@ from fedrec.errors import SettingsError
 
 Role = Literal["client", "server", "aggregator"]
 
+_PURPOSES: Mapping[Role, Sequence[x509.ObjectIdentifier]] = {
+    "aggregator": [ExtendedKeyUsageOID.SERVER_AUTH],
+    "server": [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH],
+    "client": [ExtendedKeyUsageOID.CLIENT_AUTH],
+}
+"""The aggregator is called and calls nobody; a client calls and is never called."""
+
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PREFIX = "fedrec:"
+_IDENTITY = re.compile(r"fedrec:(client|server|aggregator):([A-Za-z0-9][A-Za-z0-9._-]{0,99})")
 _BACKDATED = timedelta(minutes=5)  # clocks of two machines differ
 
 
@@ -47,6 +57,21 @@ class Pins:
 
     certificate: str
     public_key: str
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who holds a certificate."""
+
+    role: Role
+    name: str
+
+    @staticmethod
+    def among(uris: Iterable[str]) -> Identity | None:
+        """The one that these URIs name; None where none of them is ours, more than one is, or one of ours cannot be read."""
+        ours = [uri for uri in uris if uri.startswith(_PREFIX)]
+        match = _IDENTITY.fullmatch(ours[0]) if len(ours) == 1 else None
+        return Identity(cast(Role, match[1]), match[2]) if match else None
 
 
 def identity(role: Role, name: str) -> str:
@@ -67,6 +92,15 @@ def pins_of(certificate: x509.Certificate) -> Pins:
     return Pins(hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest(), hashlib.sha256(key).hexdigest())
 
 
+def uris_of(certificate: x509.Certificate) -> list[str]:
+    """The URIs among a certificate's names."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return names.get_values_for_type(x509.UniformResourceIdentifier)
+
+
 def make_ca(folder: Path, *, days: int) -> KeyPair:
     """Make an authority. Raises SettingsError where one is there already."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -84,31 +118,41 @@ def issue(ca: KeyPair, role: Role, name: str, *, hosts: Sequence[str] = (), days
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     names = [x509.UniformResourceIdentifier(identity(role, name)), *(_host(host) for host in hosts)]
-    both = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
     builder = (
         _builder(subject, authority.subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)
-        .add_extension(both, critical=False)
+        .add_extension(x509.ExtendedKeyUsage(_PURPOSES[role]), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
     )
     return _write(ca.certificate.parent, _file_name(role, name), builder.sign(authority_key, hashes.SHA256()), key)
 
 
-def write_development_certificates(folder: Path, *, clients: Sequence[str], hosts: Sequence[str] = (), days: int = 90) -> list[Path]:
+def write_development_certificates(
+    folder: Path,
+    *,
+    clients: Sequence[str],
+    aggregator_hosts: Sequence[str] = (),
+    server_hosts: Sequence[str] = (),
+    days: int = 90,
+) -> list[Path]:
     """An authority, an aggregator, a server and the clients; what is there already is kept. Returns all files, the authority's first.
 
-    Aggregator and server are reachable at this machine's own names and at `hosts`. Raises SettingsError on names that are none.
+    Aggregator and server are reachable at their own hosts and no other's; without any, at this machine's own names. Raises
+    SettingsError on names that are none, and where one host is to be both.
     """
-    reachable = (*LOCAL_HOSTS, *(host for host in hosts if host not in LOCAL_HOSTS))
+    if both := sorted({*aggregator_hosts} & {*server_hosts} - {*LOCAL_HOSTS}):
+        cause = f"{both[0]} is named as the aggregator's host and the server's"
+        raise SettingsError(cause, "Give each a name of its own: one machine may have two.")
+    hosts = {"aggregator": aggregator_hosts or LOCAL_HOSTS, "server": server_hosts or LOCAL_HOSTS}
     ca = _existing(folder, "ca") or make_ca(folder, days=days)
     parties: list[tuple[Role, str]] = [("aggregator", "aggregator"), ("server", "server"), *(("client", name) for name in clients)]
     made = [ca]
     for role, name in parties:
-        at = () if role == "client" else reachable
         try:
-            made.append(_existing(folder, _file_name(role, name)) or issue(ca, role, name, hosts=at, days=days))
+            pair = _existing(folder, _file_name(role, name))
+            made.append(pair or issue(ca, role, name, hosts=hosts.get(role, ()), days=days))
         except ValueError as failure:
             raise SettingsError(f"{role} {name!r}: {failure}", "Choose another name.") from None
     return [path for pair in made for path in (pair.certificate, pair.key)]

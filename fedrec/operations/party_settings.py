@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from fedrec.errors import SettingsError
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import Role
+from fedrec.operations.pins import of_role, read_pins
 
 
 def _from_folder(value: str, info: ValidationInfo) -> str:
@@ -26,12 +30,52 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
 
 
+class PinnedTable(Table):
+    """Settings of a party that may know the others' keys from a file."""
+
+    pins: FilePath = Field("", description="file of `fedrec certs` with the SHA-256 of every party's public key")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, content: Any, info: ValidationInfo) -> Any:
+        if isinstance(content, dict) and isinstance(path := content.get("pins"), str) and path:
+            return cls.with_pins(dict(content), read_pins(Path(_from_folder(path, info))))
+        return content
+
+    @classmethod
+    def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
+        """The table with the keys of the parties that it has to do with; what stands in it already stays."""
+        raise NotImplementedError
+
+
+def pinned(content: dict[str, Any], table: str, role: Role, pins: Mapping[str, str]) -> dict[str, Any]:
+    """The pin of the one party of that role put into a table that has none."""
+    inner, known = content.get(table), of_role(pins, role)
+    if not isinstance(inner, dict) or inner.get("pin") or inner.get("insecure"):
+        return content
+    if len(known) != 1:
+        raise ValueError(f"the pins name {len(known)} of role {role}, needed is one: say which in {table}.pin")
+    return content | {table: inner | {"pin": next(iter(known.values()))}}
+
+
+def require_pin(table: str, address: str, pin: str) -> None:
+    """Raises ValueError where another machine would be believed whatever key it has."""
+    try:
+        if pin or Address.of(address).loopback:
+            return
+    except ValueError:
+        return  # said where the address is used
+    raise ValueError(f"{table} has no pin: whoever the authority vouches for would be believed. Give pins, or {table}.pin")
+
+
 class AggregatorAccess(Table):
     """The aggregator, and how it knows this party."""
 
     address: str = Field(min_length=1, description="host:port")
     ca: FilePath = Field("", description="file of the authority that vouches for the aggregator; empty: the system's authorities")
-    pin: str = Field("", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of the aggregator's certificate: any other is refused")
+    pin: str = Field(
+        "", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of the aggregator's public key (or certificate): any other is refused"
+    )
     certificate: FilePath = Field("", description="this party's certificate, for mutual TLS")
     key: FilePath = Field("", description="its private key")
     token: FilePath = Field("", description="file with this party's token, where there is no certificate")
@@ -41,6 +85,8 @@ class AggregatorAccess(Table):
     def _pairs(self) -> AggregatorAccess:
         if bool(self.certificate) != bool(self.key):
             raise ValueError("a certificate and its key come together")
+        if not self.insecure:
+            require_pin("aggregator", self.address, self.pin)
         return self
 
 

@@ -5,7 +5,8 @@
     query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
 
 The bytes are those of `fedrec.federation.wire`. What a node sends is read with suspicion: it costs that node its answer,
-never the others theirs. Flower's own waiting loop is not used: it polls every 3 s and ends with whoever was there first.
+never the others theirs. Which client a node is comes from the gate, not from what the node says: a node of nobody is not asked, and
+an answer in another's name is none. Flower's own waiting loop is not used: it polls every 3 s and ends with whoever was there first.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ REPLY = "reply"
 LOST = (httpx.HTTPError, RunNotRunningException)
 """What a grid raises when the SuperLink stays away, or has given the run up."""
 
+Owner = Callable[[int], str]
+"""The client that a node is, "" for one that is nobody's."""
+
 _ANSWER_BYTES = 2**16
 _WORDS = {
     ErrorCode.NODE_UNAVAILABLE: "its SuperNode is gone",
@@ -58,14 +62,19 @@ log = logging.getLogger(__name__)
 
 
 def server_app(
-    serve: Callable[[NewsBroadcast], None], *, timeout_s: float, again_s: float = 60.0, sleep: Callable[[float], None] = time.sleep
+    serve: Callable[[NewsBroadcast], None],
+    *,
+    timeout_s: float,
+    again_s: float = 60.0,
+    sleep: Callable[[float], None] = time.sleep,
+    owner: Owner | None = None,
 ) -> ServerApp:
     """The app that runs `serve` over the grid it is given; seconds as those of `FlowerBroadcast`."""
     installed = ServerApp()
 
     @installed.main()
     def main(grid: Grid, _context: Context) -> None:
-        serve(FlowerBroadcast(grid, timeout_s, again_s=again_s, sleep=sleep))
+        serve(FlowerBroadcast(grid, timeout_s, again_s=again_s, sleep=sleep, owner=owner))
 
     return installed
 
@@ -112,6 +121,9 @@ class FlowerBroadcast:
     An answer is waited for up to `timeout_s`. A node that is silent for `again_s` is asked again, then after twice that and
     so on: a message or a reply can be lost in a crash, and a question asked twice is counted once. A node that appears
     meanwhile is asked too, and a client that answers from there is not waited for at its old node.
+
+    owner: which client a node is; None believes what nodes say, as on one machine. A client that was silent for a whole wave takes
+    the others' time no longer: it is asked, one message at a time, and waited for again when it has answered one, however late.
     """
 
     grid: Grid
@@ -122,6 +134,8 @@ class FlowerBroadcast:
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     names: dict[int, str] = field(default_factory=dict)
+    owner: Owner | None = None
+    _silent: dict[str, dict[int, str]] = field(default_factory=dict)  # by client, the last message of each of its nodes
 
     def join(self, terms: Terms) -> Sequence[Answer]:
         """One answer per client; none while no node is there."""
@@ -150,11 +164,67 @@ class FlowerBroadcast:
             now = self.clock()
             if now >= look_at:
                 look_at = now + self.nodes_s
-                self._send(wave.due(self.grid.get_node_ids(), now, self.again_s), wave, kind, content, ttl_s=max(1.0, deadline - now))
+                due = wave.due(self._to_ask(), now, self.again_s)
+                self._send(due, wave, kind, content, ttl_s=max(1.0, deadline - now))
             self._collect(wave, {} if told is None else told)
-            if not wave.waiting() or self.clock() >= deadline:
-                return wave.results()
+            waiting = {node for node in wave.waiting() if wave.name(node) not in self._silent}
+            if not waiting or self.clock() >= deadline:
+                self._note_silence(wave)
+                return self._with_the_silent(wave.results())
             self.sleep(self.poll_s)
+
+    def _to_ask(self) -> list[int]:
+        """The nodes of clients; not those whose last message is still unanswered after a whole wave of silence."""
+        nodes = list(self.grid.get_node_ids())
+        if self.owner is not None:
+            self.names.update({node: name for node in nodes if (name := self.owner(node))})
+            nodes = [node for node in nodes if self.owner(node)]
+        for client in list(self._silent):
+            self._hear(client)
+            self._forget_gone(client, nodes)
+        return [node for node in nodes if node not in self._silent.get(self.names.get(node, f"node-{node}"), {})]
+
+    def _with_the_silent(self, answers: list[Answer]) -> list[Answer]:
+        heard = {answer.client for answer in answers}
+        mute = [client for client, left in self._silent.items() if left and client not in heard]
+        return [*answers, *(Answer(name, 0, refusal=UNREACHABLE, cause="silent since an earlier message") for name in mute)]
+
+    def _hear(self, client: str) -> None:
+        """What became of the messages that a silent client left: an answer ends its silence, a lost one may be sent again."""
+        for node, message in list(self._silent[client].items()):
+            try:
+                replies = list(self.grid.pull_messages([message]))
+            except LOST:
+                raise
+            except Exception as failure:
+                logs.say_failure(log, "reply-unreadable", failure, node=str(node))
+                del self._silent[client][node]
+                continue
+            if replies and replies[0].has_error():
+                del self._silent[client][node]
+            elif replies:
+                del self._silent[client]
+                return
+
+    def _forget_gone(self, client: str, nodes: Sequence[int]) -> None:
+        """Nodes that Flower counts no longer; the client stays silent at its next one, where its name is known to be its own."""
+        left = {node: message for node, message in self._silent.get(client, {}).items() if node in nodes}
+        if left or (self.owner is not None and client in self._silent):
+            self._silent[client] = left
+        else:
+            self._silent.pop(client, None)
+
+    def _note_silence(self, wave: _Wave) -> None:
+        """Whoever was asked and did not answer, at any node; answered ends it."""
+        silent = wave.waiting()
+        for message, node in wave.sent.items():
+            if node in silent:
+                client = wave.name(node)
+                if client not in self._silent:
+                    logs.say(log, "client-silent", level=logging.WARNING, sender=client)
+                self._silent.setdefault(client, {})[node] = message
+        for client in {answer.client for answer in wave.answers.values() if answer.refusal != UNREACHABLE}:
+            self._silent.pop(client, None)
 
     def _send(self, nodes: Sequence[int], wave: _Wave, kind: str, content: RecordDict, *, ttl_s: float) -> None:
         if not nodes:
@@ -178,10 +248,18 @@ class FlowerBroadcast:
                 wave.take(name, _malformed("its reply cannot be unpacked"))
                 continue
             for reply in replies[:1]:
-                answer = _answer(reply)
+                answer = self._owned(wave.sent[name], _answer(reply))
                 if not answer.refusal:
                     told.setdefault(answer.client, _arrays(reply))
                 wave.take(name, answer)
+
+    def _owned(self, node: int, answer: Answer) -> Answer:
+        """An answer in the name of the client that the node is."""
+        owner = self.owner(node) if self.owner else answer.client
+        if not answer.client or answer.client == owner:
+            return answer
+        logs.say(log, "false-name", level=logging.WARNING, sender=owner, node=str(node))
+        return Answer(owner, 0, refusal=Refusal.FORBIDDEN.value, cause="it answered in another client's name")
 
 
 @dataclass
@@ -208,10 +286,10 @@ class _Wave:
         node = self.sent[message]
         if answer.client:
             self.names[node] = answer.client
-        self.answers.setdefault(node, answer if answer.client else _named(answer, self._name(node)))
+        self.answers.setdefault(node, answer if answer.client else _named(answer, self.name(node)))
 
     def give_up(self, node: int, cause: str) -> None:
-        self.answers.setdefault(node, Answer(self._name(node), 0, refusal=UNREACHABLE, cause=cause))
+        self.answers.setdefault(node, Answer(self.name(node), 0, refusal=UNREACHABLE, cause=cause))
 
     def open_messages(self) -> list[str]:
         return [message for message, node in self.sent.items() if node not in self.answers]
@@ -226,7 +304,8 @@ class _Wave:
         heard = {answer.client for answer in self.answers.values() if answer.refusal != UNREACHABLE}
         return [answer for answer in self.answers.values() if answer.refusal != UNREACHABLE or answer.client not in heard]
 
-    def _name(self, node: int) -> str:
+    def name(self, node: int) -> str:
+        """Of the client, or of the node where it is not known."""
         return self.names.get(node, f"node-{node}")
 
 

@@ -1,8 +1,11 @@
-"""The only door of the SuperLink to the network: TLS, and the twelve routes that SuperNodes need. All else is 404.
+"""The only door of the SuperLink to the network: mutual TLS, and the twelve routes that SuperNodes need. All else is 404.
 
 Flower serves SuperNodes, run control and task tokens on one port, and asks nobody who starts a run for a credential. So
 the SuperLink listens on loopback, and this gate forwards a POST whose path is, byte for byte, a fleet route: nothing is
 decoded, joined or followed, so no spelling of another route gets through. Bodies stream both ways and are counted.
+
+Flower takes any node that made itself a key. Here a connection must show a client's certificate, and a node belongs to the client
+that it first came with (`fedrec_server.nodes`): requests that say whose node they are about are read, and one about another's is refused.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +25,19 @@ from typing import Self
 
 import httpx
 import uvicorn
+from cryptography import x509
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
+from google.protobuf.message import DecodeError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import Identity, pins_of, uris_of
+from fedrec_server.nodes import Nodes
 
 FLEET_ROUTES = frozenset(
     f"/v1/fleet/{name}".encode()
@@ -47,11 +57,22 @@ FLEET_ROUTES = frozenset(
     ]
 )
 
+_ABOUT_A_NODE: Mapping[bytes, Callable[[bytes], tuple[int, set[int]]]] = {
+    b"/v1/fleet/pull-messages": lambda body: (PullMessagesRequest.FromString(body).node.node_id, set()),
+    b"/v1/fleet/push-messages": lambda body: _pushed(PushMessagesRequest.FromString(body)),
+}
+"""Requests by which a node is a client's: whose node they are about, and in whose names their messages are. Their bodies are small:
+what a message holds comes object by object."""
+
+_READ_BYTES = 4 * 2**20
+
 _OF_ONE_CONNECTION = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding upgrade host "
     b"content-length expect server date".split()
 )
 """Headers that end here (RFC 9110, section 7.6.1), and those that each side writes for itself."""
+
+_SHOWN = "certificate"
 
 NOWHERE = "127.0.0.1:0"
 """Where nobody can listen."""
@@ -78,21 +99,43 @@ class GateLimits:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The gate's own certificate and key (PEM files)."""
+    """The gate's own certificate and key, and the authority whose clients it lets in (PEM files).
+
+    keys: SHA-256 of the public keys of clients by name; with any, no other client is let in.
+    """
 
     certificate: Path
     key: Path
+    client_ca: Path
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+    def client(self, shown: bytes) -> str:
+        """The name of the client that holds a certificate (DER), which TLS has checked; "" where it is no client's that is known."""
+        certificate = x509.load_der_x509_certificate(shown)
+        holder = Identity.among(uris_of(certificate))
+        if holder is None or holder.role != "client":
+            return ""
+        known = not self.keys or self.keys.get(holder.name) == pins_of(certificate).public_key
+        return holder.name if known else ""
 
 
 class _TooLargeError(Exception):
     pass
 
 
-class FleetProxy:
-    """The gate as an ASGI application in front of the SuperLink at `upstream()`, host:port or "" while there is none."""
+class _ForbiddenError(Exception):
+    pass
 
-    def __init__(self, upstream: Callable[[], str], limits: GateLimits) -> None:
+
+class FleetProxy:
+    """The gate as an ASGI application in front of the SuperLink at `upstream()`, host:port or "" while there is none.
+
+    With a certificate, every request must come over a connection that showed a client's, and `nodes` learns whose node is whose.
+    """
+
+    def __init__(self, upstream: Callable[[], str], limits: GateLimits, certificate: Certificate | None = None) -> None:
         self._limits, self._upstream, self.closing = limits, upstream, threading.Event()
+        self._certificate, self.nodes = certificate, Nodes()
         self._in_progress, self._announced = Counter[str](), 0
         timeout = httpx.Timeout(limits.request_s, connect=5.0)
         bounds = httpx.Limits(max_connections=limits.max_requests, max_keepalive_connections=32)
@@ -117,12 +160,16 @@ class FleetProxy:
         except _TooLargeError:
             return await _too_large()(request.scope, request.receive, send)
         peer = request.client.host if request.client else ""
+        if self._certificate is not None:
+            peer = self._certificate.client(request.scope["state"].get(_SHOWN, b""))
+            if not peer:
+                return await _forbidden()(request.scope, request.receive, send)
         if not self._has_room(peer, size):
             return await PlainTextResponse("busy", 503, {"retry-after": "1"})(request.scope, request.receive, send)
         self._in_progress[peer] += 1
         self._announced += size
         try:
-            await self._forwarded(request, send)
+            await self._forwarded(request, send, peer if self._certificate else "")
         finally:
             self._announced -= size
             self._in_progress[peer] -= 1
@@ -135,9 +182,16 @@ class FleetProxy:
         mine = self._in_progress[peer]
         return total < limits.max_requests and mine < limits.max_requests_per_peer and self._announced + size <= limits.max_bytes
 
-    async def _forwarded(self, request: Request, send: Send) -> None:
+    async def _forwarded(self, request: Request, send: Send, client: str) -> None:
+        """client: who sends it, "" where nobody was asked."""
         try:
-            response = await self._sent(request)
+            body, node = await self._examined(request, client)
+            response = await self._sent(request, body)
+            if node and response.is_success:
+                self.nodes.seen(node, client)
+        except _ForbiddenError:
+            logs.say(log, "foreign-node", level=logging.WARNING, sender=client)
+            return await _forbidden()(request.scope, request.receive, send)
         except _TooLargeError:
             return await _too_large()(request.scope, request.receive, send)
         except TimeoutError:
@@ -153,7 +207,25 @@ class FleetProxy:
             await response.aclose()
         return None
 
-    async def _sent(self, request: Request) -> httpx.Response:
+    async def _examined(self, request: Request, client: str) -> tuple[bytes | None, int]:
+        """The body and the node that it is about, where it was read; None and 0 where it only passes through."""
+        about = _ABOUT_A_NODE.get(request.scope["raw_path"]) if client else None
+        if about is None:
+            return None, 0
+        body = b""
+        async for part in self._body(request):
+            body += part
+            if len(body) > _READ_BYTES:
+                raise _TooLargeError
+        try:
+            node, names = about(body)
+        except DecodeError:
+            raise _ForbiddenError from None
+        if self.nodes.owner(node) not in {"", client} or names - {node}:
+            raise _ForbiddenError
+        return body, node
+
+    async def _sent(self, request: Request, body: bytes | None) -> httpx.Response:
         """The SuperLink's answer, its body still to come. Holds the request while the SuperLink is being started, up to `away_s`:
         a SuperNode that is turned away would come back after up to 20 s."""
         headers = [*_end_to_end(request.scope["headers"]), *_length(request)]
@@ -162,9 +234,8 @@ class FleetProxy:
         while True:
             url = httpx.URL(f"http://{self._upstream() or NOWHERE}", raw_path=request.scope["raw_path"])
             try:
-                return await self._http.send(
-                    self._http.build_request("POST", url, headers=headers, content=self._body(request)), stream=True
-                )
+                content = self._body(request) if body is None else body
+                return await self._http.send(self._http.build_request("POST", url, headers=headers, content=content), stream=True)
             except httpx.ConnectError:  # before the first byte of the body was taken
                 if loop.time() > deadline or self.closing.is_set():
                     raise
@@ -212,11 +283,11 @@ class Gate:
         """Listen. Raises SettingsError where the address cannot be had, or the certificate cannot be used."""
         if self.certificate is None and not self.listen.loopback:
             raise SettingsError(
-                f"a gate without TLS on {self.listen}", "Give superlink.certificate and superlink.key, or listen on loopback."
+                f"a gate without TLS on {self.listen}", "Give superlink.certificate, key and client_ca, or listen on loopback."
             )
         self._socket = _listening(self.listen)
         self.address = Address(self.listen.host, int(self._socket.getsockname()[1]))
-        self._proxy = FleetProxy(self.upstream, self.limits)
+        self._proxy = FleetProxy(self.upstream, self.limits, self.certificate)
         self._server = uvicorn.Server(self._config())
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="gate", daemon=True)
         self._thread.start()
@@ -228,12 +299,17 @@ class Gate:
         self._thread.join()
         self._socket.close()
 
+    def owner(self, node: int) -> str:
+        """The client that a node of Flower is, "" where that is not known: without TLS of none."""
+        return self._proxy.nodes.owner(node)
+
     def _config(self) -> uvicorn.Config:
         """h11, because it bounds the bytes of a request's head."""
+        own = self.certificate
         try:
             config = uvicorn.Config(
                 self._proxy,
-                http="h11",
+                http=_ShownToTheApp,
                 ws="none",
                 loop="asyncio",
                 lifespan="on",
@@ -244,8 +320,10 @@ class Gate:
                 timeout_keep_alive=30,
                 timeout_graceful_shutdown=3,
                 h11_max_incomplete_event_size=2**14,
-                ssl_certfile=self.certificate.certificate if self.certificate else None,
-                ssl_keyfile=self.certificate.key if self.certificate else None,
+                ssl_certfile=own.certificate if own else None,
+                ssl_keyfile=own.key if own else None,
+                ssl_ca_certs=str(own.client_ca) if own else None,
+                ssl_cert_reqs=ssl.CERT_REQUIRED if own else ssl.CERT_NONE,
             )
             config.load()
             # Its words are about malformed requests of anybody who finds the port, and not in our form.
@@ -253,9 +331,24 @@ class Gate:
         except OSError as failure:  # of ssl too
             self._socket.close()
             raise SettingsError(
-                f"the gate's certificate cannot be used: {failure}", "Correct superlink.certificate and superlink.key."
+                f"the gate's certificates cannot be used: {failure}",
+                "Correct superlink.certificate, superlink.key and superlink.client_ca.",
             ) from None
         return config
+
+
+class _ShownToTheApp(H11Protocol):
+    """HTTP on one connection; the certificate that its peer showed is in the state of each of its requests."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        line = transport.get_extra_info("ssl_object")
+        if line is not None:
+            self.app_state = {**self.app_state, _SHOWN: line.getpeercert(binary_form=True) or b""}
+
+
+def _pushed(request: PushMessagesRequest) -> tuple[int, set[int]]:
+    return request.node.node_id, {message.metadata.src_node_id for message in request.messages_list}
 
 
 def _listening(address: Address) -> socket.socket:
@@ -296,6 +389,10 @@ async def _counted(parts: AsyncIterator[bytes], most: int) -> AsyncIterator[byte
         if size > most:
             raise _TooLargeError
         yield part
+
+
+def _forbidden() -> Response:
+    return PlainTextResponse("not this client's", 403)
 
 
 def _too_large() -> Response:

@@ -32,7 +32,7 @@ from fedrec.settings import Scenario
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
 from fedrec_server.executor import Executor, LostRunError, require_pinned_flower
-from fedrec_server.flower import bundle, server_app
+from fedrec_server.flower import Owner, bundle, server_app
 from fedrec_server.gate import Certificate, Gate, GateLimits
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, check, run_rounds
@@ -104,7 +104,7 @@ def _run(
         desk = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=Retry(sleep=sleep)))
     flower = stack.enter_context(_Flower(settings.superlink, folder))
     metrics, metrics_address = _metrics(settings.metrics, stack)
-    training = _training(scenario, settings, desk, folder, metrics, sleep)  # while the SuperLink starts
+    training = _training(scenario, settings, desk, folder, metrics, sleep, flower.owner)  # while the SuperLink starts
     writing = threading.Lock()
 
     def note() -> Status:
@@ -122,7 +122,13 @@ def _run(
 
 
 def _training(
-    scenario: Scenario, settings: ServerSettings, desk: RemoteReleaseDesk | None, folder: Path, metrics: Metrics, sleep: _Sleep
+    scenario: Scenario,
+    settings: ServerSettings,
+    desk: RemoteReleaseDesk | None,
+    folder: Path,
+    metrics: Metrics,
+    sleep: _Sleep,
+    owner: Owner | None,
 ) -> _Training:
     """Ready to be carried out, its public data read. Raises FedRecError where scenario and settings do not go together."""
     if scenario.recipe == "privaterec":
@@ -131,12 +137,12 @@ def _training(
 
         check_news(scenario, desk)
         catalogue = read_public_news(Path(settings.public.path), settings.public.format, scenario)
-        return _Training(scenario, settings, None, desk, folder, metrics, sleep, catalogue=catalogue)
+        return _Training(scenario, settings, None, desk, folder, metrics, sleep, owner, catalogue=catalogue)
     public = settings.public.read()
     check(scenario, public)
     if desk is None:
         raise SettingsError("the server's settings have no aggregator", "Give them an aggregator table, as in docs/deploy.md.")
-    return _Training(scenario, settings, public, desk, folder, metrics, sleep)
+    return _Training(scenario, settings, public, desk, folder, metrics, sleep, owner)
 
 
 @dataclass
@@ -150,11 +156,12 @@ class _Training:
     folder: Path
     metrics: Metrics
     sleep: _Sleep
+    owner: Owner | None = None
     lost: int = 0
     catalogue: Catalogue | None = None
 
     def carry_out(self, executor: Executor) -> None:
-        app = server_app(self._serve, timeout_s=self.settings.rounds.timeout_s, sleep=self.sleep)
+        app = server_app(self._serve, timeout_s=self.settings.rounds.timeout_s, sleep=self.sleep, owner=self.owner)
         content = bundle(self.scenario.digest())
         while True:
             try:
@@ -259,6 +266,11 @@ class _Flower:
         return Executor(self._table.address, _file(self._table.secret, "superlink.secret"), certificates, sleep=sleep)
 
     @property
+    def owner(self) -> Owner | None:
+        """Which client a node is, where the gate asks for certificates."""
+        return self._gate.owner if self._gate and self._gate.certificate else None
+
+    @property
     def gate(self) -> str:
         return str(self._gate.address) if self._gate else ""
 
@@ -277,7 +289,9 @@ def access(table: AggregatorAccess) -> Access:
 
 
 def _gate(table: SuperLinkTable, superlink: SuperLink) -> Gate:
-    certificate = Certificate(Path(table.certificate), Path(table.key)) if table.certificate else None
+    certificate = None
+    if table.certificate:
+        certificate = Certificate(Path(table.certificate), Path(table.key), Path(table.client_ca), table.clients)
     limits = GateLimits(max_body_bytes=table.max_message_bytes, max_bytes=8 * table.max_message_bytes)
     return Gate(_address(table.listen, "superlink.listen"), lambda: superlink.address, certificate, limits)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,7 +10,8 @@ from pydantic import Field, model_validator
 
 from fedrec.errors import SettingsError
 from fedrec.federation.link import Patience
-from fedrec.operations.party_settings import AggregatorAccess, FilePath, Table, checked, read
+from fedrec.operations.party_settings import AggregatorAccess, FilePath, PinnedTable, Table, checked, pinned, read
+from fedrec.operations.pins import of_role
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData, read_film_file, read_item_file, read_public
 
@@ -32,6 +34,7 @@ timeout_s = 600
 [aggregator]
 address = "aggregator.example.org:7001"
 ca = "/etc/fedrec/ca.pem"
+pin = "0000000000000000000000000000000000000000000000000000000000000000"
 certificate = "/etc/fedrec/server.pem"
 key = "/etc/fedrec/server.key"
 
@@ -39,6 +42,7 @@ key = "/etc/fedrec/server.key"
 listen = "0.0.0.0:7002"
 certificate = "/etc/fedrec/server.pem"
 key = "/etc/fedrec/server.key"
+client_ca = "/etc/fedrec/ca.pem"
 """
 
 
@@ -104,7 +108,11 @@ class SuperLinkTable(Table):
     listen: str = Field("127.0.0.1:0", description="host:port of the gate, where clients connect; port 0 picks one")
     certificate: FilePath = Field("", description="certificate of the gate")
     key: FilePath = Field("", description="its private key")
-    insecure: bool = Field(False, description="a gate without TLS; on loopback only")
+    client_ca: FilePath = Field("", description="file of the authority whose clients the gate lets in, by certificate")
+    clients: dict[str, str] = Field(
+        {}, description="SHA-256 of the public keys of the clients that may join, by name: with any, no other may; pins fills it"
+    )
+    insecure: bool = Field(False, description="a gate without TLS, clients are believed who they say they are; on loopback only")
     max_message_bytes: int = Field(64 * 2**20, ge=2**20, le=2**31 - 1, description="largest body the gate lets through, either way")
     database: FilePath = Field("", description="file of the SuperLink's own state; empty: in the state folder")
     address: str = Field("", description="host:port of a SuperLink that runs already, where start = false")
@@ -117,6 +125,8 @@ class SuperLinkTable(Table):
     def _one_of_two(self) -> SuperLinkTable:
         if bool(self.certificate) != bool(self.key):
             raise ValueError("a certificate and its key come together")
+        if bool(self.certificate) != bool(self.client_ca):
+            raise ValueError("a gate with a certificate needs client_ca, and the other way round: it asks clients for theirs")
         if not self.start and not self.address:
             raise ValueError("start = false needs the address of a SuperLink that runs already")
         if self.start and self.address:
@@ -128,7 +138,7 @@ class SuperLinkTable(Table):
         return self
 
 
-class ServerSettings(Table):
+class ServerSettings(PinnedTable):
     """One server."""
 
     state: FilePath = Field(min_length=1, description="folder of the run: checkpoints, releases, the model")
@@ -140,6 +150,14 @@ class ServerSettings(Table):
     run: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$", description="id of the run; empty makes one, once")
     metrics: str = Field("", description="host:port of Prometheus metrics; port 0 picks one; empty for none")
     log: FilePath = Field("", description="file of JSON lines; empty for standard error")
+
+    @classmethod
+    def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
+        """The aggregator's key, and the clients'."""
+        gate = content.get("superlink")
+        if isinstance(gate, dict) and gate.get("certificate"):
+            content |= {"superlink": {"clients": of_role(pins, "client")} | gate}
+        return pinned(content, "aggregator", "aggregator", pins)
 
     def whom_to_wait_for(self) -> Gathering:
         """The gathering table as what `run_rounds` takes."""

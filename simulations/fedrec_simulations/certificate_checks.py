@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from fedrec.errors import SettingsError
-from fedrec.operations.certificates import Role, pins_of
+from fedrec.operations.certificates import Identity, Role, pins_of, uris_of
 from fedrec_simulations.checks import Doubt
 
 SOON = timedelta(days=14)
@@ -20,13 +20,13 @@ SOON = timedelta(days=14)
 _RENEW = "Issue a new one: fedrec certs, or your own authority."
 
 
-def certificate(path: Path, key: Path, *, now_s: float, role: Role | None = None, ca: Path | None = None) -> str | Doubt:
+def certificate(path: Path, key: Path, *, now_s: float, role: Role | None = None, name: str = "", ca: Path | None = None) -> str | Doubt:
     """A party's own certificate. `role` None accepts one that names none, `ca` None does not look who vouches. Raises SettingsError."""
     chain = _certificates(path)
     own, now = chain[0], datetime.fromtimestamp(now_s, UTC)
     _require_key(own, path, key)
     if role:
-        _require_role(own, path, role)
+        _require_role(own, path, role, name)
     if ca:
         _require_chain(chain, path, _certificates(ca), ca)
     return (
@@ -63,12 +63,16 @@ def _require_key(own: x509.Certificate, path: Path, key: Path) -> None:
         raise SettingsError(f"{key.name} is not the key of {path.name}", "Name the two that were made together.")
 
 
-def _require_role(own: x509.Certificate, path: Path, role: Role) -> None:
-    if not _identity(own).startswith(f"fedrec:{role}:"):
+def _require_role(own: x509.Certificate, path: Path, role: Role, name: str) -> None:
+    holder = Identity.among(uris_of(own))
+    if holder is None or holder.role != role:
         found = _identity(own) or "none"
         raise SettingsError(
             f"{path.name} names as its role {found}, needed is fedrec:{role}:<name>", "Issue one for this role: fedrec certs."
         )
+    if name and holder.name != name:
+        cause = f"{path.name} is of {holder.name!r}, the settings are of {name!r}"
+        raise SettingsError(cause, "The name in the settings must be the certificate's: the others know this party by it.")
 
 
 def _require_chain(chain: Sequence[x509.Certificate], path: Path, known: Sequence[x509.Certificate], ca: Path) -> None:
@@ -106,12 +110,8 @@ def _in_time(chain: Sequence[x509.Certificate], path: Path, now: datetime) -> Do
 
 
 def _identity(own: x509.Certificate) -> str:
-    try:
-        names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return ""
-    return next((uri for uri in names.get_values_for_type(x509.UniformResourceIdentifier) if uri.startswith("fedrec:")), "")
+    return next((uri for uri in uris_of(own) if uri.startswith("fedrec:")), "")
 
 
 def _pin(own: x509.Certificate) -> str:
-    return f"pin {pins_of(own).certificate}"
+    return f"pin {pins_of(own).public_key}"

@@ -188,15 +188,21 @@ def certs(
     clients: Annotated[
         list[str] | None, typer.Option("--client", metavar="NAME", show_default=False, help="A client; may be repeated.")
     ] = None,
-    hosts: Annotated[
+    aggregator_hosts: Annotated[
         list[str] | None,
-        typer.Option("--host", metavar="NAME", show_default=False, help="A name or address of the aggregator and server; may be repeated."),
+        typer.Option("--aggregator-host", metavar="NAME", show_default=False, help="Name or address of the aggregator; may be repeated."),
+    ] = None,
+    server_hosts: Annotated[
+        list[str] | None,
+        typer.Option("--server-host", metavar="NAME", show_default=False, help="Name or address of the server; may be repeated."),
     ] = None,
     days: Annotated[int, typer.Option("--days", metavar="N", min=1, max=825, help="How long they are valid.")] = 90,
 ) -> None:
-    """Make a development certificate authority and certificates for an aggregator, a server and clients.
+    """Make a development certificate authority, certificates for an aggregator, a server and clients, and their pins.
 
-    For a trial. Where it matters, use your own authority and keep its key off these machines: docs/deploy.md.
+    Each says its holder's role and name, and the hosts of its role alone; without hosts this machine's own. pins.toml holds the
+    SHA-256 of every key: settings that name it believe no other. For a trial: where it matters, use your own authority and keep its
+    key off these machines (docs/deploy.md).
 
     Example:
 
@@ -204,8 +210,12 @@ def certs(
       fedrec certs certificates --client hospital --client library
     """
     from fedrec.operations.certificates import write_development_certificates
+    from fedrec.operations.pins import write_pins
 
-    for path in write_development_certificates(folder, clients=clients or ["client"], hosts=hosts or [], days=days):
+    made = write_development_certificates(
+        folder, clients=clients or ["client"], aggregator_hosts=aggregator_hosts or [], server_hosts=server_hosts or [], days=days
+    )
+    for path in [*made, write_pins(folder)]:
         typer.echo(str(path))
 
 

@@ -9,18 +9,21 @@ from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
-from fedrec.errors import FedRecError, SettingsError, UnreachableError
+from fedrec.errors import FedRecError, UnreachableError
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.settings import Scenario
-from fedrec_aggregator.channel import Access
+from fedrec_aggregator.channel import Access, handshake, only
 from fedrec_aggregator.remote import healthy
+from fedrec_aggregator.settings import TlsSettings
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.main import read_site
+from fedrec_client.settings import SuperLinkAccess
 from fedrec_client.settings import load as load_client
+from fedrec_client.supernode import gate_access
 from fedrec_server.rounds import check
-from fedrec_server.settings import ServerSettings
+from fedrec_server.settings import ServerSettings, SuperLinkTable
 from fedrec_server.settings import load as load_server
 from fedrec_simulations import checks, ledger_checks
 from fedrec_simulations.certificate_checks import authority, certificate
@@ -41,7 +44,7 @@ def aggregator_checks(path: Path, scenario: Scenario | None, clock: Clock) -> It
     yield Check("aggregator", "settings", "ok", str(path))
     yield judged("aggregator", "port", lambda: checks.port(settings.listen, told=settings.state / "address.json"))
     if tls := settings.tls:
-        yield judged("aggregator", "certificate", lambda: certificate(tls.certificate, tls.key, now_s=clock(), ca=tls.client_ca))
+        yield judged("aggregator", "certificate", lambda: _shown(tls, clock()))
         yield judged("aggregator", "private files", lambda: checks.private([tls.key, settings.state / "ledger.sqlite"]))
     yield judged("aggregator", "disk", lambda: checks.disk(settings.state))
     yield judged("aggregator", "ledger", lambda: ledger_checks.release_ledger(settings, clock()))
@@ -61,7 +64,12 @@ def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
     state = Path(settings.state)
     if access := settings.aggregator:
         yield from _own_files("client", access, "client", clock)
-    yield judged("client", "private files", lambda: checks.private([*_secrets(access), state / "ledger.sqlite", state / "clicks.sqlite"]))
+    link = settings.superlink
+    if link.certificate:
+        own = Path(link.certificate), Path(link.key)
+        yield judged("client", "gate's certificate", lambda: certificate(*own, now_s=clock(), role="client", name=settings.name))
+    secrets = [*_secrets(access), *([Path(link.key)] if link.key else []), state / "ledger.sqlite", state / "clicks.sqlite"]
+    yield judged("client", "private files", lambda: checks.private(secrets))
     yield judged("client", "disk", lambda: checks.disk(state))
     ledger = ledger_checks.client_ledger if settings.privacy.unit == "user" else ledger_checks.click_ledger
     yield judged("client", "ledger", lambda: ledger(settings, clock()))
@@ -70,8 +78,7 @@ def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
     if reach:
         if access:
             yield judged("client", "aggregator", lambda: _aggregator_answers(Access(name=settings.name, **access.model_dump())))
-        link = settings.superlink
-        yield judged("client", "superlink", lambda: _gate_answers(link.address, link.root_certificates, link.insecure, clock))
+        yield judged("client", "superlink", lambda: _gate_answers(link, clock))
 
 
 def device_checks(state: Path, clock: Clock) -> Iterator[Check]:
@@ -98,7 +105,7 @@ def server_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
     if gate.start:
         yield judged("server", "port", lambda: checks.port(gate.listen, told=Path(settings.state) / "server.json"))
     if gate.certificate:
-        yield judged("server", "gate's certificate", lambda: certificate(Path(gate.certificate), Path(gate.key), now_s=clock()))
+        yield judged("server", "gate's certificate", lambda: _gate_shows(gate, clock()))
         yield judged("server", "gate's key", lambda: checks.private([Path(gate.key)]))
     if reach and access:
         yield judged("server", "aggregator", lambda: _aggregator_answers(Access(name="server", **access.model_dump())))
@@ -126,16 +133,28 @@ def _aggregator_answers(access: Access) -> str:
     return f"{access.address} serves, {how}"
 
 
-def _gate_answers(address: str, roots: str, insecure: bool, clock: Clock) -> str | Doubt:
-    """Asks for a page that is not there: the answer's date shows the server's clock. Raises SettingsError or UnreachableError."""
+def _shown(tls: TlsSettings, now_s: float) -> str | Doubt:
+    """The aggregator's certificate; where callers come by token, a public authority may have issued it, which names no role."""
+    return certificate(tls.certificate, tls.key, now_s=now_s, role="aggregator" if tls.client_ca else None, ca=tls.client_ca)
+
+
+def _gate_shows(gate: SuperLinkTable, now_s: float) -> str | Doubt:
+    return certificate(Path(gate.certificate), Path(gate.key), now_s=now_s, role="server")
+
+
+def _gate_answers(link: SuperLinkAccess, clock: Clock) -> str | Doubt:
+    """Asks for a page that is not there: the answer's date shows the server's clock. Raises FedRecError."""
+    access = gate_access(link)
     try:
-        date = _date_at(Address.of(address), None if insecure else _trusting(roots))
-    except ssl.SSLCertVerificationError as failure:
-        cause = f"{address} shows a certificate that is not to be trusted: {failure.verify_message}"
-        raise UnreachableError(cause, "Check superlink.root_certificates.") from None
+        shown = None if link.insecure else handshake(access, timeout_s=_TIMEOUT_S, protocol="http/1.1")
+        date = _date_at(Address.of(link.address), only(shown, access, protocol="http/1.1") if shown else None)
+    except ssl.SSLError as failure:
+        cause = f"the gate at {link.address} does not take our certificate: {failure.reason or 'it broke off'}"
+        raise UnreachableError(cause, "Ask the server's operator for its authority, and whether its pins hold this client.") from None
     except (OSError, ValueError, HTTPException) as failure:
-        raise UnreachableError(f"no SuperLink answers at {address}: {failure}", "Start the server, or correct superlink.address.") from None
-    return checks.clock(clock(), date, f"the server's at {address}") if date else f"{address} answers"
+        cause = f"no SuperLink answers at {link.address}: {failure}"
+        raise UnreachableError(cause, "Start the server, or correct superlink.address.") from None
+    return checks.clock(clock(), date, f"the server's at {link.address}") if date else f"{link.address} answers"
 
 
 def _date_at(where: Address, secure: ssl.SSLContext | None) -> float | None:
@@ -147,13 +166,6 @@ def _date_at(where: Address, secure: ssl.SSLContext | None) -> float | None:
         line.request("GET", "/")
         date = line.getresponse().getheader("date")
     return parsedate_to_datetime(date).timestamp() if date else None
-
-
-def _trusting(roots: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=roots or None)
-    except OSError as failure:
-        raise SettingsError(f"superlink.root_certificates: {roots}: {failure}", "Name a readable PEM file.") from None
 
 
 def _public(settings: ServerSettings, scenario: Scenario | None) -> str:

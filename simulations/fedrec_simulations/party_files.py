@@ -16,7 +16,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from fedrec.checkpoint import write_bytes
 from fedrec.data.dataset import Catalogue
-from fedrec.operations.certificates import pins, write_development_certificates
+from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.pins import write_pins
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import Scenario
 from fedrec_client.store import write_shard
@@ -122,6 +123,7 @@ class PartyFiles(Generic[Part]):
         """Certificates, shards, public data and the scenario: what does not depend on who listens where."""
         held = self.shards
         write_development_certificates(self._certificates, clients=[shard.name for shard in held])
+        write_pins(self._certificates)
         self.holdings.write_public(self.root / "public")
         for shard in held:
             self.holdings.write_shard(self._shard(shard), shard)
@@ -134,6 +136,7 @@ class PartyFiles(Generic[Part]):
         content = {
             "listen": listen,
             "state": str(self.state("aggregator")),
+            "pins": self._pins,
             "simulation": True,
             "tls": {**self._pair("aggregator"), "client_ca": str(self._authority)},
             "clients": [{"name": shard.name} for shard in self.shards],
@@ -146,38 +149,44 @@ class PartyFiles(Generic[Part]):
         """Settings of the server, whose gate listens there."""
         content = {
             "state": str(self.state("server")),
+            "pins": self._pins,
             "run": self.job.run,
             "public": {"path": str(self.root / "public"), "format": self.holdings.formats[0]},
             "gathering": {"expected_users": self.holdings.num_users, "min_clients": len(self.shards)},
             **self._aggregator(aggregator, "server"),
-            "superlink": {"listen": listen, **self._pair("server")},
+            "superlink": {"listen": listen, **self._pair("server"), "client_ca": str(self._authority)},
         }
         self._write("server", content)
 
     def write_client(self, shard: Part, *, gate: str, aggregator: str) -> None:
         """Settings of a client."""
-        limit, pin = self.job.limit, pins((self._certificates / "aggregator.pem").read_bytes()).certificate
+        limit, own = self.job.limit, f"client-{shard.name}"
         content = {
             "name": shard.name,
             "state": str(self.state(shard.name)),
+            "pins": self._pins,
             "first_user": shard.first_user,
             "keep_sent": True,  # a rehearsal is there to be looked at
             "data": {"path": str(self._shard(shard)), "format": self.holdings.formats[1]},
             "privacy": {"max_epsilon": limit.epsilon, "delta": limit.delta, "allow_not_established": True, **self.holdings.privacy},
-            **self._aggregator(aggregator, f"client-{shard.name}", pin=pin),
+            **self._aggregator(aggregator, own),
             **self.holdings.client,
-            "superlink": {"address": gate, "root_certificates": str(self._authority)},
+            "superlink": {"address": gate, "root_certificates": str(self._authority), **self._pair(own)},
         }
         self._write(shard.name, content)
 
-    def _aggregator(self, address: str, party: str, **more: str) -> dict[str, Any]:
+    def _aggregator(self, address: str, party: str) -> dict[str, Any]:
         if not self.holdings.aggregated:
             return {}
-        return {"aggregator": {"address": address, "ca": str(self._authority), **more, **self._pair(party)}}
+        return {"aggregator": {"address": address, "ca": str(self._authority), **self._pair(party)}}
 
     @property
     def _certificates(self) -> Path:
         return self.root / "certificates"
+
+    @property
+    def _pins(self) -> str:
+        return str(self._certificates / "pins.toml")
 
     @property
     def _authority(self) -> Path:

@@ -1,9 +1,10 @@
 """Certificates of a development authority, aggregators on free ports in a thread, and a run of a few users to ask of them."""
 
 import hashlib
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,11 @@ class Running:
     def server(self, name: str = "server", retry: Retry = QUICK) -> RemoteReleaseDesk:
         return RemoteReleaseDesk(self.access("server", name), retry=retry)
 
+    def owners(self) -> dict[bytes, str]:
+        """Who enrolled whom, as the ledger on disk says."""
+        with closing(sqlite3.connect(f"file:{self.settings.state}/ledger.sqlite?mode=ro", uri=True)) as ledger:
+            return dict(ledger.execute("SELECT token, sender FROM users"))
+
     def access(self, role: str, name: str) -> Access:
         if self.settings.insecure:
             return Access(str(self.address), name=name, insecure=True)
@@ -100,14 +106,14 @@ class Running:
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     folder = tmp_path_factory.mktemp("certificates")
-    write_development_certificates(folder, clients=["hospital", "library", "stranger"], hosts=[])
+    write_development_certificates(folder, clients=["hospital", "library", "stranger"])
     return Certificates(folder)
 
 
 @pytest.fixture(scope="session")
 def other_authority(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     folder = tmp_path_factory.mktemp("other-authority")
-    write_development_certificates(folder, clients=["hospital"], hosts=[])
+    write_development_certificates(folder, clients=["hospital"])
     return Certificates(folder)
 
 

@@ -12,10 +12,11 @@ import pytest
 
 from fedrec.errors import RefusedError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Refusal
-from fedrec.operations.certificates import make_ca, pins
+from fedrec.operations.certificates import KeyPair, issue, make_ca, pins
 from fedrec_aggregator.api import aggregator_pb2 as pb
 from fedrec_aggregator.api import methods
 from fedrec_aggregator.channel import Access, open_channel
+from fedrec_aggregator.credentials import Certificates
 from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry, healthy
 
 SHORT = Retry(patience_s=0.3, first_pause_s=0.05, deadline_s=10.0)
@@ -129,6 +130,100 @@ def test_a_pinned_channel_trusts_no_other_certificate_of_the_same_authority(
             with pytest.raises(grpc.RpcError) as failure:
                 call(pb.EnrollRequest(), timeout=10)
     assert failure.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+
+
+def impersonated(certificates: Any, party: str) -> dict[str, str]:
+    return {"certificate": certificates.file(f"{party}.pem"), "key": certificates.file(f"{party}-key.pem")}
+
+
+@pytest.mark.parametrize("desk", [RemoteReportDesk, RemoteReleaseDesk])
+@pytest.mark.parametrize("party", ["server", "client-library"])
+def test_a_listener_whose_certificate_does_not_say_aggregator_is_told_nothing(
+    start: Callable[..., Any], task: Any, certificates: Any, party: str, desk: Any
+) -> None:
+    """The same authority, the same host: the server, or a client, in the aggregator's place."""
+    impostor = start(tls=impersonated(certificates, party) | {"client_ca": certificates.file("ca.pem")})
+    access = certificates.access(impostor.address, "client-hospital" if desk is RemoteReportDesk else "server")
+    call = (lambda: desk(access).enroll(task.tokens([1]))) if desk is RemoteReportDesk else desk(access).enrolled
+    assert code_of(call) == Refusal.WRONG_CERTIFICATE
+    assert impostor.owners() == {}
+
+
+def test_a_pin_of_the_servers_key_does_not_make_it_an_aggregator(start: Callable[..., Any], task: Any, certificates: Any) -> None:
+    impostor = start(tls=impersonated(certificates, "server") | {"client_ca": certificates.file("ca.pem")})
+    pin = pins(Path(certificates.file("server.pem")).read_bytes()).public_key
+    for ca in (certificates.file("ca.pem"), ""):
+        access = certificates.access(impostor.address, "client-hospital", pin=pin, ca=ca)
+        assert code_of(lambda access=access: RemoteReportDesk(access).enroll(task.tokens([1]))) == Refusal.WRONG_CERTIFICATE
+
+
+def test_a_channel_by_authority_trusts_only_the_certificate_that_was_examined(
+    start: Callable[..., Any], certificates: Any, tmp_path: Path
+) -> None:
+    """Whoever shows the aggregator's certificate to our handshake and the server's to gRPC gets nowhere, without a pin too."""
+    real, impostor = (
+        start(),
+        start(tls=impersonated(certificates, "server") | {"client_ca": certificates.file("ca.pem")}, state=str(tmp_path / "impostor")),
+    )
+    access = certificates.access(real.address, "client-hospital")
+    with pytest.MonkeyPatch.context() as patch:
+        secure = grpc.secure_channel
+        patch.setattr(grpc, "secure_channel", lambda _address, *others: secure(str(impostor.address), *others))
+        with open_channel(access) as channel:
+            call = channel.unary_unary(methods.ENROLL.path, methods.ENROLL.request.SerializeToString)
+            with pytest.raises(grpc.RpcError) as failure:
+                call(pb.EnrollRequest(), timeout=10)
+    assert failure.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+
+
+def test_a_server_that_is_not_listed_opens_nothing_whatever_its_certificate(
+    start: Callable[..., Any], task: Any, certificates: Any, tmp_path: Path
+) -> None:
+    running = start(servers=["trainer"])
+    desk = running.server("server")
+    for call in (desk.enrolled, lambda: desk.open_run(task.run, task.plan), lambda: desk.release(task.run, 0)):
+        assert code_of(call) == Refusal.FORBIDDEN
+    assert start(state=str(tmp_path / "second")).server("server").enrolled() == 0
+
+
+def test_a_name_is_bound_to_the_key_that_the_pins_say(start: Callable[..., Any], task: Any, certificates: Any, tmp_path: Path) -> None:
+    """The authority itself signs a second certificate for the hospital's name, and one for the server's."""
+    known = {f"fedrec:{each}": public_key(certificates, file) for each, file in NAMED.items()}
+    running = start(keys=known)
+    assert running.client("hospital").enroll(task.tokens([1])) == 1
+    assert running.server("server").enrolled() == 1
+    ca = KeyPair(certificates.folder / "ca.pem", certificates.folder / "ca-key.pem")
+    for role, name in (("client", "hospital"), ("server", "server")):
+        (tmp_path / role).mkdir()
+        forged = issue(KeyPair(copied(ca.certificate, tmp_path / role), ca.key), role, name, days=1)
+        access = certificates.access(running.address, "", certificate=str(forged.certificate), key=str(forged.key))
+        call = RemoteReportDesk(access).enroll if role == "client" else lambda _, access=access: RemoteReleaseDesk(access).enrolled()
+        assert code_of(lambda call=call: call([])) == Refusal.FORBIDDEN
+    assert code_of(lambda: running.client("library").enroll(task.tokens([2]))) == Refusal.FORBIDDEN  # listed, but of no known key
+
+
+NAMED = {"client:hospital": "client-hospital.pem", "server:server": "server.pem"}
+
+
+def public_key(certificates: Any, file: str) -> str:
+    return pins(Path(certificates.file(file)).read_bytes()).public_key
+
+
+def copied(path: Path, folder: Path) -> Path:
+    (folder / path.name).write_bytes(path.read_bytes())
+    return folder / path.name
+
+
+@pytest.mark.parametrize("second", ["fedrec:server:server", "fedrec:aggregator:aggregator", "fedrec:other:x"])
+def test_a_certificate_of_two_roles_is_of_nobody(second: str) -> None:
+    with pytest.raises(RefusedError) as refusal:
+        Certificates({})({"peer_uri": [b"fedrec:client:hospital", second.encode()]}, {})
+    assert refusal.value.code == Refusal.FORBIDDEN
+
+
+def test_pins_leave_no_caller_unknown(settings: Callable[..., Any]) -> None:
+    with pytest.raises(SettingsError, match="any_client"):
+        settings(any_client=True, keys={"fedrec:client:hospital": "0" * 64})
 
 
 def test_tokens_open_each_role_its_own_calls(start: Callable[..., Any], task: Any, certificates: Any, tmp_path: Path) -> None:

@@ -133,13 +133,24 @@ def test_the_command_isolates_processes_and_listens_on_loopback(tmp_path: Path) 
     assert "--insecure" not in command
 
 
+def test_by_the_way_a_node_talks_to_loopback_alone(tmp_path: Path) -> None:
+    access = SuperLinkAccess(
+        address="server.example.org:7002", root_certificates="ca.pem", certificate="client.pem", key="client-key.pem", pin="0" * 64
+    )
+    command = " ".join(supernode_command(access, tmp_path, 7003, way="127.0.0.1:7004"))
+    assert "--superlink 127.0.0.1:7004" in command
+    assert "--insecure" in command
+    assert "example.org" not in command
+
+
 @pytest.mark.parametrize(
     ("access", "said"),
     [
         (SuperLinkAccess(address="server.example.org:7002", insecure=True), "insecure"),
         (SuperLinkAccess(address="127.0.0.1:1", insecure=True, auth_private_key=__file__), "insecure"),
-        (SuperLinkAccess(address="127.0.0.1"), "address"),
-        (SuperLinkAccess(address="127.0.0.1:1", root_certificates="/nowhere/ca.pem"), "root_certificates"),
+        (SuperLinkAccess(address="127.0.0.1", auth_private_key=__file__), "address"),
+        (SuperLinkAccess(address="127.0.0.1:1", root_certificates="/nowhere/ca.pem", auth_private_key=__file__), "root_certificates"),
+        (SuperLinkAccess(address="127.0.0.1:1", certificate="/nowhere/own.pem", key=__file__), "certificate"),
         (SuperLinkAccess(address="127.0.0.1:1", auth_private_key="/nowhere/key"), "auth_private_key"),
     ],
 )

@@ -12,8 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
-from fedrec.operations.certificates import KeyPair, identity, issue, make_ca, pins, write_development_certificates
+from fedrec.operations.certificates import Identity, KeyPair, identity, issue, make_ca, pins, write_development_certificates
 from fedrec.operations.metrics import Metrics
+from fedrec.operations.pins import of_role, read_pins, write_pins
 
 
 def lines_of(path: Path) -> list[dict[str, object]]:
@@ -97,15 +98,16 @@ def test_a_metrics_address_that_is_taken_is_a_settings_error() -> None:
 
 
 def test_certificates_name_role_and_hosts_and_keys_are_for_their_owner_alone(tmp_path: Path) -> None:
-    paths = write_development_certificates(tmp_path / "c", clients=["hospital"], hosts=["aggregator.example.org", "192.0.2.7"])
+    hosts = {"aggregator_hosts": ["aggregator.example.org", "192.0.2.7"], "server_hosts": ["server.example.org"]}
+    paths = write_development_certificates(tmp_path / "c", clients=["hospital"], **hosts)
     names = ["ca", "aggregator", "server", "client-hospital"]
     assert [path.name for path in paths] == [f"{name}{end}.pem" for name in names for end in ("", "-key")]
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in paths)
     certificate = x509.load_pem_x509_certificate((tmp_path / "c/aggregator.pem").read_bytes())
     found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert found.get_values_for_type(x509.UniformResourceIdentifier) == [identity("aggregator", "aggregator")]
-    assert found.get_values_for_type(x509.DNSName) == ["localhost", "aggregator.example.org"]
-    assert [str(ip) for ip in found.get_values_for_type(x509.IPAddress)] == ["127.0.0.1", "::1", "192.0.2.7"]
+    assert found.get_values_for_type(x509.DNSName) == ["aggregator.example.org"]
+    assert [str(ip) for ip in found.get_values_for_type(x509.IPAddress)] == ["192.0.2.7"]
     key = certificate.public_key()
     assert isinstance(key, ec.EllipticCurvePublicKey)
     assert key.curve.name == "secp256r1"
@@ -113,10 +115,67 @@ def test_certificates_name_role_and_hosts_and_keys_are_for_their_owner_alone(tmp
     certificate.verify_directly_issued_by(authority)
 
 
+def names_of(path: Path) -> x509.SubjectAlternativeName:
+    return x509.load_pem_x509_certificate(path.read_bytes()).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+
+
+def test_no_certificate_names_another_roles_host_and_one_host_is_not_two_parties(tmp_path: Path) -> None:
+    write_development_certificates(tmp_path, clients=["a"], aggregator_hosts=["sums.example.org"], server_hosts=["server.example.org"])
+    hosts = {name: names_of(tmp_path / f"{name}.pem").get_values_for_type(x509.DNSName) for name in ("aggregator", "server", "client-a")}
+    assert hosts == {"aggregator": ["sums.example.org"], "server": ["server.example.org"], "client-a": []}
+    with pytest.raises(SettingsError, match="the aggregator's host and the server's"):
+        write_development_certificates(tmp_path / "b", clients=[], aggregator_hosts=["one"], server_hosts=["one"])
+
+
+def test_a_client_certificate_opens_no_listener_and_an_aggregators_calls_nobody(tmp_path: Path) -> None:
+    write_development_certificates(tmp_path, clients=["a"])
+    purposes = {
+        name: {usage._name for usage in x509.load_pem_x509_certificate((tmp_path / f"{name}.pem").read_bytes())
+               .extensions.get_extension_for_class(x509.ExtendedKeyUsage).value}
+        for name in ("aggregator", "server", "client-a")
+    }  # fmt: skip
+    assert purposes == {"aggregator": {"serverAuth"}, "server": {"serverAuth", "clientAuth"}, "client-a": {"clientAuth"}}
+
+
+@pytest.mark.parametrize(
+    "uris",
+    [
+        ["fedrec:server:a", "fedrec:client:a"],
+        ["fedrec:aggregator:a", "fedrec:admin:a"],
+        ["fedrec:client:"],
+        ["fedrec:client:a b"],
+        ["https://example.org"],
+        [],
+    ],
+)
+def test_a_certificate_that_does_not_name_exactly_one_party_names_nobody(uris: list[str]) -> None:
+    assert Identity.among(uris) is None
+    assert Identity.among(["https://example.org", "fedrec:client:a"]) == Identity("client", "a")
+
+
+def test_the_pins_file_holds_every_partys_key_and_a_new_client_is_added(tmp_path: Path) -> None:
+    write_development_certificates(tmp_path, clients=["a"])
+    before = read_pins(write_pins(tmp_path))
+    assert set(before) == {"fedrec:aggregator:aggregator", "fedrec:server:server", "fedrec:client:a"}
+    assert before["fedrec:client:a"] == pins((tmp_path / "client-a.pem").read_bytes()).public_key
+    write_development_certificates(tmp_path, clients=["b"])
+    after = read_pins(write_pins(tmp_path))
+    assert before.items() <= after.items()
+    assert set(of_role(after, "client")) == {"a", "b"}
+
+
+@pytest.mark.parametrize("content", ['"fedrec:client:a" = "abc"', 'client = "x"', "[", None])
+def test_a_file_that_pins_nothing_is_named(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "pins.toml").write_text(content)
+    with pytest.raises(SettingsError, match="pins"):
+        read_pins(tmp_path / "pins.toml")
+
+
 def test_a_second_call_adds_clients_and_keeps_what_is_there(tmp_path: Path) -> None:
-    first = write_development_certificates(tmp_path, clients=["a"], hosts=[])
+    first = write_development_certificates(tmp_path, clients=["a"])
     before = {path: path.read_bytes() for path in first}
-    second = write_development_certificates(tmp_path, clients=["a", "b"], hosts=[])
+    second = write_development_certificates(tmp_path, clients=["a", "b"])
     assert {path: path.read_bytes() for path in first} == before
     assert [path.name for path in second if path not in before] == ["client-b.pem", "client-b-key.pem"]
 
@@ -129,7 +188,7 @@ def test_nothing_is_overwritten_and_names_are_checked(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="there already"):
         make_ca(tmp_path, days=1)
     with pytest.raises(SettingsError, match="name"):
-        write_development_certificates(tmp_path, clients=["../a"], hosts=[])
+        write_development_certificates(tmp_path, clients=["../a"])
 
 
 def test_pins_are_what_other_tools_compute(tmp_path: Path) -> None:

@@ -98,7 +98,10 @@ class FilesOfHosts(PartyFiles[Shard]):
 
     def prepare(self) -> None:
         write_development_certificates(
-            self.root / "certificates", clients=[], hosts=[self.hosts.address(party) for party in self.hosts.parties]
+            self.root / "certificates",
+            clients=[],
+            aggregator_hosts=[self.hosts.address("aggregator")],
+            server_hosts=[self.hosts.address("server")],
         )
         super().prepare()
 

@@ -32,7 +32,7 @@ DISK_BYTES = 8 * 2**20
 
 
 def test_full_disks_and_a_forger_change_no_byte_and_nothing_leaves_that_is_not_written_down(play: Any, stage: Callable[..., Any]) -> None:
-    forger = {"clients": [{"name": name} for name in ("client-1", "client-2", "forger")]}
+    forger = {"clients": [{"name": name} for name in ("client-1", "client-2", "forger")], "pins": ""}
     run = stage(more={"aggregator": forger}, company=Company(most_starts=20))
     certificates = run.files.root / "certificates"
     write_development_certificates(certificates, clients=["forger"])

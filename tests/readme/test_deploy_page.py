@@ -2,15 +2,20 @@
 
 import configparser
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.metrics import Metrics
+from fedrec.operations.pins import read_pins, write_pins
 from fedrec_aggregator import settings as aggregator
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.remote import MAX_RELEASE_BYTES
@@ -39,8 +44,11 @@ def test_each_party_has_a_complete_settings_file() -> None:
 
 
 @pytest.mark.parametrize("party", LOADERS)
-def test_the_settings_of_a_party_load_and_name_files_by_whole_paths(party: str, tmp_path: Path) -> None:
-    (tmp_path / "settings.toml").write_text(settings()[party])
+def test_the_settings_of_a_party_load_with_the_pins_and_name_files_by_whole_paths(party: str, tmp_path: Path) -> None:
+    write_development_certificates(tmp_path, clients=["hospital", "library"])
+    pins = write_pins(tmp_path)
+    (tmp_path / "settings.toml").write_text(settings()[party].replace("/etc/fedrec/pins.toml", str(pins)))
+    assert str(pins) in (tmp_path / "settings.toml").read_text()
     LOADERS[party](tmp_path / "settings.toml")
     for name in re.findall(r'"([^"]*\.(?:pem|csv))"', settings()[party]):
         assert Path(name).is_absolute()
@@ -61,6 +69,29 @@ def test_the_certificates_of_the_page_are_those_that_the_command_makes(tmp_path:
     assert named == made
     in_settings = {Path(name).name for text in settings().values() for name in re.findall(r'"([^"]*\.pem)"', text)}
     assert in_settings == made - {"ca-key.pem"}
+
+
+def test_the_certificates_command_of_the_page_runs_and_says_one_role_a_host(tmp_path: Path) -> None:
+    (command,) = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("fedrec certs")]
+    _, verb, folder, *flags = command.split()
+    done = CliRunner().invoke(app, [verb, str(tmp_path / folder), *flags])
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines()[-1] == str(tmp_path / folder / "pins.toml")
+    named = set(read_pins(tmp_path / folder / "pins.toml"))
+    assert named == {"fedrec:aggregator:aggregator", "fedrec:server:server", "fedrec:client:hospital", "fedrec:client:library"}
+    for party in ("aggregator", "server"):
+        shown = x509.load_pem_x509_certificate((tmp_path / folder / f"{party}.pem").read_bytes())
+        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert names.get_values_for_type(x509.DNSName) == [f"{party}.example.org"]
+
+
+def test_the_pin_of_the_page_is_what_openssl_computes(tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    write_development_certificates(tmp_path, clients=[])
+    (command,) = [line for block in blocks("bash") for line in block.splitlines() if line.startswith("openssl")]
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[0] == read_pins(write_pins(tmp_path))["fedrec:aggregator:aggregator"]
 
 
 def test_the_metrics_of_the_page_exist() -> None:

@@ -33,7 +33,7 @@ def urls(serving: Any) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("certificates")
-    write_development_certificates(folder, clients=["reader"], hosts=["localhost"])
+    write_development_certificates(folder, clients=["reader"])
     write_development_certificates(folder / "others", clients=["reader"])
     return {path.relative_to(folder).as_posix(): str(path) for path in folder.rglob("*.pem")}
 
@@ -108,6 +108,20 @@ def test_a_wrong_certificate_is_refused_before_anything_is_asked(
         for kind, url in urls(serving).items():
             with Recommender(url, tmp_path / f"{kind}-{trust.pin}-{bool(trust.ca)}", trust=trust) as recommender:
                 with pytest.raises(RefusedError, match=r"certificate") as caught:
+                    recommender.recommend(CLICKS)
+                assert caught.value.code == Refusal.WRONG_CERTIFICATE
+                assert not recommender.ledger.answers
+
+
+def test_a_certificate_of_another_role_is_no_serving_servers(
+    served: PlainServer, real_server: Start, tmp_path: Path, certificates: dict[str, str]
+) -> None:
+    serving = real_server(served.paths[0], tls={"certificate": certificates["aggregator.pem"], "key": certificates["aggregator-key.pem"]})
+    pin = pins(Path(certificates["aggregator.pem"]).read_bytes()).public_key
+    for trust in (Trust(ca=certificates["ca.pem"]), Trust(pin=pin), Trust(ca=certificates["ca.pem"], pin=pin)):
+        for kind, url in urls(serving).items():
+            with Recommender(url, tmp_path / f"{kind}-{trust.pin}-{bool(trust.ca)}", trust=trust) as recommender:
+                with pytest.raises(RefusedError, match="needed is fedrec:server") as caught:
                     recommender.recommend(CLICKS)
                 assert caught.value.code == Refusal.WRONG_CERTIFICATE
                 assert not recommender.ledger.answers

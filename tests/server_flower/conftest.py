@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from fedrec.operations.addresses import free_port
+from fedrec_client.supernode import flower_environment
+
 CLIENT = """
 import sys, threading
 from pathlib import Path
@@ -20,14 +23,15 @@ from fedrec_client.flower import client_app
 from fedrec_client.settings import SuperLinkAccess
 from fedrec_client.supernode import SuperNode
 
-address, ca, folder, name = sys.argv[1:]
+address, keys, folder, name, said = sys.argv[1:]
 class Participant:
-    def __init__(self): self.name, self.joined = name, 0
+    def __init__(self): self.name, self.joined = said, 0
     def join(self, terms):
         self.joined += 1
-        return Answer(name, self.joined)
+        return Answer(said, self.joined)
 logs.configure("client")
-node = SuperNode(SuperLinkAccess(address=address, root_certificates=ca, insecure=not ca), Path(folder))
+own = dict(certificate=f"{keys}/client-{name}.pem", key=f"{keys}/client-{name}-key.pem", root_certificates=f"{keys}/ca.pem")
+node = SuperNode(SuperLinkAccess(address=address, **own), Path(folder))
 node.start()
 Executor(client_app(Participant()), lambda: node.address, node.secret).run(threading.Event())
 """
@@ -40,12 +44,27 @@ class Clients:
     folder: Path
     stack: ExitStack = field(default_factory=ExitStack)
 
-    def start(self, name: str, *, gate: str, ca: Path) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *, gate: str, keys: Path, says: str = "") -> subprocess.Popen[bytes]:
+        """A client with the certificate of that name in `keys`, which says it is `says`."""
         log = self.stack.enter_context((self.folder / f"{name}.log").open("ab"))
-        command = [sys.executable, "-c", CLIENT, gate, str(ca), str(self.folder / name), name]
+        command = [sys.executable, "-c", CLIENT, gate, str(keys), str(self.folder / name), name, says or name]
         client = subprocess.Popen(command, stdout=log, stderr=log)
         self.stack.callback(_end, client)
         return client
+
+    def stock(self, *, gate: str, ca: Path) -> subprocess.Popen[bytes]:
+        """Flower's own SuperNode, with the authority's certificate and nothing else of ours."""
+        log = self.stack.enter_context((self.folder / "stock.log").open("ab"))
+        program = Path(sys.executable).parent / "flower-supernode"
+        command = [str(program), "--superlink", gate, "--root-certificates", str(ca), "--isolation", "process"]
+        environment = flower_environment(self.folder / "stock")
+        node = subprocess.Popen([*command, "--port", str(free_port("127.0.0.1"))], stdout=log, stderr=log, env=environment)
+        self.stack.callback(_end, node)
+        return node
+
+    def log(self, name: str) -> str:
+        """What it said."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
 
 
 def _end(client: "subprocess.Popen[bytes]") -> None:

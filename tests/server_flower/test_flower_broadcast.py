@@ -63,7 +63,7 @@ class FakeGrid(Grid):
         for when in [when for when in self.at if when <= self.now_s]:
             self.at.pop(when)()
 
-    def broadcast(self, timeout_s: float = 30.0, **more: float) -> FlowerBroadcast:
+    def broadcast(self, timeout_s: float = 30.0, **more: Any) -> FlowerBroadcast:
         return FlowerBroadcast(self, timeout_s, sleep=self.sleep, clock=lambda: self.now_s, **more)
 
     def get_node_ids(self) -> Iterable[int]:
@@ -227,6 +227,47 @@ def test_the_first_answer_of_a_node_counts() -> None:
     answers = [A, B]
     grid = FakeGrid({7: lambda message: saying(answers.pop(0))(message)})
     assert list(grid.broadcast().join(TERMS)) == [A]
+
+
+def test_a_node_of_nobody_is_not_asked_and_takes_no_time() -> None:
+    """Forty of them, silent: a stranger's nodes neither join nor stretch a round."""
+    grid = FakeGrid({1: saying(Answer("hospital", users=2)), **dict.fromkeys(range(2, 42), silent)})
+    broadcast = grid.broadcast(600.0, owner=lambda node: "hospital" if node == 1 else "")
+    assert broadcast.join(TERMS) == [Answer("hospital", users=2)]
+    assert {message.metadata.dst_node_id for message in grid.sent} == {1}
+    assert grid.now_s < 1.0
+
+
+def test_an_answer_in_another_clients_name_is_refused_and_counts_for_nobody_else() -> None:
+    liar = saying(Answer("hospital", users=6_000))
+    grid = FakeGrid({1: liar, 2: saying(Answer("hospital", users=2))})
+    answers = grid.broadcast(owner={1: "library", 2: "hospital"}.__getitem__).join(TERMS)
+    assert [(answer.client, answer.users, answer.refusal) for answer in answers] == [("library", 0, "forbidden"), ("hospital", 2, "")]
+
+
+@pytest.mark.parametrize("owner", [None, {1: "hospital", 2: "library", 3: "library"}.__getitem__])
+def test_a_silent_client_stretches_one_wave_and_no_more_until_it_has_answered(owner: Any) -> None:
+    grid = FakeGrid({1: saying(Answer("hospital", users=2)), 2: silent})
+    broadcast = grid.broadcast(600.0, owner=owner)
+    broadcast.join(TERMS)
+    assert grid.now_s == pytest.approx(600.0, abs=1.0)
+    sent = len(grid.sent)
+    for _ in range(20):
+        before = grid.now_s
+        answers = broadcast.join(TERMS)
+        assert grid.now_s - before < 1.0
+        assert [answer.refusal for answer in answers] == ["", "unreachable"]
+    assert sum(message.metadata.dst_node_id == 2 for message in grid.sent[sent:]) == 0  # its last message lies there still
+    grid.nodes[2] = saying(Answer("library", users=3))  # it answers that one, late
+    assert {answer.client for answer in broadcast.join(TERMS)} == {"hospital", "library"}
+    if owner:
+        grid.nodes[2] = silent
+        broadcast.join(TERMS)
+        grid.nodes = {1: grid.nodes[1], 3: silent}  # another node of the client that was silent: asked, not waited for
+        before = grid.now_s
+        broadcast.join(TERMS)
+        assert grid.now_s - before < 1.0
+        assert grid.sent[-1].metadata.dst_node_id == 3
 
 
 def test_the_bundle_holds_names_and_no_code() -> None:

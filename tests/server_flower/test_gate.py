@@ -12,14 +12,18 @@ from pathlib import Path
 
 import httpx
 import pytest
+from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
+from flwr.proto.message_pb2 import Message, Metadata
+from flwr.proto.node_pb2 import Node
 
 from fedrec.errors import SettingsError
 from fedrec.operations.addresses import Address
-from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.certificates import pins, write_development_certificates
 from fedrec_server.gate import FLEET_ROUTES, Certificate, Gate, GateLimits
+from fedrec_server.nodes import MOST_NODES, Nodes
 
 LOOPBACK = Address("127.0.0.1", 0)
-PULL = "/v1/fleet/pull-messages"
+PULL, PUSH = "/v1/fleet/pull-messages", "/v1/fleet/push-messages"
 
 
 @dataclass
@@ -30,6 +34,7 @@ class SuperLinkStandIn:
     headers: list[dict[str, str]] = field(default_factory=list)
     hold: threading.Event = field(default_factory=threading.Event)
     reply: bytes | None = None
+    status: int = 200
 
     def __post_init__(self) -> None:
         stand_in = self
@@ -49,7 +54,7 @@ class SuperLinkStandIn:
                 stand_in.headers.append({name.lower(): value for name, value in self.headers.items()})
                 body = stand_in.reply or self._body()
                 stand_in.hold.wait(30)
-                self.send_response(200)
+                self.send_response(stand_in.status)
                 self.send_header("content-length", str(len(body)))
                 self.send_header("x-from", "upstream")
                 self.end_headers()
@@ -233,22 +238,106 @@ def test_without_a_superlink_the_answer_is_503() -> None:
         assert httpx.post(f"http://{gate.address}{PULL}").status_code == 503
 
 
-def test_it_speaks_tls_with_its_own_certificate(upstream: SuperLinkStandIn, tmp_path: Path) -> None:
-    write_development_certificates(tmp_path, clients=[])
-    certificate = Certificate(tmp_path / "server.pem", tmp_path / "server-key.pem")
-    with Gate(LOOPBACK, lambda: upstream.address, certificate) as gate:
-        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
-        assert httpx.post(f"https://{gate.address}{PULL}", content=b"x", verify=context).content == b"x"
-        with pytest.raises(httpx.ConnectError):
-            httpx.post(f"https://{gate.address}{PULL}", content=b"x")
+@dataclass(frozen=True)
+class Site:
+    """Certificates of a gate and of clients, and requests with them."""
+
+    folder: Path
+
+    def certificate(self, keys: dict[str, str] | None = None) -> Certificate:
+        return Certificate(self.folder / "server.pem", self.folder / "server-key.pem", self.folder / "ca.pem", keys or {})
+
+    def post(self, gate: Gate, party: str, route: str = PULL, content: bytes = b"") -> int:
+        context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
+        if party:
+            context.load_cert_chain(self.folder / f"{party}.pem", self.folder / f"{party}-key.pem")
+        return httpx.post(f"https://{gate.address}{route}", content=content, verify=context).status_code
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    folder = tmp_path_factory.mktemp("site")
+    write_development_certificates(folder, clients=["hospital", "library"])
+    return Site(folder)
+
+
+def pull(node: int) -> bytes:
+    return PullMessagesRequest(node=Node(node_id=node)).SerializeToString()
+
+
+def push(node: int, *sources: int) -> bytes:
+    messages = [Message(metadata=Metadata(src_node_id=source)) for source in sources]
+    return PushMessagesRequest(node=Node(node_id=node), messages_list=messages).SerializeToString()
+
+
+def test_who_shows_no_clients_certificate_does_not_pass(upstream: SuperLinkStandIn, site: Site, tmp_path: Path) -> None:
+    write_development_certificates(tmp_path, clients=["hospital"])  # of another authority
+    with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
+        assert site.post(gate, "client-hospital", content=pull(1)) == 200
+        before = len(upstream.paths)
+        assert site.post(gate, "server", content=pull(2)) == 403
+        context = ssl.create_default_context(cafile=str(site.folder / "ca.pem"))
+        for strange in (None, tmp_path / "client-hospital.pem"):
+            if strange:
+                context.load_cert_chain(strange, tmp_path / "client-hospital-key.pem")
+            with pytest.raises(httpx.HTTPError):
+                httpx.post(f"https://{gate.address}{PULL}", content=pull(3), verify=context)
         with pytest.raises(httpx.HTTPError):
-            httpx.post(f"http://{gate.address}{PULL}", content=b"x")
+            httpx.post(f"http://{gate.address}{PULL}", content=pull(4))
+    assert len(upstream.paths) == before
+
+
+def test_a_client_whose_key_is_not_the_pinned_one_does_not_pass(upstream: SuperLinkStandIn, site: Site) -> None:
+    known = {"hospital": pins((site.folder / "client-hospital.pem").read_bytes()).public_key, "library": "0" * 64}
+    with Gate(LOOPBACK, lambda: upstream.address, site.certificate(known)) as gate:
+        assert site.post(gate, "client-hospital", content=pull(1)) == 200
+        assert site.post(gate, "client-library", content=pull(2)) == 403
+    with Gate(LOOPBACK, lambda: upstream.address, site.certificate({"hospital": known["hospital"]})) as gate:
+        assert site.post(gate, "client-library", content=pull(2)) == 403
+
+
+def test_a_node_is_the_client_whose_certificate_it_came_with_and_no_others(upstream: SuperLinkStandIn, site: Site) -> None:
+    with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
+        assert gate.owner(7) == ""
+        assert site.post(gate, "client-hospital", content=pull(7)) == 200
+        assert gate.owner(7) == "hospital"
+        assert site.post(gate, "client-library", content=pull(7)) == 403
+        assert site.post(gate, "client-library", PUSH, push(7, 7)) == 403
+        assert gate.owner(7) == "hospital"
+        assert site.post(gate, "client-library", content=pull(8)) == 200
+        assert site.post(gate, "client-library", PUSH, push(8, 8)) == 200
+        assert (gate.owner(7), gate.owner(8)) == ("hospital", "library")
+
+
+def test_a_client_pushes_no_message_from_another_node_than_its_own(upstream: SuperLinkStandIn, site: Site) -> None:
+    with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
+        site.post(gate, "client-hospital", content=pull(7))
+        site.post(gate, "client-library", content=pull(8))
+        for sources in ((7,), (8, 7), (9,)):
+            assert site.post(gate, "client-library", PUSH, push(8, *sources)) == 403
+        assert site.post(gate, "client-library", PUSH, b"no protobuf \xff\xff") == 403
+
+
+def test_a_request_that_the_superlink_refuses_makes_no_node_a_clients(upstream: SuperLinkStandIn, site: Site) -> None:
+    upstream.status = 401  # the node's key was not its
+    with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
+        assert site.post(gate, "client-library", content=pull(7)) == 401
+        assert gate.owner(7) == ""
+
+
+def test_of_many_nodes_of_one_client_only_the_latest_are_known() -> None:
+    nodes = Nodes()
+    for node in range(1, 41):
+        nodes.seen(node, "library")
+    nodes.seen(99, "hospital")
+    assert [node for node in range(41) if nodes.owner(node)] == list(range(41 - MOST_NODES, 41))
+    assert nodes.owner(99) == "hospital"
 
 
 def test_what_it_cannot_listen_on_or_show_is_said_plainly(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="without TLS"), Gate(Address("0.0.0.0", 0), lambda: ""):
         pass
-    with pytest.raises(SettingsError, match="certificate"), Gate(LOOPBACK, lambda: "", Certificate(tmp_path / "no", tmp_path / "no")):
+    with pytest.raises(SettingsError, match="certificate"), Gate(LOOPBACK, lambda: "", Certificate(*[tmp_path / "no"] * 3)):
         pass
     with Gate(LOOPBACK, lambda: "") as gate, pytest.raises(SettingsError, match="cannot listen"), Gate(gate.address, lambda: ""):
         pass

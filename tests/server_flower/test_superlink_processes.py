@@ -31,7 +31,11 @@ class Stack:
 
     superlink: SuperLink
     gate: Gate
-    ca: Path
+    keys: Path
+
+    @property
+    def ca(self) -> Path:
+        return self.keys / "ca.pem"
 
     def executor(self, **more: Any) -> Executor:
         return Executor(self.superlink.address, self.superlink.secret, **more)
@@ -39,20 +43,21 @@ class Stack:
 
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Stack]:
-    write_development_certificates(tmp_path / "keys", clients=[])
-    certificate = Certificate(tmp_path / "keys" / "server.pem", tmp_path / "keys" / "server-key.pem")
+    keys = tmp_path / "keys"
+    write_development_certificates(keys, clients=["library", "hospital"])
+    certificate = Certificate(keys / "server.pem", keys / "server-key.pem", keys / "ca.pem")
     with (
         SuperLink(tmp_path / "flower", tmp_path / "flower" / "superlink.sqlite") as superlink,
         Gate(Address("127.0.0.1", 0), lambda: superlink.address, certificate) as gate,
     ):
-        yield Stack(superlink, gate, tmp_path / "keys" / "ca.pem")
+        yield Stack(superlink, gate, keys)
 
 
 def test_rounds_pass_the_gate_and_go_on_when_the_superlink_is_killed_while_control_stays_inside(
     stack: Stack, clients: Any, until: Callable[..., None]
 ) -> None:
     for name in ("library", "hospital"):
-        clients.start(name, gate=str(stack.gate.address), ca=stack.ca)
+        clients.start(name, gate=str(stack.gate.address), keys=stack.keys)
     stack.superlink.wait_until_up()
     heard = list[list[Answer]]()
 
@@ -62,7 +67,7 @@ def test_rounds_pass_the_gate_and_go_on_when_the_superlink_is_killed_while_contr
         os.kill(stack.superlink.pid, signal.SIGKILL)
         heard.append(list(broadcast.join(TERMS)))
 
-    stack.executor().run(server_app(serve, timeout_s=120.0), bundle("0" * 64))
+    stack.executor().run(server_app(serve, timeout_s=120.0, owner=stack.gate.owner), bundle("0" * 64))
     for answers in heard:
         assert sorted(answer.client for answer in answers) == ["hospital", "library"]
         assert not any(answer.refusal for answer in answers)
@@ -72,6 +77,7 @@ def test_rounds_pass_the_gate_and_go_on_when_the_superlink_is_killed_while_contr
 
 def _control_is_closed(stack: Stack) -> None:
     context = ssl.create_default_context(cafile=str(stack.ca))
+    context.load_cert_chain(stack.keys / "client-library.pem", stack.keys / "client-library-key.pem")
     kind = {"content-type": "application/protobuf"}
     inside, outside = (
         httpx.Client(base_url=f"http://{stack.superlink.address}"),
@@ -90,6 +96,31 @@ def _control_is_closed(stack: Stack) -> None:
         ):
             assert outside.post(route, headers=kind).status_code == 404
         assert outside.post("/v1/fleet/send-node-heartbeat", headers=kind).status_code == 401  # the SuperLink itself answers
+
+
+def test_a_stock_supernode_cannot_join_and_a_sites_key_cannot_take_another_sites_name(
+    stack: Stack, clients: Any, until: Callable[..., None]
+) -> None:
+    """A stranger with ca.pem is no node at all; the library, which says it is the hospital, is heard as the library, and refused."""
+    gate = str(stack.gate.address)
+    stack.superlink.wait_until_up()
+    clients.stock(gate=gate, ca=stack.ca)
+    clients.start("library", gate=gate, keys=stack.keys, says="hospital")
+    until(lambda: "certificate required" in clients.log("stock").lower() or "retry" in clients.log("stock").lower(), "a node turned away")
+    heard = list[list[Answer]]()
+
+    def serve(broadcast: Broadcast) -> None:
+        until(lambda: broadcast.join(TERMS), "the library's answer")
+        heard.append(list(broadcast.join(TERMS)))
+        nodes = list(broadcast.grid.get_node_ids())  # type: ignore[attr-defined]
+        assert [stack.gate.owner(node) for node in nodes] == ["library"]  # the stranger is not among them
+        clients.start("hospital", gate=gate, keys=stack.keys)
+        until(lambda: "hospital" in {answer.client for answer in broadcast.join(TERMS)}, "the real hospital")
+        heard.append(list(broadcast.join(TERMS)))
+
+    stack.executor().run(server_app(serve, timeout_s=120.0, owner=stack.gate.owner), bundle("0" * 64))
+    assert [(answer.client, answer.refusal) for answer in heard[0]] == [("library", "forbidden")]
+    assert {(answer.client, answer.refusal) for answer in heard[1]} == {("library", "forbidden"), ("hospital", "")}
 
 
 def test_the_next_run_begins_at_once_and_an_error_of_the_app_keeps_its_type(stack: Stack) -> None:

@@ -216,7 +216,7 @@ def test_downloads_are_bounded_and_give_their_place_back() -> None:
 
 def test_tls_shows_a_certificate_and_mutual_tls_asks_for_one(start: Any, tmp_path: Path) -> None:
     folder = tmp_path / "certificates"
-    write_development_certificates(folder, clients=["one"], hosts=[], days=1)
+    write_development_certificates(folder, clients=["one"], days=1)
     pem = {name: str(folder / f"{name}.pem") for name in ("ca", "server", "server-key", "client-one", "client-one-key")}
     ca, own = Path(pem["ca"]).read_bytes(), (Path(pem["client-one-key"]).read_bytes(), Path(pem["client-one"]).read_bytes())
     path = tmp_path / "serving.safetensors"

@@ -60,6 +60,8 @@ key = "certificates/client-library-key.pem"
 [superlink]
 address = "127.0.0.1:1"
 root_certificates = "certificates/ca.pem"
+certificate = "certificates/client-library.pem"
+key = "certificates/client-library-key.pem"
 """
 SERVER = """
 state = "{folder}/server"
@@ -73,6 +75,7 @@ key = "{folder}/certificates/server-key.pem"
 [superlink]
 certificate = "{folder}/certificates/server.pem"
 key = "{folder}/certificates/server-key.pem"
+client_ca = "{folder}/certificates/ca.pem"
 """
 SCENARIO = "[privacy]\nepsilon = 5.0\n"
 
@@ -337,7 +340,7 @@ def test_a_pin_of_another_certificate_is_named(running: Site) -> None:
 @pytest.mark.parametrize(("ahead_s", "verdict"), [(0.0, "ok"), (-3600.0, "doubt")])
 def test_a_clock_apart_from_the_servers_is_seen_where_its_gate_answers(site: Site, ahead_s: float, verdict: str) -> None:
     certificates, now_s = site.folder / "certificates", time.time()
-    pair = Certificate(certificates / "server.pem", certificates / "server-key.pem")
+    pair = Certificate(certificates / "server.pem", certificates / "server-key.pem", certificates / "ca.pem")
     with Gate(Address("127.0.0.1", 0), lambda: "127.0.0.1:1", pair, GateLimits()) as gate:
         site.write({"127.0.0.1:1": str(gate.address)})
         found = site.examine(reach=True, now_s=now_s + ahead_s, client=True)
