@@ -179,7 +179,8 @@ def patiently(ask: Callable[[], R]) -> R:
 
 
 def told(code: str, cause: str, remedy: str) -> ProtocolError:
-    """A refusal by the server's own words, cut to what fits a line."""
+    """A refusal by the server's own words, cut to what fits a line, without what a terminal would obey."""
+    cause, remedy = ("".join(letter for letter in text if letter.isprintable()) for text in (cause, remedy))
     if code in (BUSY, DRAINING):
         return RefusedError(code, f"the server turned the question away: {cause[:300]}", "Ask again later: it costs nothing.")
     return RefusedError(code, f"the server refuses: {cause[:300]}", remedy[:300] or "Use the same version of fedrec on both sides.")

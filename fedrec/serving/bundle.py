@@ -83,6 +83,18 @@ class About(BaseModel):
         """Whether the noise of training came from a seed: whoever knows the seed can remove it, so no guarantee of training holds."""
         return self.noise == "seeded"
 
+    @property
+    def trained(self) -> str:
+        """What is promised of training, in one line."""
+        epsilon, unit = self.training.get("epsilon"), self.training.get("unit", "user")
+        if self.experiment:
+            return "EXPERIMENT: trained with seeded noise, which whoever knows the seed can remove. No guarantee of training holds"
+        if not (isinstance(epsilon, float | int) and math.isfinite(epsilon)):  # an infinite one is a string
+            return "no privacy: trained without noise"
+        if self.training.get("established") is False:
+            return f"no established privacy: epsilon {epsilon} per {unit} is claimed, not proved"
+        return f"epsilon {epsilon} per {unit}, with noise of the operating system"
+
 
 @dataclass(frozen=True)
 class Bundle:

@@ -96,11 +96,14 @@ def serve(
         str | None, typer.Option("--http", metavar="HOST:PORT", show_default=False, help="Where HTTP listens; port 0 takes a free one.")
     ] = None,
     page: Annotated[bool, typer.Option("--page", help="Also serve a web page that makes private queries in the browser.")] = False,
+    demo: Annotated[bool, typer.Option("--demo", help="Serve experiments too: models trained with seeded noise, and say so.")] = False,
 ) -> None:
     """Serve released models over gRPC and HTTP to queries that carry a few noised coefficients, and nothing else of a person.
 
     Every run folder is watched: a new bundle there takes over without a failed request, and what it replaces answers until it is
     retired. SIGTERM finishes what is running, SIGHUP looks for new bundles at once.
+
+    A model that was trained with seeded noise is refused without --demo: whoever knows the seed can remove the noise.
 
     Examples:
 
@@ -115,8 +118,9 @@ def serve(
         for line in (f"model {serving.newest}", f"grpc  {serving.grpc or '-'}", f"http  {serving.http or '-'}"):
             typer.echo(line)
         sys.stdout.flush()
+        typer.echo(f"training {serving.training}", err=True)
 
-    run(runs, overridden(load(settings) if settings else None, grpc=grpc, http=http), page=page, ready=told)
+    run(runs, overridden(load(settings) if settings else None, grpc=grpc, http=http), page=page, demo=demo, ready=told)
 
 
 @app.command(short_help="Ask a server for recommendations without telling it what you read.")

@@ -83,9 +83,10 @@ def text(answered: Answered, recommender: Recommender, choices: Choices) -> str:
 
 
 def facts(answered: Answered, recommender: Recommender) -> list[str]:
-    """Model, promise, cost and balance, a line each."""
+    """Model, what was promised of its training, promise, cost and balance, a line each."""
     return [
-        f"model    {answered.bundle.about.name}, version {answered.bundle.version}",
+        f"model    {plain(answered.bundle.about.name)}, version {answered.bundle.version}",
+        f"training {plain(answered.bundle.about.trained)}",
         f"promise  {promise(answered, recommender)}",
         f"cost     {cost(answered, recommender)}",
         f"spent    {balance(recommender)}",
@@ -94,10 +95,12 @@ def facts(answered: Answered, recommender: Recommender) -> list[str]:
 
 def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> dict[str, Any]:
     """For a program."""
-    ledger, answer = recommender.ledger, answered.answer
+    ledger, answer, about = recommender.ledger, answered.answer, answered.bundle.about
     content: dict[str, Any] = {
         "items": [asdict(item) for item in answered.items],
         "version": answered.bundle.version,
+        "training": {**about.training, "noise": about.noise},
+        "experiment": about.experiment,
         "fresh": answered.fresh,
         "promise": promise(answered, recommender),
         "guarantee": None if answer is None else asdict(recommender.guarantee),
@@ -138,5 +141,11 @@ def _unknown(count: int) -> str:
     return f"{clicks} that this model does not have: {which}. The server was not told."
 
 
-def _cut(title: str) -> str:
+def plain(text: str) -> str:
+    """Words of a server, without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def _cut(text: str) -> str:
+    title = plain(text)
     return f"{title if len(title) <= _TITLE else title[: _TITLE - 3] + '...':{_TITLE}}"

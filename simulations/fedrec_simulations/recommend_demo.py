@@ -14,7 +14,7 @@ from fedrec.errors import RunError
 from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec_client.clicks import Clicks
 from fedrec_client.explaining import explained
-from fedrec_simulations.recommend import Choices, Device, as_dict, asked, beside, facts, titles
+from fedrec_simulations.recommend import Choices, Device, as_dict, asked, beside, facts, plain, titles
 from fedrec_simulations.supervision import Company
 
 _READ, _START_S = 8, 60.0
@@ -62,7 +62,7 @@ def _started(company: Company, served: Path, scratch: Path) -> str:
     """gRPC address of a server process of its own."""
     settings, told = scratch / "serving.toml", scratch / "serving.json"
     settings.write_text(f"state = {str(scratch)!r}\n")
-    verb = ["serve", str(served.resolve()), "--settings", str(settings), "--grpc", "127.0.0.1:0", "--http", ""]
+    verb = ["serve", str(served.resolve()), "--demo", "--settings", str(settings), "--grpc", "127.0.0.1:0", "--http", ""]
     company.start("server", verb, log=scratch / "serving.log")
     where: str = company.wait_for(
         lambda: read_json(told)["grpc"] if told.exists() else None, what="server that listens", timeout_s=_START_S
@@ -83,7 +83,7 @@ def _shown(bundle: Bundle, clicks: Clicks, device: Device, choices: Choices) -> 
         places = {item: row for row, item in enumerate(bundle.ids.all())}
         parts = [
             "A made-up reader. Read, oldest first, and known to this device alone:",
-            *(f"      {bundle.titles[places[click.item]]}" for click in clicks.events),
+            *(f"      {plain(bundle.titles[places[click.item]])}" for click in clicks.events),
             "",
             f"{'':4}  {'recommended, from what left this device':60}  recommended by an exact ranking on the device",
             *beside(titles(private), titles(exact)),

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ NASTY = 117
 """The row whose title tries to be HTML."""
 
 
-def planted(path: Path, *, seed: int = 0) -> Bundle:
+def planted(path: Path, *, seed: int = 0, noise: Literal["seeded", "system"] = "system") -> Bundle:
     """Titles of eight kinds, one topic each, and a user map with hidden units; written to `path` and read again."""
     rng = np.random.default_rng(seed)
     B, D, hidden = len(KINDS), 12, 5
@@ -63,7 +63,7 @@ def planted(path: Path, *, seed: int = 0) -> Bundle:
     about = bundle.About(
         name="planted", family="news", form="additive", history=HISTORY, sensitivity=float(np.nextafter(table.diameter / HISTORY, 1)),
         delta=1e-5, scale=0.1, categories=KINDS, training={"epsilon": 5.0, "delta": 1e-5, "unit": "click", "neighbours": "replace"},
-        noise="seeded", fedrec="0",
+        noise=noise, fedrec="0",
     )  # fmt: skip
     ids, names = Texts.of([f"i{row}" for row in range(m)]), Texts.of(titles)
     arrays = {

@@ -16,6 +16,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.operations.addresses import free_port
 from fedrec.serving.bundle import FILE, read
+from fedrec.serving.texts import Texts
 from fedrec_client.exact_ranking import best, released_model
 from fedrec_server.serving.settings import validated
 from fedrec_simulations.command import _guarded
@@ -117,6 +118,28 @@ def test_the_demo_goes_from_a_run_to_a_private_list_beside_the_exact_one(said: S
     found = json.loads(said("--demo", str(tmp_path / "run"), "--json", "--epsilon", "15")[1])
     assert (len(found["items"]), len(found["exact"]), found["repeated_fresh"], found["answers"]) == (10, 10, False, 1)
     assert not (tmp_path / "xdg").exists()
+
+
+def test_a_model_of_seeded_noise_is_called_an_experiment_and_served_with_demo_alone(said: Said, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    write_bundle(tmp_path / "run" / FILE, about={"noise": "seeded"})
+    code, out, _ = said("--demo", str(tmp_path / "run"))
+    assert code == 0
+    assert "training EXPERIMENT: trained with seeded noise" in out
+    found = json.loads(said("--demo", str(tmp_path / "run"), "--json")[1])
+    assert (found["experiment"], found["training"]["noise"]) == (True, "seeded")
+    write_bundle(tmp_path / "run" / FILE)
+    found = json.loads(said("--demo", str(tmp_path / "run"), "--json")[1])
+    assert (found["experiment"], found["training"]) == (False, {"epsilon": 5.0, "noise": "system"})
+
+
+def test_words_of_a_server_reach_no_terminal_as_commands(said: Said, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    texts = Texts.of([f"\x1b]0;owned\x07Title {j}" for j in range(ITEMS)])
+    write_bundle(tmp_path / "run" / FILE, about={"name": "a\x1bname"}, **{"titles.content": texts.content, "titles.ptr": texts.ptr})
+    out = said("--demo", str(tmp_path / "run"))[1]
+    assert "Title" in out
+    assert not {"\x1b", "\x07"} & set(out)
 
 
 def test_the_demo_takes_the_newest_run_that_can_be_served(tmp_path: Path, monkeypatch: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 import httpx
@@ -25,7 +25,15 @@ CATEGORIES = ("crime", "drama", "war")
 B, D = 6, 5
 
 
-def planted(path: Path, *, seed: int = 1, m: int = 40, width: int = D, coefficients: int = B) -> str:
+def planted(
+    path: Path,
+    *,
+    seed: int = 1,
+    m: int = 40,
+    width: int = D,
+    coefficients: int = B,
+    noise: Literal["seeded", "system"] = "system",
+) -> str:
     """Write a bundle of random numbers; item j has categories j mod 8, in bits. Returns its version."""
     rng = np.random.default_rng(seed)
     texts = Texts.of([f"item {j}" for j in range(m)])
@@ -49,7 +57,7 @@ def planted(path: Path, *, seed: int = 1, m: int = 40, width: int = D, coefficie
         delta=1e-5,
         categories=CATEGORIES,
         training={"epsilon": "inf"},
-        noise="seeded",
+        noise=noise,
         fedrec="0",
     )
     return bundle.write(path, about, arrays)
@@ -92,7 +100,7 @@ Start = Callable[..., Running]
 
 
 @contextmanager
-def serving(paths: Sequence[Path], settings: dict[str, Any], *, page: bool = False) -> Iterator[Running]:
+def serving(paths: Sequence[Path], settings: dict[str, Any], *, page: bool = False, demo: bool = False) -> Iterator[Running]:
     ready, stop, told, failed = threading.Event(), threading.Event(), list[main.Serving](), list[BaseException]()
     fast = {"watch_s": 0.05}, {"notice_s": 0.0, "grace_s": 2.0}
     tables = {"models": fast[0] | settings.get("models", {}), "limits": fast[1] | settings.get("limits", {})}
@@ -100,7 +108,7 @@ def serving(paths: Sequence[Path], settings: dict[str, Any], *, page: bool = Fal
 
     def work() -> None:
         try:
-            main.run(paths, chosen, page=page, ready=lambda at: (told.append(at), ready.set()), stop=stop)  # type: ignore[func-returns-value]
+            main.run(paths, chosen, page=page, demo=demo, ready=lambda at: (told.append(at), ready.set()), stop=stop)  # type: ignore[func-returns-value]
         except BaseException as failure:
             failed.append(failure)
             ready.set()
@@ -125,10 +133,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start a server over one planted bundle, or over given paths; tables of settings by name."""
     with ExitStack() as stack:
 
-        def started(paths: Sequence[Path] = (), *, page: bool = False, **settings: Any) -> Running:
+        def started(paths: Sequence[Path] = (), *, page: bool = False, demo: bool = False, **settings: Any) -> Running:
             if not paths:
                 paths = [tmp_path / "serving.safetensors"]
                 planted(paths[0])
-            return stack.enter_context(serving(paths, {"log": str(tmp_path / "log.jsonl")} | settings, page=page))
+            return stack.enter_context(serving(paths, {"log": str(tmp_path / "log.jsonl")} | settings, page=page, demo=demo))
 
         yield started

@@ -41,12 +41,16 @@ _LOOK_S = 0.1
 
 @dataclass(frozen=True)
 class Serving:
-    """Where a server listens, kept as `serving.json` in the state folder while it runs. grpc: host:port, http: URL, "" for none."""
+    """Where a server listens, kept as `serving.json` in the state folder while it runs. grpc: host:port, http: URL, "" for none.
+
+    newest: version of the newest model; training: what is promised of its training.
+    """
 
     pid: int
     grpc: str
     http: str
     newest: str
+    training: str
 
 
 def run(
@@ -54,19 +58,21 @@ def run(
     settings: ServingSettings,
     *,
     page: bool = False,
+    demo: bool = False,
     ready: Callable[[Serving], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Serve the bundles at `paths`, run folders or files, until SIGTERM, SIGINT or `stop`; SIGHUP looks for new ones.
 
-    When it listens, `ready` is told where. Raises SettingsError or RunError where it cannot start.
+    demo: also those of experiments, trained with seeded noise. When it listens, `ready` is told where. Raises SettingsError or RunError
+    where it cannot start.
     """
     keep_little()
     log = logs.configure("serving", file=Path(settings.log) if settings.log else None)
     with ExitStack() as stack:
         stack.callback(logs.close, log)
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
-        runner.run(_serve(paths, settings, log, page=page, ready=ready, stop=stop or threading.Event()))
+        runner.run(_serve(paths, settings, log, page=page, demo=demo, ready=ready, stop=stop or threading.Event()))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -83,12 +89,13 @@ async def _serve(
     log: logging.Logger,
     *,
     page: bool,
+    demo: bool,
     ready: Callable[[Serving], None] | None,
     stop: threading.Event,
 ) -> None:
     counts = Counts(__version__)
     office = Office(settings, Store(settings.models), Desk(settings, counts), Peers(settings.limits), counts, log)
-    watch = Watch(paths, office)
+    watch = Watch(paths, office, demo=demo)
     with ExitStack() as stack:
         stack.callback(office.desk.close)
         await watch.start()
@@ -99,7 +106,8 @@ async def _serve(
             if grpc_server:
                 await grpc_server.stop(None)
             raise
-        told = Serving(os.getpid(), grpc_at, http_at, office.store.newest.version)
+        newest = office.store.newest
+        told = Serving(os.getpid(), grpc_at, http_at, newest.version, newest.ranked.about.trained)
         _tell(told, settings, stack)
         logs.say(log, "listening", address=f"grpc {grpc_at or '-'}, http {http_at or '-'}", pid=told.pid, version=told.newest)
         if ready:

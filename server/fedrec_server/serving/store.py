@@ -74,8 +74,8 @@ def found(path: Path) -> _Found | None:
     return _Found(state.st_ino, state.st_size, state.st_mtime_ns)
 
 
-def load(path: Path, ranking: RankingTable) -> Model:
-    """Read a bundle. Raises RunError where there is none, or it cannot be served."""
+def load(path: Path, ranking: RankingTable, *, demo: bool = False) -> Model:
+    """Read a bundle. demo: one of an experiment too. Raises RunError where there is none, or it cannot be served."""
     place = bundle_path(path)
     for _ in range(_TRIES):
         try:
@@ -84,7 +84,7 @@ def load(path: Path, ranking: RankingTable) -> Model:
             raise RunError(f"{place} cannot be read: {failure.strerror}", "Name the folder of a finished run: fedrec simulate.") from None
         before, state = found(place), os.fstat(descriptor)
         try:
-            ranked, sha256 = _slim(read_ranked(place)), sha256_of(place)
+            ranked, sha256 = _slim(_for_release(read_ranked(place), place, demo=demo)), sha256_of(place)
         except BaseException:
             os.close(descriptor)
             raise
@@ -97,6 +97,13 @@ def load(path: Path, ranking: RankingTable) -> Model:
     model = Model(ranked, _ranker(ranked, ranking), sha256, state.st_size, state.st_mtime, descriptor, categories)
     weakref.finalize(model, os.close, descriptor)
     return model
+
+
+def _for_release(ranked: Ranked, place: Path, *, demo: bool) -> Ranked:
+    if ranked.about.experiment and not demo:
+        cause = f"{place} is of an experiment: its model was trained with seeded noise, which whoever knows the seed can remove"
+        raise RunError(cause, 'Train it with privacy.noise = "system", or serve it with --demo, which tells everybody.')
+    return ranked
 
 
 def _slim(ranked: Ranked) -> Ranked:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fedrec.errors import FedRecError
@@ -15,8 +17,8 @@ from fedrec_server.serving.store import Model, found, load
 class Watch:
     """The paths of one server. A bundle that cannot be used is logged and left alone: what answers goes on answering."""
 
-    def __init__(self, paths: Sequence[Path], office: Office) -> None:
-        self._paths, self._office = tuple(paths), office
+    def __init__(self, paths: Sequence[Path], office: Office, *, demo: bool = False) -> None:
+        self._paths, self._office, self._demo = tuple(paths), office, demo
         self._seen = {path: found(path) for path in self._paths}
 
     async def start(self) -> None:
@@ -38,9 +40,12 @@ class Watch:
                 logs.say_failure(self._office.log, "bundle-unusable", failure)
 
     async def _loaded(self, path: Path) -> Model:
-        return await asyncio.get_running_loop().run_in_executor(None, load, path, self._office.settings.ranking)
+        read = partial(load, path, self._office.settings.ranking, demo=self._demo)
+        return await asyncio.get_running_loop().run_in_executor(None, read)
 
     def _put(self, path: Path, model: Model) -> None:
         self._office.store.put(path, model)
         self._office.counts.swapped("loaded", len(self._office.store.all()))
         logs.say(self._office.log, "model", version=model.version, sha256=model.sha256)
+        if model.ranked.about.experiment:
+            logs.say(self._office.log, "experiment", level=logging.WARNING, version=model.version)
