@@ -144,7 +144,7 @@ def test_systems_with_and_without_public_people_have_the_same_private_users() ->
     whole = training.study_row(PLANTED, "item-mean", math.inf, 1)["sizes"]
     rows = [training.study_row(PLANTED, name, math.inf, 1) for name in ("ada-dpals-half", "public-users-alone", "als-half")]
     assert all(row["sizes"] == rows[0]["sizes"] and row["test"] == rows[0]["test"] for row in rows)
-    assert rows[0]["sizes"]["users"] == whole["users"] // 2
+    assert abs(rows[0]["sizes"]["users"] - whole["users"] / 2) < 2 * math.sqrt(whole["users"])  # each by its own hash: four std
 
 
 def test_the_sampler_is_never_called_established() -> None:

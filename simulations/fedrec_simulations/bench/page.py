@@ -18,7 +18,11 @@ def write(target: Path, results: Path) -> None:
     parts = ["# Benchmarks", INTRODUCTION]
     for name, title, words, command, section in SECTIONS:
         if (path := results / f"{name}.json").exists():
-            parts += [f"## {title}", words, f"```sh\n{command} --output {path.as_posix()}\n```", section(read_json(path))]
+            result = read_json(path)
+            note = (
+                [f"**Note.** {result['note']}"] if result.get("note") else []
+            )  # how rows were made, where it is not how they would be now
+            parts += [f"## {title}", words, f"```sh\n{command} --output {path.as_posix()}\n```", *note, section(result)]
     write_bytes(target, ("\n\n".join(parts) + "\n").encode())
 
 

@@ -23,6 +23,8 @@ from fedrec_simulations.study.systems import DELTA, SYSTEMS, Place
 from fedrec_simulations.study.training import METRICS, study_row
 
 QUICK_SEEDS, QUICK_EPSILONS = 2, (5.0, math.inf)
+_DIVIDED = "by-ids"
+"""How splits and public people are drawn: rows of another way, whose scenario says the same, are other rows."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,13 @@ def _made(place: Place, task: Task, folder: Path) -> tuple[Row | str, float]:
     try:
         digest = SYSTEMS[place.kind][task.system].scenario(place, task.epsilon, task.seed).digest()[:8]  # other settings, another row
         found = row(
-            folder, f"{task.system}-epsilon-{task.epsilon:g}-{task.seed}-{digest}", study_row, place, task.system, task.epsilon, task.seed
+            folder,
+            f"{task.system}-epsilon-{task.epsilon:g}-{task.seed}-{digest}-{_DIVIDED}",
+            study_row,
+            place,
+            task.system,
+            task.epsilon,
+            task.seed,
         )
         return found, max(time.perf_counter() - started, float(found["seconds"]))
     except SettingsError as refusal:
@@ -114,7 +122,10 @@ def _result(place: Place, made: Mapping[Task, Row], missing: Mapping[str, str]) 
     sizes = {SYSTEMS[place.kind][task.system].group: {**found["sizes"], "test": found["test"]} for task, found in made.items()}
     return {
         "data": {"name": place.name, "kind": place.kind, "sizes": sizes},
-        "protocol": {"split": "random 80/10/10" if place.kind == "ratings" else "given, all train events", "delta": DELTA},
+        "protocol": {
+            "split": "random 80/10/10, by a hash of seed, user and item ids" if place.kind == "ratings" else "given, all train events",
+            "delta": DELTA,
+        },
         "cells": [_cell(place, name, epsilon, rows) for (name, epsilon), rows in groups.items()],
         "missing": dict(missing),
         "seconds": sum(found["seconds"] for found in made.values()),
