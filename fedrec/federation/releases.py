@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +10,9 @@ import numpy.typing as npt
 from fedrec.errors import PrivacyError
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
 from fedrec.privacy import discrete_gaussian, gaussian
+from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.streams import Streams, SystemStreams
 
@@ -22,24 +24,40 @@ def noise_stds(question: Question, plan: Plan) -> dict[str, float]:
     return {r.name: _noise_std(r, plan) for r in question.releases}
 
 
+def priced(question: Question, noise_std: Mapping[str, float], promised: Guarantee) -> tuple[GaussianEvent, ...]:
+    """What the releases of a question cost with noise of these stds, by block: nothing here looks at what a plan says of them.
+
+    The sensitivity is the radius that every report is checked against (`reports.within_radius`); it is joint over a release's blocks,
+    so the block that costs most bounds them all.
+    """
+    return tuple(
+        GaussianEvent(spec.name, max(_block_mu(spec, block, noise_std) for block in spec.blocks), promised.unit, promised.neighbours)
+        for spec in question.releases
+    )
+
+
+def _block_mu(spec: ReleaseSpec, block: BlockSpec, noise_std: Mapping[str, float]) -> float:
+    return gaussian.mu_of(radius=spec.radius, std=noise_std[block.name], coarsest_step=block.step)
+
+
 def release(
     question: Question, sums: Sequence[Int64s], plan: Plan, ledger: Ledger, *, noise: Streams | SystemStreams
 ) -> tuple[Release, Ledger]:
     """Charge the ledger, then noise exact sums (one int64 array (rows, columns) per block) once.
 
     Guarantee: each `ReleaseSpec` is mu-GDP for the plan's unit and neighbours, mu as planned, if every unit's report is
-    within the spec's radius (`reports.within_radius`). Proof: `fedrec.privacy.gaussian`. Raises BudgetExceededError
-    before any noise is drawn where the ledger's limit would be passed.
+    within the spec's radius (`reports.within_radius`). Proof: `fedrec.privacy.gaussian`. The ledger is charged for the noise that
+    will be drawn, not for what the plan calls it. Raises BudgetExceededError before any is drawn where its limit would be passed.
     """
-    for spec in question.releases:
-        ledger = ledger.add(plan.event(spec.name))
     stds, parts = noise_stds(question, plan), iter(sums)
-    values, by_block = dict[str, npt.NDArray[np.float64]](), dict[str, float]()
+    by_block = {block.name: stds[spec.name] for spec in question.releases for block in spec.blocks}
+    for event in priced(question, by_block, plan.guarantee):
+        ledger = ledger.add(event)
+    values = dict[str, npt.NDArray[np.float64]]()
     for spec in question.releases:
         for block in spec.blocks:
             key = noise.key(f"noise/{spec.name}/{block.name}", round=question.round)
-            by_block[block.name] = stds[spec.name]
-            values[block.name] = _noised(next(parts), block, std=stds[spec.name], key=key, isometric=spec.isometric)
+            values[block.name] = _noised(next(parts), block, std=by_block[block.name], key=key, isometric=spec.isometric)
     return Release(values, by_block), ledger
 
 

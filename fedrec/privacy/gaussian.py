@@ -44,6 +44,15 @@ def noise_std(*, radius: float, mu: float, coarsest_step: float) -> float:
     return std
 
 
+def mu_of(*, radius: float, std: float, coarsest_step: float) -> float:
+    """What a release of L2 sensitivity `radius` costs with noise of real std `std` on grids up to `coarsest_step`, by the theorem above.
+
+    The inverse of `noise_std`, for noise that was drawn; infinite where the grid leaves none.
+    """
+    left = std**2 - 8 * coarsest_step**2
+    return radius / math.sqrt(left) if left > 0 else math.inf
+
+
 def add_to_rows(sums: Int64s, *, step: float, std: float, key: bytes) -> Floats:
     """(r, c) integer sums to real values with noise of real std `std` on every entry; exact for std = 0."""
     if std == 0:

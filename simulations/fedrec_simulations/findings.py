@@ -120,8 +120,12 @@ def _noise(run: Run) -> Iterator[Fact]:
 
 def _promise(trained: Trained) -> Promise:
     plan = trained.prepared.plan
-    said = plan.opinions()
-    others = (Opinion("privacy loss distribution (PLD)", said.pld), Opinion("Renyi (RDP)", said.rdp))
+    said = trained.opinions()
+    others = (
+        Opinion("exact Gaussian (GDP), of the noise drawn", said.gdp, exact=True),
+        Opinion("privacy loss distribution (PLD), of the noise drawn", said.pld),
+        Opinion("Renyi (RDP), of the noise drawn", said.rdp),
+    )
     covers = "the model of this training, and nothing else on this page: errors and baselines are measured without noise"
     return Promise(plan.guarantee, covers=covers, second_opinions=others if plan.guarantee.private else ())
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from safetensors import safe_open
 
 from fedrec.checkpoint import read_arrays, read_json
 from fedrec.data.dataset import Catalogue
@@ -65,7 +66,10 @@ class Job:
 
 @dataclass(frozen=True)
 class Carried:
-    """One round: what was asked and released, bytes that left all devices together, bytes each got, seconds, and the state it led to."""
+    """One round: what was asked and released, bytes that left all devices together, bytes each got, seconds, and the state it led to.
+
+    noise_std: by block, as the release states what was drawn.
+    """
 
     round: int
     step: str
@@ -74,6 +78,7 @@ class Carried:
     bytes_down: int
     seconds: float
     state: State
+    noise_std: Mapping[str, float]
 
 
 Runtime = Callable[[Job, State, Sequence[str]], Generator[Carried, None, None]]
@@ -141,7 +146,7 @@ def loopback(job: Job, state: State, released: Sequence[str]) -> Generator[Carri
         names = tuple(release.name for release in done.question.releases)
         down = sum(array.nbytes for array in done.question.public.values())
         seconds, up = time.perf_counter() - started, link.bytes_up - sent
-        yield Carried(done.question.round, done.question.step, names, up, down, seconds, done.state)
+        yield Carried(done.question.round, done.question.step, names, up, down, seconds, done.state, done.answer.noise_std)
         started, sent = time.perf_counter(), link.bytes_up
 
 
@@ -154,7 +159,14 @@ def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:
         if not path.exists():
             return
         names, up = tuple(line["releases"]), _bytes_sent(server.parent, line["round"])
-        yield Carried(line["round"], line["step"], names, up, line["bytes_down"], line["seconds"], read_arrays(path))
+        drawn = stated_noise(server / "releases" / f"round-{line['round']:03d}.safetensors")
+        yield Carried(line["round"], line["step"], names, up, line["bytes_down"], line["seconds"], read_arrays(path), drawn)
+
+
+def stated_noise(release: Path) -> dict[str, float]:
+    """Noise std by block, as a kept release states it (`wire.pack_release`)."""
+    with safe_open(release, framework="np") as file:
+        return {name: float.fromhex(std) for name, std in json.loads((file.metadata() or {})["noise_std"]).items()}
 
 
 def _bytes_sent(parties: Path, round: int) -> int:

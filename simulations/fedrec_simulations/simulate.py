@@ -190,7 +190,7 @@ def _bundle(done: Run) -> Export:
 
 def _result(done: Run) -> dict[str, Any]:
     plan = done.main.prepared.plan
-    opinions = plan.opinions()
+    opinions = done.main.opinions()
     guarantee = asdict(plan.guarantee)
     stated = {**guarantee, "noise": done.scenario.privacy.noise, "accountants": asdict(opinions), "plan": plan.digest()}
     write_json(done.folder / "guarantee.json", stated)

@@ -7,10 +7,11 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from fedrec.checkpoint import Checkpoints, write_bytes, write_json
+from fedrec.checkpoint import Checkpoints, finite, write_bytes, write_json
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
 from fedrec.evaluation.ranking import evaluate_ranking
@@ -18,7 +19,10 @@ from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict
+from fedrec.federation.releases import priced
 from fedrec.federation.rounds import State
+from fedrec.privacy.accounting import GaussianEvent, Opinions, opinions
+from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
 from fedrec_simulations.runtimes import Carried, Job, Runtime, loopback
@@ -28,7 +32,8 @@ from fedrec_simulations.runtimes import Carried, Job, Runtime, loopback
 class RoundRecord:
     """One round: what was released, bytes per user up and down, seconds, and the model's error on validation after it.
 
-    `validation` is the RMSE of ratings or NDCG@20 of clicks, measured outside the protocol, from 1,000 users at most.
+    `validation` is the RMSE of ratings or NDCG@20 of clicks, measured outside the protocol, from 1,000 users at most. `mus` are what the
+    releases cost by the noise that was drawn for them.
     """
 
     round: int
@@ -38,6 +43,7 @@ class RoundRecord:
     bytes_down: int
     seconds: float
     validation: float
+    mus: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,17 @@ class Trained:
         """The released model."""
         return self.prepared.recipe.model(self.state)
 
+    @property
+    def costs(self) -> tuple[GaussianEvent, ...]:
+        """Every release that was made, by the noise that was drawn for it and the norm that reports were held to."""
+        promised = self.prepared.plan.guarantee
+        made = ((name, mu) for r in self.rounds for name, mu in zip(r.releases, r.mus, strict=True))
+        return tuple(GaussianEvent(name, mu, promised.unit, promised.neighbours) for name, mu in made)
+
+    def opinions(self) -> Opinions:
+        """Epsilon of all that was drawn, at the plan's delta, by three accountants."""
+        return opinions(self.costs, self.prepared.plan.guarantee.delta)
+
 
 class Training:
     """A training that can stop after any round and go on from its folder to the same bytes, whichever runtime carries it."""
@@ -66,28 +83,38 @@ class Training:
         self._checkpoints, self._records = Checkpoints(folder / "checkpoints"), folder / "rounds.jsonl"
 
     def run(self) -> Generator[RoundRecord, None, None]:
-        """Train to the end, yielding after every round; `result` is there afterwards."""
+        """Train to the end, yielding after every round; `result` is there afterwards.
+
+        Raises BudgetExceededError where what was drawn costs more than the plan promises.
+        """
         plan = self.prepared.plan
         write_json(self._folder / "plan.json", asdict(plan))
         state = self._checkpoints.latest() or self.prepared.recipe.begin()
         records = self._known(int(state["round"]))
         released = [name for record in records for name in record.releases]
+        self._spent = Ledger(self._job.limit)
         with closing(self._runtime(self._job, state, released)) as rounds:
             for carried in rounds:
+                record = self._record(carried, state)
                 state = carried.state
-                record = self._record(carried)
                 records.append(record)
                 self._keep(state, records)
                 yield record
         self.result = Trained(self.prepared, state, tuple(records))
 
-    def _record(self, done: Carried) -> RoundRecord:
+    def _record(self, done: Carried, before: State) -> RoundRecord:
+        question, promised = self.prepared.recipe.ask(before), self.prepared.plan.guarantee
+        assert question is not None
+        events = priced(question, done.noise_std, promised)
+        for event in events:
+            self._spent = self._spent.add(event)
+        mus = tuple(event.mu for event in events)
         up = done.bytes_up / max(self._job.data.num_users, 1)
-        return RoundRecord(done.round, done.step, done.releases, up, done.bytes_down, done.seconds, self._validate(done.state))
+        return RoundRecord(done.round, done.step, done.releases, up, done.bytes_down, done.seconds, self._validate(done.state), mus)
 
     def _keep(self, state: State, records: list[RoundRecord]) -> None:
         """Records first: a crash in between leaves one line too many, which resuming drops."""
-        lines = "".join(json.dumps(asdict(record)) + "\n" for record in records)
+        lines = "".join(json.dumps(finite(asdict(record))) + "\n" for record in records)
         write_bytes(self._records, lines.encode())
         self._checkpoints.save(state, round=int(state["round"]))
 
@@ -95,7 +122,7 @@ class Training:
         if not self._records.exists():
             return []
         rows = [json.loads(line) for line in self._records.read_text().splitlines()]
-        return [RoundRecord(**{**row, "releases": tuple(row["releases"])}) for row in rows][:rounds]
+        return [_record_of(row) for row in rows][:rounds]
 
     def _validate(self, state: State) -> float:
         fold, model = self._validation, self.prepared.recipe.model(state)
@@ -106,3 +133,10 @@ class Training:
         counts = np.bincount(self._job.data.items, minlength=self._job.data.num_items)
         scores = dot_product(np.asarray(model.user_vectors(history), np.float32), np.asarray(model.item_vectors, np.float32))
         return evaluate_ranking(scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)).at[20].ndcg
+
+
+def _record_of(row: dict[str, Any]) -> RoundRecord:
+    """What `finite` wrote: numbers that are not finite are strings."""
+    return RoundRecord(
+        **{**row, "releases": tuple(row["releases"]), "validation": float(row["validation"]), "mus": tuple(map(float, row["mus"]))}
+    )

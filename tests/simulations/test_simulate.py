@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,16 @@ import numpy.typing as npt
 import pytest
 
 from fedrec.checkpoint import Checkpoints, read_arrays, read_json
+from fedrec.errors import BudgetExceededError
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.model import predict
+from fedrec.federation.rounds import State
 from fedrec.settings import Scenario, load
 from fedrec_simulations.account import describe
 from fedrec_simulations.command import _guarded
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.runtimes import Carried, Job, loopback
 from fedrec_simulations.training import Training
 
 ENTRY = "from fedrec_simulations.command import main; main()"
@@ -131,6 +136,19 @@ def training(folder: Path, *more: str) -> Training:
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
     return Training(scenario, public_facts(scenario, dataset, split), split.train, split.validation, folder)
+
+
+def test_a_run_whose_releases_state_half_of_the_planned_noise_is_refused(tmp_path: Path) -> None:
+    def halved(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
+        for done in loopback(job, state, released):
+            yield replace(done, noise_std={name: std / 2 for name, std in done.noise_std.items()})
+
+    scenario = load(None, [*KEYS, "data.features=false"])
+    dataset = load_dataset(scenario)
+    split = load_split(scenario, dataset)
+    facts = public_facts(scenario, dataset, split)
+    with pytest.raises(BudgetExceededError, match="would bring the total"):
+        list(Training(scenario, facts, split.train, split.validation, tmp_path, runtime=halved).run())
 
 
 def test_account_prints_the_plan_that_the_run_wrote(finished: dict[str, Any]) -> None:

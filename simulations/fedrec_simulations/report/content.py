@@ -24,10 +24,14 @@ class Fact:
 
 @dataclass(frozen=True)
 class Opinion:
-    """What another accountant makes of the same releases, at the same delta, unit and neighbours."""
+    """What another accountant makes of the same releases, at the same delta, unit and neighbours.
+
+    exact: it may not lie above the guarantee; others may over-estimate.
+    """
 
     accountant: str
     epsilon: float
+    exact: bool = False
 
 
 @dataclass(frozen=True)

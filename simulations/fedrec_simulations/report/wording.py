@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fedrec.privacy.guarantee import Guarantee, compared
-from fedrec_simulations.report.content import ExampleReport, PrivacyCurve, Promise
+from fedrec_simulations.report.content import ExampleReport, Opinion, PrivacyCurve, Promise
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 HEX_WIDTH = 8  # bytes a row: fits a phone
@@ -56,9 +56,11 @@ def in_plain_words(promise: Guarantee) -> str:
     )
 
 
-def opinion(promise: Promise, epsilon: float) -> str:
+def opinion(promise: Promise, second: Opinion) -> str:
     """How a second accountant's epsilon stands to the first's."""
-    first = promise.guarantee.epsilon
+    first, epsilon = promise.guarantee.epsilon, second.epsilon
+    if second.exact and epsilon > first * (1 + _AGREE):
+        return "DISAGREES: what was drawn costs more than is promised. Do not release this model."
     if math.isnan(epsilon) or epsilon < first * (1 - _AGREE):
         return "DISAGREES: it lies below the first accountant. Trust neither until that is explained."
     if epsilon <= first * (1 + _AGREE):
