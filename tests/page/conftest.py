@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -48,8 +48,18 @@ NASTY = 117
 """The row whose title tries to be HTML."""
 
 
-def planted(path: Path, *, seed: int = 0, noise: Literal["seeded", "system"] = "system") -> Bundle:
-    """Titles of eight kinds, one topic each, and a user map with hidden units; written to `path` and read again."""
+def planted(path: Path, *, seed: int = 0, noise: Literal["seeded", "system"] = "system", **changed: Any) -> Bundle:
+    """Titles of eight kinds, one topic each, and a user map with hidden units; written to `path` and read again.
+
+    changed: other arrays by name, and `about`, other words.
+    """
+    about, arrays = planted_parts(seed=seed, noise=noise)
+    bundle.write(path, about.model_copy(update=changed.pop("about", {})), arrays | changed)
+    return bundle.read(path)
+
+
+def planted_parts(*, seed: int = 0, noise: Literal["seeded", "system"] = "system") -> tuple[bundle.About, dict[str, Any]]:
+    """About and arrays of `planted`."""
     rng = np.random.default_rng(seed)
     B, D, hidden = len(KINDS), 12, 5
     titles = [f"{kind} {noun}" for noun in NOUNS for kind in KINDS]
@@ -80,8 +90,7 @@ def planted(path: Path, *, seed: int = 0, noise: Literal["seeded", "system"] = "
         "categories": (np.uint64(1) << kind.astype(np.uint64)).astype(np.uint64),
         "ids.content": ids.content, "ids.ptr": ids.ptr, "titles.content": names.content, "titles.ptr": names.ptr,
     }  # fmt: skip
-    bundle.write(path, about, arrays)
-    return bundle.read(path)
+    return about, arrays
 
 
 @pytest.fixture(scope="session")
@@ -118,12 +127,12 @@ Serve = Callable[..., AbstractContextManager[str]]
 
 
 @contextmanager
-def _serving(run_folder: Path, *, settings: str = "") -> Iterator[str]:
+def _serving(run_folder: Path, *, settings: str = "", more: Sequence[str] = ()) -> Iterator[str]:
     """The URL of a real `fedrec serve --page` on a free port, for as long as the block lasts."""
     file, log = run_folder / "serving.toml", run_folder / "serving.log"
     file.write_text(settings)
     ways = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--page", "--settings", str(file)]
-    command = [sys.executable, "-m", "fedrec_simulations", "serve", str(run_folder), *ways]
+    command = [sys.executable, "-m", "fedrec_simulations", "serve", str(run_folder), *ways, *more]
     with log.open("w") as kept, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=kept, text=True) as process:
         try:
             assert process.stdout is not None

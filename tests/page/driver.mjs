@@ -50,6 +50,29 @@ const jobs = {
       return { noised: [...noised], noiseStd, sent: [...sent] };
     });
   },
+  /** Of each bundle file: null where it can be asked, else why not; what is not a RangeError ends the job. */
+  async refusals() {
+    const [{ bundleOf }, { sensitivityOf }] = [await load("bundle"), await load("sensitivity")];
+    const { rehearse } = await load("mechanism");
+    return asked.bundles.map((path) => {
+      const file = readFileSync(path);
+      try {
+        const read = bundleOf(file.buffer.slice(file.byteOffset, file.byteOffset + file.length), "00");
+        rehearse({ ...read, sensitivity: sensitivityOf(read) }, 1);
+        return null;
+      } catch (failure) {
+        if (!(failure instanceof RangeError)) throw failure;
+        return failure.message;
+      }
+    });
+  },
+  /** Numbers sent for each history by a model whose row `bad` is of no whole numbers: as if no bundle had been looked at. */
+  async whatever() {
+    const [read, { askWhatever }] = [await bundle(), await load("mechanism")];
+    const rows = Float64Array.from(read.rows);
+    rows.fill(0.5, asked.bad * read.B, (asked.bad + 1) * read.B);
+    return asked.histories.map((history) => [...askWhatever({ ...read, rows }, history, { mu: asked.mu }).sent]);
+  },
   async draws() {
     const { draw, Uniform } = await load("discrete_gaussian");
     const uniform = new Uniform(seeded(asked.seed));

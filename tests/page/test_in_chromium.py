@@ -16,9 +16,12 @@ from safetensors.numpy import load_file
 
 from fedrec.serving import asking, bundle
 from fedrec.serving.bundle import FILE
+from fedrec.serving.texts import Texts
 
 pytest.importorskip("playwright", reason="playwright drives the browser")
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.page.conftest import planted
 
 CHROMIUM = shutil.which("chromium")
 _QUIET = ("background-networking", "component-update", "sync", "quic", "gpu")
@@ -198,6 +201,64 @@ def test_a_category_is_sent_as_it_is_and_filters_both_lists(visit):
     assert json.loads(visit.bodies[0])["categories"] == ["Garden"]
     for name in ("private", "exact"):
         assert {title.split()[0] for title in visit.list_of(name)} == {"Garden"}
+
+
+def test_a_title_that_the_next_model_lacks_stops_no_question_and_is_said_here_alone(browser, serve, tmp_path):
+    ids = [f"i{row}" for row in range(120)]
+    planted(tmp_path / FILE)
+    with serve(tmp_path, settings="[models]\nwatch_s = 0.05\n") as url:
+        visit = Visit(browser, url)
+        visit.pick("space story", "violin story")
+        lacking = Texts.of(["gone" if name == "i0" else name for name in ids])
+        version = planted(tmp_path / FILE, **{"ids.content": lacking.content, "ids.ptr": lacking.ptr}).version
+        visit.page.wait_for_function("v => fetch('v1/models').then(r => r.json()).then(({newest}) => newest === v)", arg=version)
+        visit.open()
+        assert "ε = 5" in visit.ask()
+        (body,) = visit.bodies
+        assert len(json.loads(body)["coefficients"]) == 8
+        assert "a title that this model lacks" in visit.page.inner_text("#stays-titles")
+        assert visit.complaints == []
+        visit.page.context.close()
+
+
+def test_what_the_page_shows_does_not_decide_whether_a_question_leaves(visit):
+    """Even if drawing fails for these titles: the question is on its way before anything is drawn."""
+    visit.pick("space")
+    visit.page.evaluate("document.getElementById('exact').remove()")
+    with visit.page.expect_request("**/v1/recommend"):
+        visit.page.evaluate("document.getElementById('ask').click()")
+    assert len(visit.bodies) == 1
+    visit.complaints.clear()
+
+
+def test_the_page_says_that_its_code_comes_from_the_server(visit):
+    said = visit.page.locator("#trust")
+    expect(said).to_be_visible()
+    assert "could send other code" in said.inner_text()
+    assert "fedrec recommend" in said.inner_text()
+    expect(visit.page.locator("#experiment")).to_be_hidden()
+
+
+def test_the_page_of_an_experiment_says_so(browser, serve, tmp_path):
+    planted(tmp_path / FILE, noise="seeded")
+    with serve(tmp_path, more=["--demo"]) as url:
+        visit = Visit(browser, url)
+        expect(visit.page.locator("#experiment")).to_be_visible()
+        assert "can remove the noise" in visit.page.inner_text("#experiment")
+        assert "an experiment, trained with seeded noise" in visit.page.inner_text("#model")
+        visit.page.context.close()
+
+
+def test_a_list_that_is_none_is_not_shown(visit):
+    lies = ['{"items": null}', '{"items": [0, 0]}', '{"items": [5000]}', "[]"]
+    told = iter(lies)
+    for _ in lies:
+        visit.page.route("**/v1/recommend", lambda route: route.fulfill(body=next(told), content_type="application/json"))
+        if not visit.page.locator("#picked li").count():
+            visit.pick("space")
+        assert "not one of this model" in visit.ask()
+        visit.page.unroute("**/v1/recommend")
+    assert "Answered again" in visit.ask()
 
 
 def test_a_title_is_text_whatever_it_holds(visit, planted_bundle):

@@ -1,8 +1,32 @@
-/** The public bundle (`fedrec.serving.bundle`): everything a question is made with, and everything the exact list is made with. */
+/**
+ * The public bundle (`fedrec.serving.bundle`): everything a question is made with, and everything the exact list is made with.
+ *
+ * The server chooses it, and sees whether a question follows. So types, lengths and numbers are looked at here, before any history:
+ * a bundle that could fail for some titles alone is refused for all.
+ */
 
 import { read } from "./safetensors.js";
 
 const FORMAT = "fedrec-serving/1";
+const MOST = { places: 1_000, coefficients: 1_024, categories: 64, number: 1e6 };
+const ROW_LENGTH = 2 ** 20; // a row is no longer than 1, in steps of the grid: sums stay whole numbers
+const TYPES = {
+  items: Float32Array,
+  bias: Float32Array,
+  categories: BigUint64Array,
+  rows: Int32Array,
+  mean: Float64Array,
+  covariance: Float64Array,
+  "users.linear": Float32Array,
+  "users.offset": Float32Array,
+  "users.first": Float32Array,
+  "users.first_bias": Float32Array,
+  "users.second": Float32Array,
+  "ids.content": Uint8Array,
+  "ids.ptr": BigInt64Array,
+  "titles.content": Uint8Array,
+  "titles.ptr": BigInt64Array,
+};
 
 /**
  * Of the bytes of a bundle: about, version, m items, B coefficients, arrays. Throws RangeError where it cannot be used here.
@@ -14,12 +38,19 @@ export function bundleOf(buffer, version) {
   if (about.form !== "additive" || about.unit !== "click") {
     throw new RangeError("questions to this model need an encoder that a browser does not have; ask it with: fedrec recommend");
   }
-  const [B, D] = shapeOf(arrays, "users.linear");
+  requireWords(about);
+  for (const [name, Type] of Object.entries(TYPES)) {
+    if (!(valuesOf(arrays, name) instanceof Type)) throw new RangeError(`${name} of the model is not of type ${Type.name}`);
+  }
+  const [B, D] = shapeOf(arrays, "users.linear", null, null);
   const [m] = shapeOf(arrays, "items", null, D);
-  shapeOf(arrays, "rows", m, B);
-  shapeOf(arrays, "covariance", B, B);
+  const [h] = shapeOf(arrays, "users.first_bias", null);
+  const shapes = { rows: [m, B], mean: [B], covariance: [B, B], bias: [m], categories: [m] };
+  const ofUsers = { "users.offset": [D], "users.first": [B, h], "users.second": [h, D] };
+  for (const [name, shape] of Object.entries({ ...shapes, ...ofUsers })) shapeOf(arrays, name, ...shape);
   const values = (name) => valuesOf(arrays, name);
-  return {
+  requireNumbers(values, B);
+  const opened = {
     version,
     about,
     m,
@@ -35,6 +66,39 @@ export function bundleOf(buffer, version) {
     ids: textsOf(values, "ids"),
     titles: textsOf(values, "titles"),
   };
+  if (opened.ids.length !== m || opened.titles.length !== m) throw new RangeError("the model does not have one id and one title an item");
+  return opened;
+}
+
+/** What is said of the model. */
+function requireWords({ history, sensitivity, scale, delta, noise, training, categories, name }) {
+  const within = (value, low, high) => typeof value === "number" && value >= low && value <= high;
+  const right = {
+    history: Number.isInteger(history) && within(history, 1, MOST.places),
+    sensitivity: within(sensitivity, 1e-12, MOST.number),
+    scale: within(scale, 1e-9, 1e9),
+    delta: within(delta, 1e-12, 0.5),
+    noise: noise === "seeded" || noise === "system",
+    training: typeof training === "object" && training !== null,
+    name: typeof name === "string",
+    categories: Array.isArray(categories) && categories.length <= MOST.categories && categories.every((c) => typeof c === "string"),
+  };
+  for (const [key, fits] of Object.entries(right)) if (!fits) throw new RangeError(`the model's ${key} cannot be used`);
+}
+
+/** Finite, and small enough for every sum and product of them to be. */
+function requireNumbers(values, B) {
+  if (B > MOST.coefficients) throw new RangeError(`a question to this model has ${B} numbers, at most ${MOST.coefficients} are sent`);
+  for (const name of Object.keys(TYPES).filter((name) => TYPES[name] === Float32Array || TYPES[name] === Float64Array)) {
+    const largest = name === "mean" || name === "covariance" ? MOST.number : Number.MAX_VALUE;
+    if (!values(name).every((value) => Math.abs(value) <= largest)) throw new RangeError(`${name} of the model has a number out of bounds`);
+  }
+  const rows = values("rows");
+  for (let start = 0; start < rows.length; start += B) {
+    let square = 0;
+    for (let b = 0; b < B; b += 1) square += rows[start + b] ** 2;
+    if (square > ROW_LENGTH ** 2) throw new RangeError("a row of the model is longer than 1");
+  }
 }
 
 /** U = A a + c + W2 gelu(W1 a + c1), the names of `fedrec.serving.user_map`. */
@@ -50,11 +114,11 @@ function usersOf(values) {
 
 function textsOf(values, name) {
   const content = values(`${name}.content`);
-  const starts = values(`${name}.ptr`);
+  const starts = Array.from(values(`${name}.ptr`), Number);
+  const whole = starts[0] === 0 && starts.at(-1) === content.length && starts.every((start, i) => i === 0 || start >= starts[i - 1]);
+  if (!whole) throw new RangeError(`${name} of the model are not whole strings`);
   const decoder = new TextDecoder();
-  return Array.from({ length: starts.length - 1 }, (_, i) =>
-    decoder.decode(content.subarray(Number(starts[i]), Number(starts[i + 1]))),
-  );
+  return Array.from({ length: starts.length - 1 }, (_, i) => decoder.decode(content.subarray(starts[i], starts[i + 1])));
 }
 
 function valuesOf(arrays, name) {
@@ -65,7 +129,7 @@ function valuesOf(arrays, name) {
 function shapeOf(arrays, name, ...expected) {
   valuesOf(arrays, name);
   const { shape } = arrays[name];
-  if (shape.length !== 2 || expected.some((n, axis) => n !== null && n !== shape[axis])) {
+  if (shape.length !== expected.length || expected.some((n, axis) => n !== null && n !== shape[axis])) {
     throw new RangeError(`${name} of the model has shape ${shape}`);
   }
   return shape;

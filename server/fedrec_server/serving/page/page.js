@@ -4,7 +4,7 @@ import { muFor, rightGuesses } from "./accounting.js";
 import { bundleOf } from "./bundle.js";
 import { History } from "./history.js";
 import { Ledger, SpentError } from "./ledger.js";
-import { ask, exact, noiseStdOf, query } from "./mechanism.js";
+import { askWhatever, exact, noiseStdOf, query, rehearse } from "./mechanism.js";
 import { makePicker, plain } from "./picker.js";
 import { ranking, scores } from "./ranking.js";
 import { sensitivityOf } from "./sensitivity.js";
@@ -34,10 +34,13 @@ async function load() {
   if (!model) throw new ServerError({ code: "no-model", cause: "The server has no model.", remedy: "Come back later." });
   part("model").textContent = `Loading the public model, ${size(model.bundle_bytes)}…`;
   const bundle = bundleOf(await bundleBytes(model), newest);
-  state.bundle = { ...bundle, sensitivity: sensitivityOf(bundle) };
+  const usable = { ...bundle, sensitivity: sensitivityOf(bundle) };
+  const limit = { epsilon: LIMIT, delta: Math.min(bundle.about.delta, LARGEST_DELTA) };
+  for (const epsilon of [EPSILONS[0], EPSILONS.at(-1)]) rehearse(usable, muFor(epsilon, limit.delta));
+  state.bundle = usable;
   state.rowOf = new Map(bundle.ids.map((id, row) => [id, row]));
   state.history = new History(localStorage, bundle.about.history);
-  state.ledger = new Ledger(localStorage, { epsilon: LIMIT, delta: Math.min(bundle.about.delta, LARGEST_DELTA) });
+  state.ledger = new Ledger(localStorage, limit);
   state.searched = bundle.ids.map((_, row) => plain(titleOf(row)));
   showModel(bundle);
   showCategories(bundle.about.categories);
@@ -105,14 +108,16 @@ function answerNow() {
 async function onAsk() {
   if (state.asking) return;
   state.asking = true;
-  render();
   try {
-    await askServer();
+    const asked = askServer(); // begun before anything is drawn: what this page shows must not decide whether a question leaves
+    render();
+    await asked;
   } catch (failure) {
     await explain(failure);
+  } finally {
+    state.asking = false;
+    render();
   }
-  state.asking = false;
-  render();
 }
 
 /** Charge and draw, or remember; send; keep what came back. */
@@ -120,18 +125,29 @@ async function askServer() {
   const { bundle, ledger, category } = state;
   const { asked, coefficients, cost } = await alone(() => {
     const now = question();
-    return { asked: now, ...ledger.ask(now, bundle.about.name, (mu) => ask(bundle, rowsOfHistory(), { mu }).sent) };
+    return { asked: now, ...ledger.ask(now, bundle.about.name, (mu) => askWhatever(bundle, rowsOfHistory(), { mu }).sent) };
+  }).catch((failure) => {
+    throw failure instanceof SpentError ? failure : new Error(`Nothing was sent: ${failure.message}`);
   });
   const k = Math.min(SHOWN + bundle.about.history, bundle.m); // always as many: what is picked is taken out here
   const body = questionBody({ version: bundle.version, coefficients, k, category });
   showLedger(ledger);
   const reply = await recommend(body);
+  if (!isListOf(bundle, reply.items, k)) {
+    throw new ServerError({ code: "damaged", cause: "The server's list is not one of this model.", remedy: "Do not use this server." });
+  }
   state.answer = { asked: JSON.stringify([asked, category]), items: reply.items, coefficients, cost, body };
   say(cost ? `Answered. This cost ε = ${short(cost)} per title.` : "Answered again: the same bytes were sent, and nothing was spent.");
 }
 
+/** Whether these are different rows of the model, at most k. */
+function isListOf({ m }, items, k) {
+  if (!Array.isArray(items) || items.length > k || new Set(items).size !== items.length) return false;
+  return items.every((row) => Number.isInteger(row) && row >= 0 && row < m);
+}
+
 /** One tab at a time, where the browser can. */
-function alone(charge) {
+async function alone(charge) {
   return navigator.locks ? navigator.locks.request("fedrec.ledger", charge) : charge();
 }
 
@@ -147,7 +163,7 @@ async function explain(failure) {
     return say("The server has a new model, which is loaded now. Asking it is a new question.", { warn: true });
   }
   if (failure instanceof ServerError) return say(`${failure.message} Asking again is the same question: it costs nothing.`, { warn: true });
-  return say(`Nothing was sent: ${failure.message}`, { warn: true });
+  return say(failure.message, { warn: true });
 }
 
 function titleOf(row) {

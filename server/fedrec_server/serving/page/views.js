@@ -20,13 +20,15 @@ function element(name, text = "", attributes = {}) {
 export function showModel({ about, m, B, version }) {
   part("model").textContent =
     `Model ${about.name}: ${many(m, "title")}, ${B} numbers a question, ${trained(about)}. Version ${version}.`;
+  part("experiment").hidden = about.noise !== "seeded";
   for (const place of document.querySelectorAll("[data-of=coefficients]")) place.textContent = String(B);
 }
 
 function trained({ noise, training: { epsilon, unit, established } }) {
+  if (noise === "seeded") return "an experiment, trained with seeded noise";
   if (!Number.isFinite(Number(epsilon))) return "trained without privacy";
   if (established === false) return "trained with no established privacy";
-  return `trained at ε = ${epsilon} per ${unit}${noise === "seeded" ? ", with the noise of a seed" : ""}`;
+  return `trained at ε = ${epsilon} per ${unit}`;
 }
 
 /** The picked titles, each with a button that takes it out. */
