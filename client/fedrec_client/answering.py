@@ -128,12 +128,12 @@ def _steps(release: ReleaseSpec) -> list[float]:
 
 def _rehearse(question: Question, step: ClientStep, terms: Terms) -> None:
     try:
-        _made(question, step, _invented(terms), np.arange(3), 0)
+        _made(question, step, invented(terms), np.arange(3), 0)
     except Exception as failure:  # of invented users: its words are public
         raise _malformed(f"step {question.step!r} cannot answer this question ({type(failure).__name__}: {str(failure)[:200]})") from None
 
 
-def _invented(terms: Terms) -> Private:
+def invented(terms: Terms) -> Private:
     """Three users: without anything, with one item, with a few."""
     low, high = terms.value_range
     few = np.arange(min(5, len(terms.items)), dtype=np.int32)

@@ -1,8 +1,10 @@
 """What each click of this site has cost in trainings of news: written durably before an answer leaves, refused past the limit.
 
-Every user of a site answers alike, so one list of entries states what a click of each has cost, by role (`privaterec.spending`): as part of
-a history, or as a label. An entry is a run, charged in whole before its first answer. Entries form a SHA-256 chain, whose head is also
-kept beside the database; `ledger_files` says what is noticed of going back in time.
+Every user of a site answers alike, so one list of runs states what a click of each has cost, by role (`privaterec.spending`): as part of
+a history, or as a label. A run is charged in whole before its first answer, and bound then: to its terms, to the data it is about, to
+the users' numbers. Every answer is an entry too: to which question, for which users. So what decides whether noise repeats, whether an
+answer is new and how often a user has answered stands in one SHA-256 chain, whose head is also kept beside the database; `ledger_files`
+says what is noticed of going back in time.
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.protocol import Refusal
@@ -26,34 +31,65 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
-from fedrec.privaterec.spending import ClickLedger, Cohort, Costs
+from fedrec.privaterec.spending import Costs, dearest_click
 from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading, require_forward_clock
 from fedrec_client.pseudonyms import SECRET_BYTES
 
-_GENESIS = hashlib.sha256(b"fedrec click ledger 1").hexdigest()
+_GENESIS = hashlib.sha256(b"fedrec click ledger 2").hexdigest()
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS secret (value BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS runs (number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL UNIQUE, costs TEXT NOT NULL,
-    head TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS entries (number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL,
+    content TEXT NOT NULL, head TEXT NOT NULL);
 """
 _ROUNDING = 1e-9  # relative; a calibrated release reaches the limit up to the last bits
 
 
 @dataclass(frozen=True)
+class Bound:
+    """What a run is bound to from its first question. terms, data: digests; users, first_user: of how many, and from which number on."""
+
+    terms: str = ""
+    data: str = ""
+    users: int = 0
+    first_user: int = 0
+
+
+@dataclass(frozen=True)
 class Entry:
-    """One run that was charged; `costs` as JSON; `head` closes the chain so far."""
+    """One entry of kind "run" (a charge) or "answer"; `content` as JSON; `head` closes the chain so far."""
 
     number: int
     time_s: float
     run: str
-    costs: str
+    kind: str
+    content: str
     head: str
 
     @property
     def price(self) -> Costs:
         """What the run cost each click."""
-        read = json.loads(self.costs)
-        return Costs(tuple(map(_event, read["history"])), tuple(map(_pure, read["labels"])))
+        read = json.loads(self.content)
+        return Costs(tuple(map(_event, read["history"])), tuple(map(_event, read["labels"])))
+
+    @property
+    def bound(self) -> Bound:
+        """What the run is bound to."""
+        return Bound(**json.loads(self.content)["bound"])
+
+    @property
+    def round(self) -> int:
+        """Of an answer."""
+        return int(json.loads(self.content)["round"])
+
+    @property
+    def question(self) -> str:
+        """Of an answer: the question's digest."""
+        return str(json.loads(self.content)["question"])
+
+    def users(self, count: int) -> npt.NDArray[np.bool_]:
+        """Of an answer: (count,) which of the site's users answered."""
+        bits = np.frombuffer(bytes.fromhex(json.loads(self.content)["users"]), np.uint8)
+        return np.unpackbits(bits, count=count).astype(bool)
 
 
 class ClickSpending:
@@ -73,31 +109,58 @@ class ClickSpending:
                 require_forward_clock(self._clock(), self._entries[-1].time_s)
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def runs(self) -> tuple[Entry, ...]:
         """Every run charged, oldest first."""
-        return tuple(self._entries)
+        return runs_of(self._entries)
 
     @property
     def epsilon(self) -> float:
         """What the dearest click has cost in all runs, at the limit's delta."""
-        return dearest_click([entry.price for entry in self._entries], self.limit)
+        return dearest_click([entry.price for entry in self.runs], self.limit)
 
     @property
     def epsilon_left(self) -> float:
         """The largest run of the limit's unit that is still possible is no larger than this: a sum, not a composition."""
         return max(0.0, self.limit.epsilon - self.epsilon) if self.limit.private else self.limit.epsilon
 
-    def charge(self, run: str, costs: Costs) -> bool:
+    def bound(self, run: str) -> Bound | None:
+        """What a run that was charged is bound to."""
+        return next((entry.bound for entry in self.runs if entry.run == run), None)
+
+    def charge(self, run: str, costs: Costs, bound: Bound | None = None) -> bool:
         """Charge a whole run, durably, once; whether it is new. Raises RefusedError (`BUDGET`, `WRONG_PLAN`) and charges nothing then."""
         with self._mutex:
-            content = _packed(costs)
-            known = next((entry for entry in self._entries if entry.run == run), None)
-            if known is not None and known.costs != content:
-                raise _refused(Refusal.WRONG_PLAN, f"what run {run} costs changed", "A run keeps its plan from its first round.")
+            content = _packed(costs, bound or Bound())
+            known = next((entry for entry in self.runs if entry.run == run), None)
+            if known is not None and known.content != content:
+                words = f"what run {run} costs, or what it is bound to, changed"
+                raise _refused(Refusal.WRONG_PLAN, words, "A run keeps its terms, plan, users and data from its first question.")
             if known is not None:
                 return False
             self._require_room(costs)
-            self._append(run, content)
+            self._append(run, "run", content)
+            return True
+
+    def answer(self, run: str, round: int, question: str, users: npt.NDArray[np.bool_], *, most: int) -> bool:
+        """Write down, durably, who answers what, before it is answered; whether it is new.
+
+        users: (n,) of the site. Raises RefusedError on another question in a round (`ALREADY_REPORTED`), and on a user who would answer
+        more than `most` times in the run (`BUDGET`).
+        """
+        with self._mutex:
+            before = [entry for entry in self._entries if (entry.run, entry.kind) == (run, "answer")]
+            same = next((entry for entry in before if entry.round == round), None)
+            if same is not None and same.question != question:
+                words = f"round {round} was answered already, to another question"
+                raise _refused(Refusal.ALREADY_REPORTED, words, "Nothing left: the server must ask otherwise.")
+            if same is not None:
+                return False
+            times = sum((entry.users(len(users)).astype(np.int64) for entry in before), np.zeros(len(users), np.int64)) + users
+            if int(times.max(initial=0)) > most:
+                words = f"a user would answer more than {most} times, which is what was paid for"
+                raise _refused(Refusal.BUDGET, words, "Nothing left: the server must ask otherwise.")
+            content = {"round": round, "question": question, "users": np.packbits(users).tobytes().hex()}
+            self._append(run, "answer", json.dumps(content, sort_keys=True))
             return True
 
     def close(self) -> None:
@@ -107,82 +170,74 @@ class ClickSpending:
             self._lock.close()
 
     def _require_room(self, costs: Costs) -> None:
-        after = dearest_click([*(entry.price for entry in self._entries), costs], self.limit)
+        after = dearest_click([*(entry.price for entry in self.runs), costs], self.limit)
         if after > self.limit.epsilon * (1 + _ROUNDING):
             remedy = f"It would bring a click to epsilon {after:.4g}; the limit is {self.limit}, and {self.epsilon:.4g} is spent."
             raise _refused(Refusal.BUDGET, "the run needs more than this client's limit leaves", remedy)
 
-    def _append(self, run: str, costs: str) -> None:
-        content = (len(self._entries) + 1, float(self._clock()), run, costs)
-        head = _next_head(self._entries[-1].head if self._entries else _GENESIS, content)
+    def _append(self, run: str, kind: str, content: str) -> None:
+        row = (len(self._entries) + 1, float(self._clock()), run, kind, content)
+        head = _next_head(self._entries[-1].head if self._entries else _GENESIS, row)
         try:
             with self._database:
-                self._database.execute("INSERT INTO runs VALUES (?, ?, ?, ?, ?)", (*content, head))
+                self._database.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", (*row, head))
         except sqlite3.Error as failure:
             with suppress(sqlite3.Error):  # a commit that is said to have failed may be on disk, and is spent then
                 self._entries = list(_verified(self._database, self._path))
             remedy = "Nothing left this client. Free space or correct permissions."
             raise RunError(f"{self._path} cannot be written: {failure}", remedy) from None
-        self._entries.append(Entry(*content, head))
+        self._entries.append(Entry(*row, head))
         self._file.write(len(self._entries), head)
 
 
-def read_runs(path: Path) -> tuple[Entry, ...]:
+def read_entries(path: Path) -> tuple[Entry, ...]:
     """The entries of a ledger, verified, also while a client has it open. Raises RunError where it is missing or damaged."""
     with reading(path) as database:
         return tuple(_verified(database, path))
 
 
-def dearest_click(runs: Sequence[Costs], limit: Guarantee) -> float:
-    """Epsilon at the limit's delta: of those in histories, which all runs' reports see, or of labels, which all runs' answers tell."""
-    history = tuple(event for costs in runs for event in costs.history)
-    labels = tuple(event for costs in runs for event in costs.labels)
-    return ClickLedger(limit, (Cohort("history", history), Cohort("label", labels))).epsilon
+def runs_of(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """The charges among them."""
+    return tuple(entry for entry in entries if entry.kind == "run")
 
 
-def _packed(costs: Costs) -> str:
+def _packed(costs: Costs, bound: Bound) -> str:
     parts = {"history": [_row(event) for event in costs.history], "labels": [_row(event) for event in costs.labels]}
-    return json.dumps(parts, sort_keys=True)
+    return json.dumps(parts | {"bound": asdict(bound)}, sort_keys=True)
 
 
 def _row(event: Event) -> list[str]:
-    """Kind, name and numbers, exactly; a label is priced as a coin of its epsilon, which dominates it."""
+    """Kind, name and numbers, exactly; an answer about a label is priced as a coin of its epsilon, which dominates it."""
     if isinstance(event, PureEvent):
         return ["pure", event.name, event.epsilon.hex()]
-    return (
-        ["padded", event.name, event.mu.hex(), event.padding.hex()]
-        if isinstance(event, PaddedEvent)
-        else ["gaussian", event.name, event.mu.hex()]
-    )
+    if isinstance(event, PaddedEvent):
+        return ["padded", event.name, event.mu.hex(), event.padding.hex()]
+    return ["gaussian", event.name, event.mu.hex()]
 
 
 def _event(row: list[str]) -> Event:
     kind, name, *numbers = row
-    if kind == "pure":
-        return _pure(row)
     values = [float.fromhex(number) for number in numbers]
+    if kind == "pure":
+        return PureEvent(name, values[0])
     return PaddedEvent(name, values[0], values[1]) if kind == "padded" else GaussianEvent(name, values[0], "click", "replace")
 
 
-def _pure(row: list[str]) -> PureEvent:
-    return PureEvent(row[1], float.fromhex(row[2]))
-
-
 def _verified(database: sqlite3.Connection, path: Path) -> Iterator[Entry]:
-    head = _GENESIS
-    for expected, row in enumerate(database.execute("SELECT number, time_s, run, costs, head FROM runs ORDER BY number"), start=1):
+    head, rows = _GENESIS, database.execute("SELECT number, time_s, run, kind, content, head FROM entries ORDER BY number")
+    for expected, row in enumerate(rows, start=1):
         try:
-            head = _next_head(head, row[:4])
+            head = _next_head(head, row[:5])
         except (TypeError, ValueError):
             head = ""
-        if row[0] != expected or row[4] != head:
+        if row[0] != expected or row[5] != head:
             raise broken(path, expected)
         yield Entry(*row)
 
 
-def _next_head(head: str, content: tuple[Any, ...]) -> str:
-    number, time_s, run, costs = content
-    return hashlib.sha256(json.dumps([head, number, float(time_s).hex(), run, costs]).encode()).hexdigest()
+def _next_head(head: str, row: tuple[Any, ...]) -> str:
+    number, time_s, run, kind, content = row
+    return hashlib.sha256(json.dumps([head, number, float(time_s).hex(), run, kind, content]).encode()).hexdigest()
 
 
 def _refused(code: Refusal, cause: str, remedy: str) -> RefusedError:

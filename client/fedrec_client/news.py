@@ -1,47 +1,60 @@
 """One client's way through a training of news without an aggregator: it noises on the device, and tells the server that and nothing else.
 
-Order: the run's terms and its guarantee are checked; the ledger of clicks is charged for the whole run, durably, before the first answer;
-what was asked is written down; the answer is made. Noise comes from a secret of this client and the run, so that the same question, after
-a crash too, gets the same bytes; and a round is answered to one question only, as two with the same noise would tell their difference.
-In rounds each user answers as often as was paid for, whatever order the server asks in.
+Order: the question is checked, and rehearsed on invented users; the ledger of clicks is charged for the whole run, durably, before the
+first answer; what is asked, and of whom, is written into its chain; the answer is made. The server is not trusted: nothing that it
+chooses decides when noise repeats, what is charged, or what fails.
+
+- Noise is keyed by this client's secret, the run, its terms, this client's data, the user and the question (labels of `local`, which a user
+  tells once for the whole run: all but the question). The same question gets the same bytes, after a crash too; another one fresh noise.
+- A run keeps its terms, its number of users, the number of this client's first and its data (a copy is kept, so that new clicks wait for
+  the next run); a round is answered to one question, and each user answers as often as was paid for. The ledger knows, whatever else
+  is lost, and refuses what differs.
+- A question that cannot be answered for invented users is refused before private data is touched. Afterwards the noised values are all
+  that depends on a history (`local_update`), a vector or gradient that is no number counting as zero.
+
+What is left is time: how long an answer takes depends on how many clicks and impressions this client's users have.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.checkpoint import read_json, write_json
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
 from fedrec.errors import FedRecError, RefusedError
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
+from fedrec.federation.wire import pack_terms
 from fedrec.operations import logs
-from fedrec.privacy.accounting import GaussianEvent
+from fedrec.privacy import uniform
 from fedrec.privacy.keystream import derive
-from fedrec.privacy.selection import PureEvent
 from fedrec.privaterec.additive import BITS, TopicTable, diameter
+from fedrec.privaterec.device_noise import DeviceNoise
 from fedrec.privaterec.federated import FORMS, promise, schedule_of
 from fedrec.privaterec.messages import Ask, Reply, scenario_of
 from fedrec.privaterec.models import news_model
 from fedrec.privaterec.reports_training import collect, collected_arrays
-from fedrec.privaterec.rounds import LocalUpdate, Places
+from fedrec.privaterec.rounds import LocalUpdate
 from fedrec.privaterec.sensitivity import opened
 from fedrec.privaterec.spending import Costs, plan_training
 from fedrec.privaterec.trained import promised
 from fedrec.settings import NEWS_UNITS, Scenario
 from fedrec.streams import SecretStreams, Streams
-from fedrec_client.click_ledger import ClickSpending
+from fedrec_client.answering import invented
+from fedrec_client.click_ledger import Bound, ClickSpending
 from fedrec_client.notes import Notes, require_name
 from fedrec_client.participant import FAILED, LONGEST_CAUSE, public_words
-from fedrec_client.readers import LocalReaders
+from fedrec_client.pseudonyms import user_tokens
+from fedrec_client.readers import LocalReaders, read_clicks, write_clicks
 
 log = logging.getLogger(__name__)
 
@@ -58,20 +71,22 @@ class NewsTrust:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run as this client knows it: `data` by the run's item numbers."""
+    """A run as this client knows it: `data` by the run's item numbers; both digests in hexadecimal."""
 
     terms: Terms
     scenario: Scenario
     data: Impressions
+    terms_digest: str
+    data_digest: str
 
 
 @dataclass(frozen=True)
 class _Device:
-    """What answers rounds."""
+    """What answers rounds. rehearsal: for invented users; update: for this client's, made (labels are drawn then) once it is paid for."""
 
     model: NewsModel
-    update: LocalUpdate
-    passes: int
+    rehearsal: LocalUpdate
+    update: Callable[[], LocalUpdate]
 
 
 class NewsParticipant:
@@ -91,7 +106,8 @@ class NewsParticipant:
         self.name, self.users, self.ledger, self._folder, self._notes = name, users, ledger, folder, Notes(folder)
         self._trust, self._seed, self._mutex = trust or NewsTrust(), seed, threading.Lock()
         self._run: _Run | None = None
-        self._made: tuple[str, int, int, _Device] | None = None
+        self._names = tuple(token.tobytes().hex() for token in user_tokens(ledger.secret, users.user_ids))
+        self._made: tuple[str, int, _Device] | None = None
 
     def join(self, terms: Terms) -> Answer:
         """Keep the terms of a run; again with the same terms is the same."""
@@ -108,6 +124,9 @@ class NewsParticipant:
     def _join(self, terms: Terms) -> Reply:
         require_name(terms.run)
         known = self._open(terms)
+        bound = self.ledger.bound(terms.run)
+        if bound is not None and bound.terms != known.terms_digest:  # also where the note of them is lost
+            raise _refused(Refusal.WRONG_PLAN, f"the terms of run {terms.run} changed", "A run keeps its terms; begin a new one.")
         self._notes.keep_terms(terms)
         self._run = known
         unknown = self.users.unknown_events(terms)
@@ -124,7 +143,25 @@ class NewsParticipant:
             raise _refused(Refusal.WRONG_PLAN, f"the guarantee of {variant} is not established", remedy)
         if strange := set(scenario.news.open_categories) - self._trust.open_categories:
             raise _refused(Refusal.WRONG_PLAN, f"this client protects {min(strange)!r}", "See privacy.open_categories.")
-        return _Run(terms, scenario, self.users.translate(terms))
+        data = read_clicks(self._copy(terms.run), len(terms.items), self._names) or self._with_a_click_each(scenario, terms)
+        return _Run(terms, scenario, data, hashlib.sha256(pack_terms(terms)).hexdigest(), _digest(data, self._names))
+
+    def _copy(self, run: str) -> Path:
+        return self._folder / "data" / f"{run}.safetensors"
+
+    def _with_a_click_each(self, scenario: Scenario, terms: Terms) -> Impressions:
+        """This client's data by the run's numbers. Where "no click" cannot be answered, an impression without one answers as if any
+        candidate had been clicked, drawn: it neither fails nor stays silent, either of which would tell.
+        """
+        data = self.users.translate(terms)
+        told = np.add.reduceat(data.clicked, data.candidate_ptr[:-1]) if len(data) else np.zeros(0)
+        if told.all() or (scenario.news.variant, scenario.news.no_click) == ("additive", "report"):
+            return data
+        clicked, key = data.clicked.copy(), derive(self.ledger.secret, f"news-no-click/{terms.run}")
+        for impression in np.flatnonzero(told == 0).tolist():
+            start, stop = data.candidate_ptr[impression : impression + 2].tolist()
+            clicked[start + int(uniform.integers(1, below=stop - start, key=derive(key, f"{impression}"))[0])] = True
+        return replace(data, clicked=clicked)
 
     def _known(self, run: str) -> _Run:
         if self._run is None or self._run.terms.run != run:
@@ -140,19 +177,19 @@ class NewsParticipant:
         first = ask.first_user.get(self.name, -1)
         if (ask.round == 0) != additive or first < 0 or first + self.users.num_users > ask.users:
             raise _refused(Refusal.MALFORMED, "this is no question of the run's variant, or does not number this client's users")
-        made = self._report(known, ask, first) if additive else self._gradient(known, ask, first)
+        digest = ask.digest()
+        made = self._report(known, ask, digest) if additive else self._gradient(known, ask, digest)
         return Reply(Answer(self.name, self.users.num_users, accepted=self.users.num_users), made)
 
     # --- additive: once ---
 
-    def _report(self, known: _Run, ask: Ask, first: int) -> Arrays:
-        scenario = known.scenario
-        table = self._table(known, ask)
+    def _report(self, known: _Run, ask: Ask, digest: str) -> Arrays:
+        scenario, H = known.scenario, known.scenario.news.history
+        table, strangers = self._table(known, ask), _strangers(known)
         plan = plan_training(promised(scenario), no_click=scenario.news.no_click == "report")
-        label = (PureEvent("label", plan.label_epsilon),)
-        self.ledger.charge(ask.run, Costs((GaussianEvent("report", plan.report_mu, "click", "replace"),), label))
-        self._asked_once(ask, np.arange(self.users.num_users), most=1)
-        got = collect(known.data, table, plan, history=scenario.news.history, noise=self._noise(ask.run), first_user=first)
+        _rehearse(lambda: collect(strangers, table, plan, history=H, noise=_public(strangers)))
+        self._pay(known, ask, digest, plan.costs, np.ones(self.users.num_users, bool), most=1)
+        got = collect(known.data, table, plan, history=H, noise=self._noise(known, digest))
         return {name: array.astype(np.uint8) if array.dtype == bool else array for name, array in collected_arrays(got).items()}
 
     def _table(self, known: _Run, ask: Ask) -> TopicTable:
@@ -171,55 +208,52 @@ class NewsParticipant:
 
     # --- in rounds ---
 
-    def _gradient(self, known: _Run, ask: Ask, first: int) -> Arrays:
+    def _gradient(self, known: _Run, ask: Ask, digest: str) -> Arrays:
         parameters, cohort = ask.public.get("parameters"), ask.public.get("cohort")
         if parameters is None or cohort is None or cohort.ndim != 1 or cohort.dtype.kind != "i" or len(np.unique(cohort)) != len(cohort):
             raise _refused(Refusal.MALFORMED, "the question has no parameters, or no cohort of different users")
-        at = np.flatnonzero((cohort >= first) & (cohort < first + self.users.num_users))
-        mine = (cohort[at] - first).astype(np.int64)
+        mine = cohort.astype(np.int64) - ask.first_user[self.name]
+        mine = mine[(mine >= 0) & (mine < self.users.num_users)]
         form, passes = FORMS[known.scenario.news.variant], schedule_of(known.scenario, ask.users).passes
-        self.ledger.charge(ask.run, form.costs(known.scenario, passes))
-        device = self._device(known, ask.run, passes, first)
+        device = self._device(known, passes)
         try:
             device.model.load_vector(parameters)
         except ValueError as failure:
             raise _refused(Refusal.MALFORMED, f"the model is not this version's: {failure}") from None
-        self._asked_once(ask, mine, most=passes)
-        if not len(mine) or not device.update.weight(mine):
+        _rehearse(lambda: device.rehearsal(device.model, np.arange(3), ask.round))
+        asked = np.isin(np.arange(self.users.num_users), mine)
+        self._pay(known, ask, digest, form.costs(known.scenario, passes), asked, most=passes)
+        update = device.update()
+        if not len(mine) or not update.weight(mine):
             return {"gradient": np.zeros(len(parameters), np.float32), "weight": np.zeros(1, np.int64), "loss": np.zeros(1)}
-        gradient, loss = device.update(device.model, mine, ask.round, Places(at, len(cohort)))
-        return {"gradient": gradient, "weight": np.array([device.update.weight(mine)], np.int64), "loss": np.array([loss])}
+        gradient, loss = update(device.model, mine, ask.round, "" if self._seed is not None else digest)
+        return {"gradient": gradient, "weight": np.array([update.weight(mine)], np.int64), "loss": np.array([loss])}
 
-    def _device(self, known: _Run, run: str, passes: int, first: int) -> _Device:
-        if self._made is None or self._made[:3] != (run, passes, first):
-            form, scenario = FORMS[known.scenario.news.variant], known.scenario
+    def _device(self, known: _Run, passes: int) -> _Device:
+        if self._made is None or self._made[:2] != (known.terms.run, passes):
+            form, scenario, strangers = FORMS[known.scenario.news.variant], known.scenario, _strangers(known)
             news, vectors = self.users.catalogue(known.terms, seed=scenario.seed)
             model = news_model(scenario, news, vectors, basis=form.basis(scenario))
-            update = form.device(scenario, known.data, passes, self._noise(run), first)
-            self._made = run, passes, first, _Device(model, update, passes)
-        return self._made[3]
+            rehearsal = form.device(scenario, strangers, passes, _public(strangers))
+            update = cache(lambda: form.device(scenario, known.data, passes, self._noise(known)))
+            self._made = known.terms.run, passes, _Device(model, rehearsal, update)
+        return self._made[2]
 
     # --- what both have in common ---
 
-    def _noise(self, run: str) -> Streams | SecretStreams:
-        return SecretStreams(derive(self.ledger.secret, f"news/{run}")) if self._seed is None else Streams(self._seed)
+    def _noise(self, known: _Run, question: str = "") -> DeviceNoise:
+        """Of a rehearsal with a seed: what one process would draw for users of these names."""
+        if self._seed is not None:
+            return DeviceNoise(Streams(self._seed), self.users.user_ids)
+        secret = derive(self.ledger.secret, f"news/{known.terms.run}/{known.terms_digest}/{known.data_digest}")
+        return DeviceNoise(SecretStreams(secret), self._names, question)
 
-    def _asked_once(self, ask: Ask, users: npt.NDArray[np.int64], *, most: int) -> None:
-        """Write down what is answered, before it is. Raises RefusedError on another question in a round, or a user asked too often."""
-        path, digest = self._folder / "asked" / f"{ask.run}.json", ask.digest()
-        empty: dict[str, Any] = {"rounds": {}, "answers": [0] * self.users.num_users}
-        notes: dict[str, Any] = read_json(path) if path.exists() else empty
-        before = notes["rounds"].get(str(ask.round))
-        if before == digest:
-            return
-        if before is not None:
-            raise _refused(Refusal.ALREADY_REPORTED, f"round {ask.round} was answered already, to another question")
-        for user in users.tolist():
-            notes["answers"][user] += 1
-        if max(notes["answers"], default=0) > most:
-            raise _refused(Refusal.BUDGET, f"a user would answer more than {most} times, which is what was paid for")
-        notes["rounds"][str(ask.round)] = digest
-        write_json(path, notes)
+    def _pay(self, known: _Run, ask: Ask, digest: str, costs: Costs, users: npt.NDArray[np.bool_], *, most: int) -> None:
+        """Charge the run and write down who answers what, before anything is drawn."""
+        bound = Bound(known.terms_digest, known.data_digest, ask.users, ask.first_user[self.name])
+        if self.ledger.charge(ask.run, costs, bound):
+            write_clicks(self._copy(ask.run), known.data, self._names)  # of runs that were paid for: their number is limited
+        self.ledger.answer(ask.run, ask.round, digest, users, most=most)
 
     def _said(self, run: str, attempt: Callable[[], Reply]) -> Reply:
         """What the server hears, whatever happens here: words that no click has any part in."""
@@ -235,6 +269,37 @@ class NewsParticipant:
             return Reply(Answer(self.name, self.users.num_users, refusal=FAILED, cause="the client failed; its log says where"))
         logs.say(log, "told", run=run, users=reply.answer.users)
         return reply
+
+
+def _digest(data: Impressions, names: tuple[str, ...]) -> str:
+    """SHA-256 of all users' data and pseudonyms. Private: it stays in the ledger."""
+    hashed = hashlib.sha256("/".join(names).encode())
+    for name, column in sorted(vars(data).items()):
+        array = np.asarray(column, order="C")
+        hashed.update(f"/{name}/{array.dtype.str}/{array.shape}/".encode() + array.tobytes())
+    return hashed.hexdigest()
+
+
+def _strangers(known: _Run) -> Impressions:
+    """Invented users, with and without a history, for a rehearsal."""
+    made = invented(known.terms)
+    assert isinstance(made, Impressions)
+    return made
+
+
+def _public(strangers: Impressions) -> DeviceNoise:
+    """Noise of invented users: nobody hears it."""
+    return DeviceNoise.numbered(Streams(0), strangers.num_users)
+
+
+def _rehearse(step: Callable[[], object]) -> None:
+    """Raises RefusedError where a question cannot be answered for invented users, whose failures are public."""
+    try:
+        with np.errstate(all="ignore"):
+            step()
+    except Exception as failure:
+        words = f"this question cannot be answered ({type(failure).__name__}: {str(failure)[:200]})"
+        raise _refused(Refusal.MALFORMED, words) from None
 
 
 def _refused(code: Refusal, cause: str, remedy: str = "Nothing left: the server must ask otherwise.") -> RefusedError:

@@ -46,17 +46,14 @@ class LocalReaders:
         return self.clicks.num_users
 
     def translate(self, terms: Terms) -> Impressions:
-        """All users' clicks by the run's item numbers. Clicks on news that the catalogue does not name are left out of histories, and
-        impressions that show such news are left out whole. Raises DataError where the run is about something else.
+        """All users' clicks by the run's item numbers. A click on news that the catalogue does not name is a place of padding, -1: what
+        a catalogue leaves out moves no other click. Impressions that show such news, which the server knows of, are left out whole.
+        Raises DataError where the run is about something else.
         """
         if terms.kind != "news":
             raise DataError(f"the run is about {terms.kind}, the data holds clicks on news", "Do not take part.")
-        place, data = self._numbers(terms), self.clicks
-        history = place[data.history]
-        owner = np.repeat(np.arange(data.num_users), np.diff(data.history_ptr))[history >= 0]
-        pointer = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=data.num_users))]).astype(np.int64)
-        placed = replace(data, num_news=len(terms.items), candidates=place[data.candidates].astype(np.int32))
-        placed = replace(placed, history_ptr=pointer, history=history[history >= 0].astype(np.int32))
+        place, data = self._numbers(terms).astype(np.int32), self.clicks
+        placed = replace(data, num_news=len(terms.items), candidates=place[data.candidates], history=place[data.history])
         known = np.minimum.reduceat(placed.candidates, placed.candidate_ptr[:-1]) >= 0 if len(placed) else np.zeros(0, bool)
         return placed if known.all() else placed.select(np.flatnonzero(known))
 
@@ -91,11 +88,27 @@ def read_readers(data: ClientData) -> LocalReaders:
     if data.format == "mind":
         mind = read_mind(path)
         clicks = mind.splits.get("train") or next(iter(mind.splits.values()))
-        told = np.add.reduceat(clicks.clicked, clicks.candidate_ptr[:-1]) if len(clicks) else np.zeros(0)
-        return LocalReaders(clicks.select(np.flatnonzero(told)), mind.news, _numbered(clicks.num_users))
+        return LocalReaders(clicks, mind.news, _numbered(clicks.num_users))
     rated = read_rated_news(path)
     log = click_log(rated.ratings, replace(ClickLogProtocol(), test_share=1e-9, validation_share=0.0), streams=Streams(0))
     return LocalReaders(log.train, rated.news, _numbered(log.train.num_users), features=rated.features)
+
+
+def write_clicks(path: Path, clicks: Impressions, names: tuple[str, ...]) -> None:
+    """Keep the clicks of one run, by its item numbers: private, for this site alone."""
+    arrays = {name: np.ascontiguousarray(getattr(clicks, name)) for name in _ARRAYS}
+    write_bytes(path, save(arrays, {"names": "/".join(names), "items": str(clicks.num_news)}))
+
+
+def read_clicks(path: Path, items: int, names: tuple[str, ...]) -> Impressions | None:
+    """What `write_clicks` kept of these users; None where nothing was kept of them, or it cannot be read."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            if file.metadata() != {"names": "/".join(names), "items": str(items)}:
+                return None
+            return Impressions(items, **{name: file.get_tensor(name) for name in _ARRAYS})
+    except (OSError, SafetensorError):
+        return None
 
 
 def write_news_shard(path: Path, readers: LocalReaders) -> None:

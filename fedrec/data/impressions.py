@@ -6,6 +6,7 @@ clicked before (MIND, Wu et al. 2020). The same types carry any catalogue with t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,7 +40,8 @@ class News:
 class Impressions:
     """n impressions of `num_users` users on `num_news` items.
 
-    user k's history, oldest click first: `history[history_ptr[k]:history_ptr[k + 1]]`. users: (n,) int32, whose impression it is.
+    user k's history, oldest click first: `history[history_ptr[k]:history_ptr[k + 1]]`, -1 for an item that has no number here.
+    users: (n,) int32, whose impression it is.
     impression i showed `candidates[candidate_ptr[i]:candidate_ptr[i + 1]]`; clicked: bool, aligned with candidates.
     No click is both in a user's history and in one of its impressions.
     """
@@ -62,7 +64,8 @@ class Impressions:
 
     def select(self, impressions: npt.NDArray[np.integer]) -> Impressions:
         """The given impressions, in the given order, of the same users."""
-        starts, lengths = self.candidate_ptr[impressions], np.diff(self.candidate_ptr)[impressions]
+        starts = self.candidate_ptr[impressions]
+        lengths = self.candidate_ptr[impressions + 1] - starts
         ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         index = np.repeat(starts - ptr[:-1], lengths) + np.arange(ptr[-1])
         shown = self.candidates[index], self.clicked[index]
@@ -77,6 +80,13 @@ class Impressions:
         place[users] = np.arange(len(users))
         kept = self.select(np.flatnonzero(place[self.users] >= 0))
         return Impressions(self.num_news, ptr, history, place[kept.users], kept.candidate_ptr, kept.candidates, kept.clicked)
+
+    def by_user(self) -> Iterator[tuple[int, Int64s, Impressions]]:
+        """Each user with impressions, which they are, and these alone."""
+        order = np.argsort(self.users, kind="stable")
+        users, starts = np.unique(self.users[order], return_index=True)
+        for user, rows in zip(users.tolist(), np.split(order, starts[1:]), strict=True):
+            yield user, rows, self.select(rows)
 
     def last_clicks(self, length: int) -> Int32s:
         """(num_users, length) the latest clicks of each history, oldest first, -1 in front where there are fewer."""

@@ -19,6 +19,7 @@ The papers' iid upper triangle (`isometric=False`) adds sqrt(2) too much off the
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,12 @@ def add_to_rows(sums: Int64s, *, step: float, std: float, key: bytes) -> Floats:
         return np.asarray(sums * step, np.float64)
     noise = discrete_gaussian.sample(sums.size, std=std / step, key=key)
     return np.asarray((sums + noise.reshape(sums.shape)) * step, np.float64)
+
+
+def add_row_by_row(sums: Int64s, *, step: float, std: float, keys: Sequence[bytes]) -> Floats:
+    """As `add_to_rows`, each row under a key of its own: what one person draws does not depend on who else is there."""
+    rows = [add_to_rows(row[None], step=step, std=std, key=key) for row, key in zip(sums, keys, strict=True)]
+    return np.concatenate(rows) if rows else np.zeros(sums.shape)
 
 
 def add_to_symmetric(sums: Int64s, *, step: float, std: float, key: bytes, isometric: bool) -> Floats:

@@ -21,6 +21,7 @@ mechanism at its own mu; an answer is remembered until a public date, so that as
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,12 +132,22 @@ def report(history: npt.NDArray[np.integer], topics: TopicTable, *, mu: float, n
     history: (n, H) item indices, -1 for padding; H is public and the same for all. Raises ValueError on an item that the
     table does not have, or a mu so large that the grid would be too coarse for its noise.
     """
+    return _report(history, topics, mu, name, lambda sums, step, std: gaussian.add_to_rows(sums, step=step, std=std, key=key))
+
+
+def report_each(history: npt.NDArray[np.integer], topics: TopicTable, *, mu: float, name: str, keys: Sequence[bytes]) -> Coefficients:
+    """As `report`, each of the n users under a key of its own."""
+    return _report(history, topics, mu, name, lambda sums, step, std: gaussian.add_row_by_row(sums, step=step, std=std, keys=keys))
+
+
+def _report(
+    history: npt.NDArray[np.integer], topics: TopicTable, mu: float, name: str, noise: Callable[[Int64s, float, float], Floats]
+) -> Coefficients:
     sums, H = _sums(history, topics), history.shape[1]
     step = 2.0**-BITS / H
     std = noise_std(topics, H, mu=mu)
     noised = topics.topics - topics.told
-    values = gaussian.add_to_rows(sums[:, :noised], step=step, std=std, key=key)
-    values = np.concatenate([values, sums[:, noised:] * step], axis=1)
+    values = np.concatenate([noise(sums[:, :noised], step, std), sums[:, noised:] * step], axis=1)
     return Coefficients(values, std, GaussianEvent(name, mu, "click", "replace"), topics.told)
 
 

@@ -23,6 +23,7 @@ conversion, proved for epsilon0 < 1 only: the plans `*_as_printed` reproduce it 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -157,6 +158,12 @@ def release(weights: Floats, plan: Plan, *, key: bytes) -> tuple[Floats, Event]:
         return gaussian.add_to_rows(lattice, step=plan.step, std=plan.noise_std, key=key), plan.event
     noise = laplace.sample(lattice.size, parameter=plan.parameter / plan.step, key=key)
     return np.asarray((lattice + noise.reshape(lattice.shape)) * plan.step, np.float64), plan.event
+
+
+def release_each(weights: Floats, plan: Plan, *, keys: Sequence[bytes]) -> Floats:
+    """As `release`, each user's row under a key of its own."""
+    rows = [release(row[None], plan, key=key)[0] for row, key in zip(weights, keys, strict=True)]
+    return np.concatenate(rows) if rows else np.zeros(weights.shape)
 
 
 def renormalise_softplus(noised: Floats) -> Floats:

@@ -23,7 +23,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
 from fedrec.privaterec import attention, labels, rounds
 from fedrec.privaterec.attention import GaussianAttention
-from fedrec.privaterec.blocks import in_blocks
+from fedrec.privaterec.device_noise import DeviceNoise
 from fedrec.privaterec.fedadam import FedAdam
 from fedrec.privaterec.fleet import Fleet
 from fedrec.privaterec.kept import Kept
@@ -32,9 +32,9 @@ from fedrec.privaterec.models import ModelRecommender, news_model
 from fedrec.privaterec.progressing import Progressing, fresh_dropout
 from fedrec.privaterec.reports_training import report_loss
 from fedrec.privaterec.spending import Costs
-from fedrec.privaterec.trained import Catalogue, Progress, Sent, TrainedNews, noise_of, promised
+from fedrec.privaterec.trained import Catalogue, Progress, Sent, TrainedNews, promised
 from fedrec.settings import Scenario
-from fedrec.streams import SecretStreams, Streams, SystemStreams
+from fedrec.streams import Streams
 
 BASIS, NEGATIVES = 5, 4
 """B and k of the paper's experiments."""
@@ -44,18 +44,16 @@ LEARNING_RATE = 3e-3
 
 _BATCH = 64  # users of a step of `centralized`: whole ones, so that each is encoded once
 
-Noise = Streams | SystemStreams | SecretStreams
-
 
 @dataclass(frozen=True)
 class Form:
-    """A variant in rounds. passes: where the scenario leaves them open; basis: of its model; device: from the clicks of some users, the
-    first of whom has a number among all, to what they send; costs: of one user's clicks; sent: in words, and its noise on each number.
+    """A variant in rounds. passes: where the scenario leaves them open; basis: of its model; device: from the clicks of some users and
+    their noise to what they send; costs: of one user's clicks; sent: in words, and its noise on each number.
     """
 
     passes: int
     basis: Callable[[Scenario], int]
-    device: Callable[[Scenario, Impressions, int, Noise, int], rounds.LocalUpdate]
+    device: Callable[[Scenario, Impressions, int, DeviceNoise], rounds.LocalUpdate]
     costs: Callable[[Scenario, int], Costs]
     sent: Callable[[Scenario, int], tuple[tuple[str, float], ...]]
 
@@ -93,12 +91,10 @@ def promise(scenario: Scenario) -> Guarantee:
 # --- local: stop-gradient at the noised attention, so that what leaves a client is a function of what was released ---
 
 
-def _local(scenario: Scenario, data: Impressions, passes: int, noise: Noise, first_user: int) -> Behind:
-    def devices(part: Impressions, number: int) -> Devices:
-        told = labels.report_clicks(part, epsilon=scenario.privacy.epsilon, key=noise.key("news-labels", round=number))
-        return Devices.of(part, history=scenario.news.history, labels=told)
-
-    return Behind(_devices(data, first_user, devices), _local_plan(scenario, passes), noise)
+def _local(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise) -> Behind:
+    epsilon = scenario.privacy.epsilon
+    told = labels.reports_by_user(data, lambda mine, key: labels.report_clicks(mine, epsilon=epsilon, key=key), noise, epsilon=epsilon)
+    return Behind(Devices.of(data, history=scenario.news.history, labels=told), _local_plan(scenario, passes), noise)
 
 
 def _local_plan(scenario: Scenario, passes: int) -> GaussianAttention:
@@ -118,52 +114,45 @@ def _local_sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...
 # --- printed: the paper to the letter, but for l. 20, whose raw u would leave the mechanism unused. NOT ESTABLISHED ---
 
 
-def _printed(scenario: Scenario, data: Impressions, passes: int, noise: Noise, first_user: int) -> Through:
+def _printed(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise) -> Through:
     plan, each = None, promised(scenario)
     if each.private:
         plan = attention.gaussian_plan_as_printed(each, theta=scenario.news.clip or THETA, padding=scenario.news.padding)
-    return Through(as_printed_devices(data, scenario, noise=noise, first_user=first_user), plan, noise)
+    return Through(as_printed_devices(data, scenario, noise=noise), plan, noise)
 
 
-def as_printed_devices(data: Impressions, scenario: Scenario, *, noise: Noise | None = None, first_user: int = 0) -> Devices:
+def as_printed_devices(data: Impressions, scenario: Scenario, *, noise: DeviceNoise) -> Devices:
     """Alg. 3 l. 16-18: k negatives first, then the label permuted among the k + 1. Impressions that show no k others are left out."""
-    source = noise or noise_of(scenario)
-
-    def devices(part: Impressions, number: int) -> Devices:
-        part = part.select(np.flatnonzero(np.diff(part.candidate_ptr) > NEGATIVES))
-        bare = Devices.of(part, history=scenario.news.history, labels=None)
-        if not math.isfinite(scenario.privacy.epsilon):
-            return bare
-        key = source.key("news-labels", round=number)
-        places, _ = labels.as_printed(part, epsilon=scenario.privacy.epsilon, negatives=NEGATIVES, key=key)
-        candidates = np.take_along_axis(bare.candidates, places, 1)
-        return replace(bare, candidates=candidates, labels=np.arange(places.shape[1]) == np.zeros((len(places), 1)))
-
-    return _devices(data, first_user, devices)
+    data = data.select(np.flatnonzero(np.diff(data.candidate_ptr) > NEGATIVES))
+    bare, epsilon = Devices.of(data, history=scenario.news.history, labels=None), scenario.privacy.epsilon
+    if not math.isfinite(epsilon):
+        return bare
+    places = np.zeros((len(data), NEGATIVES + 1), np.int64)
+    for user, rows, mine in data.by_user():
+        places[rows], _ = labels.as_printed(mine, epsilon=epsilon, negatives=NEGATIVES, key=noise.key(user, "news-labels"))
+    candidates = np.take_along_axis(bare.candidates, places, 1)
+    return replace(bare, candidates=candidates, labels=np.arange(places.shape[1]) == np.zeros((len(places), 1)))
 
 
 # --- fedrec: federated averaging without privacy ---
 
 
-def _fedrec(scenario: Scenario, data: Impressions, passes: int, noise: Noise, first_user: int) -> Through:
+def _fedrec(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise) -> Through:
     return Through(Devices.of(data, history=scenario.news.history, labels=None), None, noise)
 
 
 def _everything(scenario: Scenario, passes: int) -> Costs:
-    return Costs((GaussianEvent("gradient", math.inf, "click", "replace"),), ())
+    everything = (GaussianEvent("gradient", math.inf, "click", "replace"),) * passes
+    return Costs(everything, everything)
 
 
 # --- dp-fedrec: the paper's baseline: noise on the whole gradient, on the device. Sound, at sensitivity 2 theta ---
 
 
-def _dp_fedrec(scenario: Scenario, data: Impressions, passes: int, noise: Noise, first_user: int) -> NoisedGradients:
-    streams, clip = Streams(scenario.seed), scenario.news.clip or GRADIENT_CLIP
-
-    def devices(part: Impressions, number: int) -> Devices:
-        bare = Devices.of(part, history=scenario.news.history, labels=None)
-        return bare.with_few(NEGATIVES, rng=streams.numpy("news-few", round=number))
-
-    return NoisedGradients(_devices(data, first_user, devices), clip, 2 * clip / _gradient_mu(scenario, passes), noise)
+def _dp_fedrec(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise) -> NoisedGradients:
+    clip = scenario.news.clip or GRADIENT_CLIP
+    few = Devices.of(data, history=scenario.news.history, labels=None).with_few(NEGATIVES, noise=noise)
+    return NoisedGradients(few, clip, 2 * clip / _gradient_mu(scenario, passes), noise)
 
 
 def _gradient_mu(scenario: Scenario, passes: int) -> float:
@@ -172,7 +161,9 @@ def _gradient_mu(scenario: Scenario, passes: int) -> float:
 
 
 def _dp_fedrec_costs(scenario: Scenario, passes: int) -> Costs:
-    return Costs((GaussianEvent("gradient", _gradient_mu(scenario, passes), "click", "replace"),) * passes, ())
+    """A gradient is of the whole loss: of the history and of every label."""
+    gradients = (GaussianEvent("gradient", _gradient_mu(scenario, passes), "click", "replace"),) * passes
+    return Costs(gradients, gradients)
 
 
 def _dp_fedrec_sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
@@ -240,11 +231,6 @@ def schedule_of(scenario: Scenario, num_users: int, *, passes: int = 0) -> round
     a_pass = max(1, round(num_users / users))
     chosen = math.ceil(news.rounds / a_pass) if news.rounds else passes or (form.passes if form else 1)
     return rounds.Schedule(chosen, users, FedAdam(learning_rate=news.learning_rate or LEARNING_RATE, tau=1e-6))
-
-
-def _devices(data: Impressions, first_user: int, make: Callable[[Impressions, int], Devices]) -> Devices:
-    """Made a block of users at a time, each by its number among all blocks."""
-    return Devices.joined([make(part, number) for number, part in in_blocks(data, first_user=first_user)])
 
 
 def _recommender(scenario: Scenario, model: NewsModel) -> ModelRecommender:

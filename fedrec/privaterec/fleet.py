@@ -13,6 +13,7 @@ from fedrec.federation.rounds import Link, Loopback
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger
 from fedrec.privaterec.additive import TopicTable
+from fedrec.privaterec.device_noise import DeviceNoise
 from fedrec.privaterec.fedadam import FedAdam
 from fedrec.privaterec.reports_training import Collected, collect
 from fedrec.privaterec.rounds import Course, Int64s, LocalUpdate
@@ -56,7 +57,7 @@ class Together:
 
     def reports(self, topics: TopicTable, plan: TrainingPlan) -> Collected:
         """See `Fleet`."""
-        return collect(self.train, topics, plan, history=self.scenario.news.history, noise=noise_of(self.scenario))
+        return collect(self.train, topics, plan, history=self.scenario.news.history, noise=self._noise)
 
     def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
         """See `rounds.Step`: FedAdam as Flower has it (`fedadam`)."""
@@ -83,4 +84,9 @@ class Together:
 
         form, passes = FORMS[self.scenario.news.variant], schedule_of(self.scenario, self.num_users).passes
         model = news_model(self.scenario, self.catalogue.news, self.catalogue.vectors, basis=form.basis(self.scenario))
-        return model, form.device(self.scenario, self.train, passes, noise_of(self.scenario), 0)
+        return model, form.device(self.scenario, self.train, passes, self._noise)
+
+    @property
+    def _noise(self) -> DeviceNoise:
+        """Of users who are named by their numbers."""
+        return DeviceNoise.numbered(noise_of(self.scenario), self.num_users)

@@ -30,6 +30,7 @@ from fedrec.privacy import uniform
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.keystream import derive
 from fedrec.privacy.selection import PureEvent, Selection, draw, randomised_response
+from fedrec.privaterec.device_noise import DeviceNoise
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -78,6 +79,24 @@ def report_impressions(impressions: Impressions, *, epsilon: float, key: bytes, 
     truth = drawn_clicks(impressions, key=derive(key, "drawn"))
     nothing = np.where(truth < 0, np.diff(impressions.candidate_ptr), truth)
     return _report(impressions.candidate_ptr, nothing, epsilon, mechanism, nulls=1, key=key)
+
+
+Answer = Callable[[Impressions, bytes], LabelReports]
+"""What some impressions answer under a key: `report_clicks` or `report_impressions` at an epsilon."""
+
+
+def reports_by_user(impressions: Impressions, answer: Answer, noise: DeviceNoise, *, epsilon: float) -> LabelReports:
+    """`answer` of each user's impressions alone, under that user's own key: nobody's draw depends on who else is there."""
+    ptr = impressions.candidate_ptr
+    reported, null = np.zeros(ptr[-1], np.bool_), np.zeros(len(impressions), np.bool_)
+    dearest = PureEvent("label", epsilon, told=0.0)
+    for user, rows, mine in impressions.by_user():
+        told = answer(mine, noise.key(user, "news-labels"))
+        sizes = np.diff(mine.candidate_ptr)
+        reported[np.repeat(ptr[rows] - mine.candidate_ptr[:-1], sizes) + np.arange(mine.candidate_ptr[-1])] = told.reported
+        null[rows] = told.null
+        dearest = max(dearest, told.event, key=lambda e: e.told or 0.0)
+    return LabelReports(ptr, reported, null, epsilon, dearest)
 
 
 def drawn_clicks(impressions: Impressions, *, key: bytes) -> Int64s:

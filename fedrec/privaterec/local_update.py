@@ -29,19 +29,16 @@ from fedrec.encoders.needed import needed_news
 from fedrec.encoders.news_model import NewsModel
 from fedrec.encoders.user_gradients import UserExamples, per_user_gradients
 from fedrec.privacy import gaussian
-from fedrec.privacy.keystream import derive
 from fedrec.privaterec import attention
 from fedrec.privaterec.attention import GaussianAttention
+from fedrec.privaterec.device_noise import DeviceNoise
 from fedrec.privaterec.labels import LabelReports
-from fedrec.privaterec.reports_training import padded_candidates, report_loss, stacked
-from fedrec.privaterec.rounds import Places
-from fedrec.streams import SecretStreams, Streams, SystemStreams
+from fedrec.privaterec.reports_training import padded_candidates, report_loss
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 Float32s = npt.NDArray[np.float32]
 Int64s = npt.NDArray[np.int64]
-Noise = Streams | SystemStreams | SecretStreams
 
 
 @dataclass(frozen=True)
@@ -68,24 +65,17 @@ class Devices:
         weight = math.inf if labels is None else labels.weight
         return Devices(data.last_clicks(history), candidates, table, weight, data.users, *_by_user(data.users, data.num_users))
 
-    @staticmethod
-    def joined(parts: Sequence[Devices]) -> Devices:
-        """Those of one site after the other, users numbered on."""
-        candidates = stacked([p.candidates for p in parts], -1)
-        labels = stacked([p.labels for p in parts], False)
-        ends = np.cumsum([0, *(len(p.history) for p in parts)])
-        users = np.concatenate([p.users + start for p, start in zip(parts, ends[:-1], strict=True)]).astype(np.int32)
-        return Devices(
-            np.concatenate([p.history for p in parts]), candidates, labels, parts[0].weight, users, *_by_user(users, int(ends[-1]))
-        )
-
     def rows_of(self, users: Int64s) -> Int64s:
         """Impressions of these users, by user."""
         return np.concatenate([self.order[self.ptr[k] : self.ptr[k + 1]] for k in users]) if len(users) else np.empty(0, np.int64)
 
-    def with_few(self, negatives: int, *, rng: np.random.Generator) -> Devices:
+    def with_few(self, negatives: int, *, noise: DeviceNoise) -> Devices:
         """The same with each impression cut to one of its labels, drawn, and so many that are none: the paper's k."""
-        drawn = rng.random(self.labels.shape)
+        drawn = np.ones(self.labels.shape)
+        for user in np.unique(self.users).tolist():
+            rows = self.rows_of(np.array([user]))
+            sizes = (self.candidates[rows] >= 0).sum(1)  # drawn for what was shown: not how wide the table of all users is
+            drawn[rows, : sizes.max()] = noise.numpy(user, "news-few").random((len(rows), int(sizes.max())))
         one = np.where(self.labels, drawn, 2.0).argmin(1)[:, None]
         order = np.where(self.labels | (self.candidates < 0), 2.0, drawn)
         np.put_along_axis(order, one, -1.0, 1)
@@ -100,55 +90,43 @@ class Behind:
 
     devices: Devices
     plan: GaussianAttention
-    noise: Noise
+    noise: DeviceNoise
 
-    def __call__(self, model: NewsModel, users: Int64s, round: int, places: Places | None = None) -> tuple[Float32s, float]:
+    def __call__(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> tuple[Float32s, float]:
         """See `rounds.LocalUpdate`."""
-        released = released_weights(model, self.devices.history[users], self.plan, key_of(self.noise, round), relu=True, places=places)
+        released = attention.renormalise_relu(self.released(model, users, round, question)).astype(np.float32)
         return released_gradient(model, self.devices, users, released)
+
+    def released(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> Floats:
+        """(n, B) what these users release of their histories in a round: all that anything of this round is a function of."""
+        noise = replace(self.noise, question=question)
+        keys = noise.keys(users, "news-padding", round=round), noise.keys(users, "news-attention", round=round)
+        return released_weights(model, self.devices.history[users], self.plan, keys)
 
     def weight(self, users: Int64s) -> int:
         """Impressions: the gradient is a mean over them."""
         return len(self.devices.rows_of(users))
 
 
-def key_of(noise: Noise, round: int) -> tuple[bytes, bytes]:
-    """For the padding and for the noise of a round."""
-    return noise.key("news-padding", round=round), noise.key("news-attention", round=round)
-
-
 def released_weights(
-    model: NewsModel,
-    history: npt.NDArray[np.integer],
-    plan: GaussianAttention,
-    keys: tuple[bytes, bytes],
-    *,
-    relu: bool,
-    places: Places | None = None,
-) -> Float32s:
-    """(n, B) what leaves the devices with these histories (n, H), renormalised: Alg. 2. ReLU in training, SoftPlus under serving noise.
+    model: NewsModel, history: npt.NDArray[np.integer], plan: GaussianAttention, keys: tuple[Sequence[bytes], Sequence[bytes]]
+) -> Floats:
+    """(n, B) what leaves the devices with these histories (n, H): Alg. 2 l. 2-9; each user's padding and noise under keys of its own.
 
     A server may have made the model: weights that are no numbers are released as zeros, like those of nobody.
     """
     assert model.basis is not None
-    where = places or Places.all(len(history))
     with torch.no_grad():
-        alpha = model.basis.attention(user_vectors(model, padded(model, history, plan.padding, keys[0], where)))
-    of_all = np.zeros((where.of, alpha.shape[1]))
-    of_all[where.at] = np.nan_to_num(alpha.double().numpy(), nan=0.0, posinf=0.0, neginf=0.0)
-    weights = attention.release(of_all, plan, key=keys[1])[0][where.at]
-    renormalise = attention.renormalise_relu if relu or plan.noise_std == 0 else attention.renormalise_softplus
-    return renormalise(weights).astype(np.float32)
+        alpha = model.basis.attention(user_vectors(model, padded(model, history, plan.padding, keys[0])))
+    finite = np.nan_to_num(alpha.double().numpy(), nan=0.0, posinf=0.0, neginf=0.0)
+    return attention.release_each(finite, plan, keys=keys[1])
 
 
-def padded(
-    model: NewsModel, history: npt.NDArray[np.integer], padding: float, key: bytes, places: Places | None = None
-) -> npt.NDArray[np.integer]:
+def padded(model: NewsModel, history: npt.NDArray[np.integer], padding: float, keys: Sequence[bytes]) -> npt.NDArray[np.integer]:
     """(n, H) with clicks hidden behind the anonymous news, each with probability `padding` (Alg. 2 l. 4)."""
-    if not padding:
+    if not padding or not len(history):
         return history
-    where = places or Places.all(len(history))
-    hidden = attention.padded_clicks(where.of, history.shape[1], padding=padding, key=key)[where.at]
+    hidden = np.concatenate([attention.padded_clicks(1, history.shape[1], padding=padding, key=key) for key in keys])
     return np.where(hidden & (history >= 0), model.news.anonymous, history)
 
 
@@ -176,29 +154,31 @@ class Through:
 
     devices: Devices
     plan: GaussianAttention | None
-    noise: Noise
+    noise: DeviceNoise
 
-    def __call__(self, model: NewsModel, users: Int64s, round: int, places: Places | None = None) -> tuple[Float32s, float]:
+    def __call__(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> tuple[Float32s, float]:
         """See `rounds.LocalUpdate`."""
-        history, where = self.devices.history[users], places or Places.all(len(users))
+        history, noise = self.devices.history[users], replace(self.noise, question=question)
         if self.plan is not None:
-            history = np.asarray(padded(model, history, self.plan.padding, key_of(self.noise, round)[0], where), np.int32)
+            keys = noise.keys(users, "news-padding", round=round)
+            history = np.asarray(padded(model, history, self.plan.padding, keys), np.int32)
         rows = self.devices.rows_of(users)
         owner = np.repeat(np.arange(len(users)), np.diff(self.devices.ptr)[users])
         step = needed_news(history, self.devices.candidates[rows], num_news=model.news.anonymous)
         news = model.encode_news(step.items)
-        U = model.interests(model.encode_users(news, torch.from_numpy(step.history)), self._release(model, where, round))
+        release = self._release(model, noise.keys(users, "news-attention", round=round))
+        U = model.interests(model.encode_users(news, torch.from_numpy(step.history)), release)
         return _gradient(model, model.scores(U[torch.from_numpy(owner)], news, torch.from_numpy(step.candidates)), self.devices, rows)
 
     def weight(self, users: Int64s) -> int:
         """Impressions: the gradient is a mean over them."""
         return len(self.devices.rows_of(users))
 
-    def _release(self, model: NewsModel, where: Places, round: int) -> Release:
+    def _release(self, model: NewsModel, keys: Sequence[bytes]) -> Release:
         if self.plan is None or model.basis is None or self.plan.noise_std == 0:
             return exact
-        zeros = np.zeros((where.of, len(model.basis.vectors)), np.int64)
-        drawn = gaussian.add_to_rows(zeros, step=self.plan.step, std=self.plan.noise_std, key=key_of(self.noise, round)[1])[where.at]
+        zeros = np.zeros((len(keys), len(model.basis.vectors)), np.int64)
+        drawn = gaussian.add_row_by_row(zeros, step=self.plan.step, std=self.plan.noise_std, keys=keys)
         return noised(torch.from_numpy(drawn.astype(np.float32)), radius=self.plan.theta, renormalise=relu_share)
 
 
@@ -209,18 +189,18 @@ class NoisedGradients:
     devices: Devices
     clip: float
     noise_std: float
-    noise: Noise
+    noise: DeviceNoise
 
-    def __call__(self, model: NewsModel, users: Int64s, round: int, places: Places | None = None) -> tuple[Float32s, float]:
+    def __call__(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> tuple[Float32s, float]:
         """See `rounds.LocalUpdate`."""
-        where, key = places or Places.all(len(users)), self.noise.key("news-gradient", round=round)
+        keys = replace(self.noise, question=question).keys(users, "news-gradient", round=round)
         step = 2.0 ** (math.floor(math.log2(self.noise_std)) - 20) if self.noise_std else 1.0
         total = np.zeros(len(model.parameters_vector()), np.float64)
-        for place, gradient in zip(where.at, per_user_gradients(model, user_examples(self.devices, users)), strict=True):
+        for key, gradient in zip(keys, per_user_gradients(model, user_examples(self.devices, users)), strict=True):
             clipped = self._clipped(gradient.astype(np.float64))
             if self.noise_std:  # towards zero on the grid of the noise: no gradient grows, and no gap of floating point tells it
                 grid = np.trunc(clipped / step).astype(np.int64)[None]
-                clipped = gaussian.add_to_rows(grid, step=step, std=self.noise_std, key=derive(key, f"{place}"))[0]
+                clipped = gaussian.add_to_rows(grid, step=step, std=self.noise_std, key=key)[0]
             total += clipped
         return np.asarray(total / len(users), np.float32), math.nan
 

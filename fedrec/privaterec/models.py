@@ -92,9 +92,12 @@ class ModelRecommender:
     def _attention(self, history: npt.NDArray[np.int32], guarantee: Guarantee, key: bytes) -> Float32s:
         assert self.model.basis is not None
         plan = attention.gaussian_plan(guarantee, theta=self.theta, padding=self.padding if guarantee.private else 0.0)
-        weights = released_weights(self.model, history, plan, (derive(key, "padding"), derive(key, "noise")), relu=False)
+        keys = [[derive(key, f"{purpose}/{k}") for k in range(len(history))] for purpose in ("padding", "noise")]
+        weights = released_weights(self.model, history, plan, (keys[0], keys[1]))
+        renormalise = attention.renormalise_softplus if plan.noise_std else attention.renormalise_relu
         with torch.no_grad():
-            return np.asarray(self.model.basis.reconstruct(torch.from_numpy(weights)).numpy(), np.float32)
+            U = self.model.basis.reconstruct(torch.from_numpy(renormalise(weights).astype(np.float32)))
+        return np.asarray(U.numpy(), np.float32)
 
     def _vectors(self, history: npt.NDArray[np.int32], guarantee: Guarantee, key: bytes) -> Float32s:
         with torch.no_grad():

@@ -59,8 +59,9 @@ def of_person(event: Event, clicks: int) -> Event:
 def epsilon_of_person(costs: Costs, delta: float, *, clicks: int, labels: int = 0) -> float:
     """Epsilon at `delta` per user (replace) of all releases together, of a person with so many clicks in the history and so many labels."""
     history = [of_person(event, clicks) for event in costs.history] if clicks else []
-    told = [of_person(event, 1) for event in costs.labels] * labels
-    return epsilon_of_events([*history, *told], delta)
+    told = [of_person(event, 1) for event in costs.labels if isinstance(event, PureEvent)] * labels
+    whole = [of_person(event, 1) for event in costs.labels if not isinstance(event, PureEvent)]  # releases that see the history too
+    return epsilon_of_events([*history, *told, *(whole if labels and not history else [])], delta)
 
 
 def training_costs(scenario: Scenario, *, users: int = 1) -> Costs:
@@ -74,8 +75,7 @@ def training_costs(scenario: Scenario, *, users: int = 1) -> Costs:
     if not guarantee.private or variant in ("centralized", "printed", "fedrec"):
         return Costs((GaussianEvent("data", math.inf, "click", "replace"),), ())
     if variant == "additive":
-        plan = plan_training(guarantee)
-        return Costs((GaussianEvent("report", plan.report_mu, "click", "replace"),), (PureEvent("label", plan.label_epsilon),))
+        return plan_training(guarantee).costs
     return FORMS[variant].costs(scenario, schedule_of(scenario, max(users, 1)).passes)
 
 

@@ -32,21 +32,20 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent, subset_selection
 from fedrec.privaterec import additive
 from fedrec.privaterec.additive import Coefficients, Population, TopicTable
-from fedrec.privaterec.blocks import in_blocks
+from fedrec.privaterec.device_noise import DeviceNoise
 from fedrec.privaterec.kept import NOTHING, Kept, State
-from fedrec.privaterec.labels import LabelReports, report_clicks, report_impressions, share_without_click
+from fedrec.privaterec.labels import Answer, LabelReports, report_clicks, report_impressions, reports_by_user, share_without_click
 from fedrec.privaterec.prior import public_prior
 from fedrec.privaterec.progressing import Progressing
 from fedrec.privaterec.report_model import ReportModel, ReportModelSettings
 from fedrec.privaterec.scoring import products
 from fedrec.privaterec.sensitivity import eligible, report_labels
 from fedrec.privaterec.spending import ClickLedger, TrainingPlan
-from fedrec.streams import SecretStreams, Streams, SystemStreams
+from fedrec.streams import Streams
 
 Floats = npt.NDArray[np.float64]
 Float32s = npt.NDArray[np.float32]
 Int64s = npt.NDArray[np.int64]
-Noise = Streams | SystemStreams | SecretStreams
 
 
 @dataclass(frozen=True)
@@ -70,32 +69,23 @@ class Collected:
         return float(4 * B + answers / max(n, 1))
 
 
-def collect(data: Impressions, topics: TopicTable, plan: TrainingPlan, *, history: int, noise: Noise, first_user: int = 0) -> Collected:
-    """One report per user and one answer per impression, charged first. Raises BudgetExceededError past the plan's guarantee.
-
-    `first_user` is the number of the first of these users among all: see `blocks`.
-    """
-    event = GaussianEvent("report", plan.report_mu, "click", "replace")
+def collect(data: Impressions, topics: TopicTable, plan: TrainingPlan, *, history: int, noise: DeviceNoise) -> Collected:
+    """One report per user and one answer per impression, charged first. Raises BudgetExceededError past the plan's guarantee."""
     most = int(np.bincount(data.users, minlength=1).max(initial=0))
-    charge(plan.guarantee, event, None, 0)  # before anything is drawn
-    parts = [_block(part, topics, plan, history, noise, number) for number, part in in_blocks(data, first_user=first_user)]
-    together = joined(parts)
-    return replace(together, ledger=charge(plan.guarantee, event, together.labels.event, most))
+    charge(plan.guarantee, plan.report, None, 0)  # before anything is drawn
+    keys = noise.keys(range(data.num_users), "news-report")
+    reports = additive.report_each(data.last_clicks(history), topics, mu=plan.report_mu, name="report", keys=keys)
+    answers = reports_by_user(data, _answer(topics, plan), noise, epsilon=plan.label_epsilon)
+    ledger = charge(plan.guarantee, plan.report, answers.event, most)
+    return Collected(reports, answers, data.users, padded_candidates(data), ledger)
 
 
-def _block(data: Impressions, topics: TopicTable, plan: TrainingPlan, history: int, noise: Noise, number: int) -> Collected:
-    key = noise.key("news-report", round=number)
-    reports = additive.report(data.last_clicks(history), topics, mu=plan.report_mu, name="report", key=key)
-    key = noise.key("news-labels", round=number)
-    answers = _answers(data, topics, plan, key)
-    return Collected(reports, answers, data.users, padded_candidates(data), ClickLedger(plan.guarantee))
-
-
-def _answers(data: Impressions, topics: TopicTable, plan: TrainingPlan, key: bytes) -> LabelReports:
-    if topics.open_items is not None:
-        return report_labels(data, topics.open_items, epsilon=plan.label_epsilon, key=key, mechanism=subset_selection)
+def _answer(topics: TopicTable, plan: TrainingPlan) -> Answer:
+    shared: dict[str, Any] = {"epsilon": plan.label_epsilon, "mechanism": subset_selection}
+    if (free := topics.open_items) is not None:
+        return lambda mine, key: report_labels(mine, free, key=key, **shared)
     answer = report_impressions if plan.no_click else report_clicks
-    return answer(data, epsilon=plan.label_epsilon, key=key, mechanism=subset_selection)
+    return lambda mine, key: answer(mine, key=key, **shared)
 
 
 def joined(parts: Sequence[Collected]) -> Collected:
@@ -121,8 +111,7 @@ def collected_of(arrays: State, plan: TrainingPlan, *, noise_std: float, told: i
     """What `collected_arrays` wrote, with noise of that std on all but the last `told` coefficients.
 
     The ledger is that of a client with the most impressions."""
-    event = GaussianEvent("report", plan.report_mu, "click", "replace")
-    answer = PureEvent("label", plan.label_epsilon)
+    event, answer = plan.report, PureEvent("label", plan.label_epsilon)
     answers = LabelReports(arrays["candidate_ptr"], arrays["reported"], arrays["null"], plan.label_epsilon, answer)
     most = int(np.bincount(arrays["users"], minlength=1).max(initial=0))
     reports = Coefficients(arrays["coefficients"], noise_std, event, told)

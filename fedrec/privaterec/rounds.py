@@ -40,24 +40,14 @@ class Schedule:
         return max(1, round(users / self.users_per_round))
 
 
-@dataclass(frozen=True)
-class Places:
-    """Where these users stand among the `of` of their round: one draw for a whole round is the same however users are divided."""
-
-    at: Int64s
-    of: int
-
-    @staticmethod
-    def all(users: int) -> Places:
-        """Of everybody in a round."""
-        return Places(np.arange(users), users)
-
-
 class LocalUpdate(Protocol):
     """What some users of a round send together."""
 
-    def __call__(self, model: NewsModel, users: Int64s, round: int, places: Places | None = None) -> tuple[Float32s, float]:
-        """(P,) mean over these users of what each sends, a gradient; and the mean loss, for people only. `places`: all, where left out."""
+    def __call__(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> tuple[Float32s, float]:
+        """(P,) mean over these users of what each sends, a gradient; and the mean loss, for people only.
+
+        question: its digest, where noise belongs to one question (`device_noise`).
+        """
         ...
 
     def weight(self, users: Int64s) -> int:

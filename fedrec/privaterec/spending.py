@@ -9,6 +9,8 @@ question is chosen by what was released changes nothing.
 
 When label clicks join the history, as before serving, later reports see them too: these clicks carry their label's price and all later
 reports', composed exactly (`privacy.mixtures`). A ledger keeps one cohort per sequence of events and is as dear as its dearest.
+Over several trainings the same click may be a label in one and part of the history in another: `dearest_click` takes, of all ways to
+give it one role in each, the dearest.
 
 Serving: a noised answer is remembered for a public period (`Memory`). Repeating it costs nothing; refreshing when the
 history changes would tell when a click happened, so it is refreshed by date.
@@ -16,7 +18,10 @@ history changes would tell when a click happened, so it is refreshed by date.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -30,6 +35,7 @@ from fedrec.privaterec.additive import Coefficients
 Role = Literal["history", "label"]
 
 _ROUNDING = 1e-9  # relative; a calibrated release reaches the limit up to the last bits
+_MOST_CHOICES = 256  # each is one composition, of milliseconds
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,16 @@ class TrainingPlan:
     report_mu: float
     label_epsilon: float
     no_click: bool = False
+
+    @property
+    def report(self) -> GaussianEvent:
+        """The price of the report, to each click of the history."""
+        return GaussianEvent("report", self.report_mu, "click", "replace")
+
+    @property
+    def costs(self) -> Costs:
+        """What the whole training costs one client. The label is priced as a coin of its epsilon, which dominates every mechanism."""
+        return Costs((self.report,), (PureEvent("label", self.label_epsilon),))
 
 
 def plan_training(guarantee: Guarantee, *, no_click: bool = False) -> TrainingPlan:
@@ -111,21 +127,39 @@ class ClickLedger:
 
 @dataclass(frozen=True)
 class Costs:
-    """What a whole training costs one client: releases that every click of its history sees, and answers that each label click gives."""
+    """What a whole training costs one client: releases that every click of its history sees, and releases that each label click sees."""
 
     history: tuple[Event, ...]
-    labels: tuple[PureEvent, ...]
+    labels: tuple[Event, ...]
 
     def charged(self, limit: Guarantee) -> float:
         """Epsilon of the dearest click; infinite without privacy. Raises BudgetExceededError past a private `limit`."""
-        ledger = ClickLedger(limit)
         if not limit.private:
             return limit.epsilon
-        for event in self.history:
-            ledger = ledger.charge_history(event)
-        for event in self.labels:
-            ledger = ledger.charge_label(0, event)
-        return ledger.epsilon
+        epsilon = dearest_click([self], limit)
+        if epsilon > limit.epsilon * (1 + _ROUNDING):
+            raise BudgetExceededError(
+                f"the training would bring a click to epsilon {epsilon:.4g}; the limit is {limit}", "Train with less, or raise the limit."
+            )
+        return epsilon
+
+
+def dearest_click(trainings: Sequence[Costs], limit: Guarantee) -> float:
+    """Epsilon at the limit's delta of the dearest click after all of them, whichever role it had in each.
+
+    Equal trainings are interchangeable, so that a choice is how often a click was a label in each kind. Where there are more than
+    `_MOST_CHOICES` choices, a click pays for both roles in all of them: never too little.
+    """
+    kinds = [(kind, times) for kind, times in Counter(trainings).items()]
+    if math.prod(times + 1 for _, times in kinds) > _MOST_CHOICES:
+        both = tuple(event for costs in trainings for event in (*costs.history, *costs.labels))
+        return ClickLedger(limit, (Cohort("history", both),)).epsilon
+    cohorts = []
+    for chosen in itertools.product(*(range(times + 1) for _, times in kinds)):
+        roles = zip(kinds, chosen, strict=True)
+        seen = [kind.labels * labels + kind.history * (times - labels) for (kind, times), labels in roles]
+        cohorts.append(Cohort("history", tuple(itertools.chain.from_iterable(seen))))
+    return ClickLedger(limit, tuple(dict.fromkeys(cohorts))).epsilon
 
 
 @dataclass(frozen=True)

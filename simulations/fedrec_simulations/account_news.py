@@ -8,6 +8,7 @@ then, it is read from the data.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -16,8 +17,8 @@ from fedrec.checkpoint import finite
 from fedrec.privacy.accounting import GaussianEvent, mu_for, opinions
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
-from fedrec.privaterec import attention, central, person
-from fedrec.privaterec.federated import THETA, per_answer, schedule_of
+from fedrec.privaterec import central, person
+from fedrec.privaterec.federated import FORMS, schedule_of
 from fedrec.privaterec.spending import plan_training, serving_epsilon
 from fedrec.privaterec.trained import promised
 from fedrec.privaterec.variants import central_settings
@@ -113,31 +114,23 @@ def served_person(scenario: Scenario, epsilon: float) -> dict[str, dict[str, flo
     }
 
 
-def _additive(scenario: Scenario, users: int) -> tuple[Releases, ...]:
-    plan = plan_training(promised(scenario))
-    report = GaussianEvent("report", plan.report_mu, "click", "replace")
-    return Releases(report, "a click of the history"), Releases(PureEvent("label", plan.label_epsilon), "a click that is a label")
-
-
 def _central(scenario: Scenario, users: int) -> tuple[Releases, ...]:
     plan = central.plan_of(promised(scenario), central_settings(scenario))
     population, *gradients = (plan.event(release.name) for release in plan.releases)
     return Releases(population, "a user"), Releases(replace(gradients[0], name="gradient"), "a user", len(gradients))
 
 
-def _local(scenario: Scenario, users: int) -> tuple[Releases, ...]:
-    guarantee, passes = promised(scenario), _passes(scenario, users)
-    each, news = per_answer(guarantee, passes), scenario.news
-    plan = attention.gaussian_plan(each, theta=news.clip or THETA, padding=news.padding)
-    label = PureEvent("label", guarantee.epsilon)
-    return Releases(plan.event, "a click of the history", passes), Releases(label, "a click that is a label")
+def _per_click(scenario: Scenario, users: int) -> tuple[Releases, ...]:
+    """What ledgers are charged, which is stated once (`spending.Costs`): by role, or for both together where both see the same."""
+    additive = scenario.news.variant == "additive"
+    costs = plan_training(promised(scenario)).costs if additive else FORMS[scenario.news.variant].costs(scenario, _passes(scenario, users))
+    if costs.history == costs.labels:
+        return _counted(costs.history, "a click")
+    return *_counted(costs.history, "a click of the history"), *_counted(costs.labels, "a click that is a label")
 
 
-def _gradients(scenario: Scenario, users: int) -> tuple[Releases, ...]:
-    guarantee, passes = promised(scenario), _passes(scenario, users)
-    private = scenario.news.variant == "dp-fedrec" and guarantee.private
-    mu = mu_for(per_answer(guarantee, passes).epsilon, guarantee.delta) if private else math.inf
-    return (Releases(GaussianEvent("gradient", mu, "click", "replace"), "a click", passes),)
+def _counted(events: tuple[Event, ...], seen_by: str) -> tuple[Releases, ...]:
+    return tuple(Releases(event, seen_by, times) for event, times in Counter(events).items())
 
 
 def _data(scenario: Scenario, users: int) -> tuple[Releases, ...]:
@@ -145,12 +138,8 @@ def _data(scenario: Scenario, users: int) -> tuple[Releases, ...]:
 
 
 _RELEASES: Mapping[str, Callable[[Scenario, int], tuple[Releases, ...]]] = {
-    "additive": _additive,
+    **dict.fromkeys(["additive", *FORMS], _per_click),
     "central": _central,
-    "local": _local,
-    "dp-fedrec": _gradients,
-    "printed": _gradients,
-    "fedrec": _gradients,
     "centralized": _data,
 }
 

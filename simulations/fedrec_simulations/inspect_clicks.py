@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import read_json
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
-from fedrec_client.click_ledger import dearest_click, read_runs
+from fedrec.privaterec.spending import dearest_click
+from fedrec_client.click_ledger import Entry, read_entries, runs_of
 from fedrec_client.serving_ledger import read_answers
 from fedrec_simulations.inspect_aggregator import DELTA
 
@@ -21,17 +22,18 @@ UNIT = "click (replace)"
 
 def news_client(folder: Path, round: int | None) -> Content:
     """A client's ledger of clicks, and how often it answered in each run. Raises RunError."""
-    entries = read_runs(folder / "clicks.sqlite")
-    spent = dearest_click([entry.price for entry in entries], Guarantee(math.inf, DELTA, "click", "replace"))
+    entries = read_entries(folder / "clicks.sqlite")
+    runs = runs_of(entries)
+    spent = dearest_click([entry.price for entry in runs], Guarantee(math.inf, DELTA, "click", "replace"))
     charges = [
         {
             "time_s": entry.time_s,
             "run": entry.run,
             "history": [_price(event) for event in entry.price.history],
             "labels": [_price(event) for event in entry.price.labels],
-            "rounds": _answered(folder, entry.run, round),
+            "rounds": _answered(entries, entry.run, round),
         }
-        for entry in entries
+        for entry in runs
     ]
     return {"charges": charges, "ledger_head": entries[-1].head if entries else "", "spent": _spent(spent)}
 
@@ -54,10 +56,9 @@ def device(folder: Path, round: int | None) -> Content:
     return {"answers": shown, "ledger_head": answers[-1].head if answers else "", "spent": _spent(spent)}
 
 
-def _answered(folder: Path, run: str, round: int | None) -> list[int]:
+def _answered(entries: Sequence[Entry], run: str, round: int | None) -> list[int]:
     """Numbers of the rounds of a run that were answered."""
-    path = folder / "asked" / f"{run}.json"
-    rounds = map(int, read_json(path)["rounds"]) if path.exists() else ()
+    rounds = (entry.round for entry in entries if (entry.run, entry.kind) == (run, "answer"))
     return sorted(number for number in rounds if round in {None, number})
 
 

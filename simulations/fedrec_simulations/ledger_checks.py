@@ -12,11 +12,13 @@ from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.mixtures import epsilon_of_events
+from fedrec.privaterec.spending import dearest_click
 from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
 from fedrec_aggregator.chain import Charge, Link
 from fedrec_aggregator.settings import AggregatorSettings
-from fedrec_client.click_ledger import dearest_click, read_runs
+from fedrec_client.click_ledger import read_entries as read_click_entries
+from fedrec_client.click_ledger import runs_of
 from fedrec_client.ledger import Entry, read_entries
 from fedrec_client.serving_ledger import read_answers
 from fedrec_client.settings import ClientSettings
@@ -48,12 +50,13 @@ def client_ledger(settings: ClientSettings, now_s: float) -> str:
 def click_ledger(settings: ClientSettings, now_s: float) -> str:
     """What the dearest click of a client of news has spent. Raises RunError."""
     path, limit = Path(settings.state) / "clicks.sqlite", settings.privacy.limit
-    entries = read_runs(path) if path.exists() else ()
+    entries = read_click_entries(path) if path.exists() else ()
     if not entries:
         return "begins with the first run"
     _require_forward(entries[-1].time_s, now_s)
-    spent = dearest_click([entry.price for entry in entries], limit)
-    return f"{len(entries)} runs, unbroken; {_priced(spent, limit)} spent so far, limit {limit.epsilon:g}"
+    runs = runs_of(entries)
+    spent = dearest_click([entry.price for entry in runs], limit)
+    return f"{len(runs)} runs, unbroken; {_priced(spent, limit)} spent so far, limit {limit.epsilon:g}"
 
 
 def serving_ledger(path: Path, now_s: float) -> str:

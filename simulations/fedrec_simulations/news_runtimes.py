@@ -11,7 +11,6 @@ import numpy as np
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec.blocks import BLOCK
 from fedrec.privaterec.fleet import Together
 from fedrec.privaterec.kept import Kept
 from fedrec.privaterec.trained import Catalogue, Progress, TrainedNews, promised
@@ -80,7 +79,7 @@ def loopback(job: NewsJob) -> Generator[Progress | TrainedNews, None, None]:
 
 @dataclass(frozen=True)
 class NewsShard:
-    """What one client holds: consecutive users in whole blocks, so that seeded noise is the loopback's (`privaterec.blocks`)."""
+    """What one client holds: consecutive users, named as the loopback names them, so that seeded noise is the same."""
 
     name: str
     first_user: int
@@ -93,9 +92,8 @@ class NewsShard:
 
 
 def news_shards(train: Impressions, clients: int) -> list[NewsShard]:
-    """All users, divided as evenly as blocks allow. Raises SettingsError where a client would have none."""
-    starts = np.arange(0, train.num_users, BLOCK)
-    if clients > len(starts):
-        raise SettingsError(f"{clients} clients cannot share {train.num_users} users in blocks of {BLOCK}", "Give fewer --clients.")
-    users = [np.arange(part[0], min(part[-1] + BLOCK, train.num_users)) for part in np.array_split(starts, clients)]
+    """All users, divided evenly. Raises SettingsError where a client would have none."""
+    if clients > train.num_users:
+        raise SettingsError(f"{clients} clients cannot share {train.num_users} users", "Give fewer --clients.")
+    users = np.array_split(np.arange(train.num_users), clients)
     return [NewsShard(f"client-{k}", int(mine[0]), train.users_subset(mine)) for k, mine in enumerate(users, start=1)]

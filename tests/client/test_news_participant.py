@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution, from_gaussian_mechanism, from_randomized_response
 
 from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
@@ -18,13 +22,16 @@ from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
+from fedrec.privaterec import local_update
+from fedrec.privaterec.federated import FORMS
 from fedrec.privaterec.messages import Ask, news_recipe
+from fedrec.privaterec.models import news_model
 from fedrec.privaterec.spending import Costs
 from fedrec.privaterec.topics import public_vectors
 from fedrec.privaterec.trained import Catalogue, public_table
 from fedrec.settings import NEWS_UNITS, Scenario, load
-from fedrec_client.click_ledger import ClickSpending
-from fedrec_client.news import NewsParticipant, NewsTrust
+from fedrec_client.click_ledger import Bound, ClickSpending
+from fedrec_client.news import NewsParticipant, NewsTrust, _digest
 from fedrec_client.readers import LocalReaders, read_news_shard, write_news_shard
 
 SHAPE = PlantedNewsShape(users=40, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
@@ -37,6 +44,12 @@ def readers() -> LocalReaders:
     vectors = public_vectors(planted.news, PublicFeatures({}), seed=2, dimension=16)
     train = planted.log.train
     return LocalReaders(train, planted.news, tuple(str(k) for k in range(train.num_users)), vectors)
+
+
+@pytest.fixture(scope="module")
+def asked_again() -> Scenario:
+    """Three passes: each user answers three times, and is paid for."""
+    return scenario("local", "news.rounds=3", "news.users_per_round=1000")
 
 
 def scenario(variant: str = "additive", *more: str) -> Scenario:
@@ -87,7 +100,7 @@ def test_asked_again_also_after_a_restart_it_tells_the_same_bytes_and_pays_nothi
     same = again.tell(report(chosen, readers))
     assert {n: a.tobytes() for n, a in same.arrays.items()} == {n: a.tobytes() for n, a in told.arrays.items()}
     assert again.ledger.epsilon == spent
-    assert len(again.ledger.entries) == 1
+    assert len(again.ledger.runs) == 1
 
 
 def test_its_noise_is_its_own_secret(readers: LocalReaders, client: Client) -> None:
@@ -117,7 +130,7 @@ def test_a_second_run_past_the_limit_is_refused_before_anything_is_told(readers:
     one.join(terms(chosen, readers, "r2"))
     told = one.tell(report(chosen, readers, "r2"))
     assert (told.answer.refusal, dict(told.arrays)) == (Refusal.BUDGET, {})
-    assert len(one.ledger.entries) == 1
+    assert len(one.ledger.runs) == 1
 
 
 @pytest.mark.parametrize("variant", ["printed", "fedrec"])
@@ -145,17 +158,16 @@ def test_rows_that_would_break_the_bound_are_refused_before_the_charge(topics: n
     one.join(terms(chosen, readers))
     told = one.tell(Ask("r1", 0, readers.num_users, {"site": 0}, {"topics": topics}))
     assert told.answer.refusal == Refusal.MALFORMED
-    assert not one.ledger.entries
+    assert not one.ledger.runs
 
 
 def test_in_rounds_a_user_answers_as_often_as_was_paid_for(readers: LocalReaders, client: Client) -> None:
     chosen, one = scenario("local"), client()
     one.join(terms(chosen, readers))
-    P = 1
-    refused = one.tell(Ask("r1", 1, readers.num_users, {"site": 0}, {"parameters": np.zeros(P, np.float32), "cohort": np.arange(4)}))
+    refused = one.tell(Ask("r1", 1, readers.num_users, {"site": 0}, {"parameters": np.zeros(1, np.float32), "cohort": np.arange(4)}))
     assert refused.answer.refusal == Refusal.MALFORMED
     assert one._made is not None
-    parameters = one._made[3].model.parameters_vector()
+    parameters = one._made[2].model.parameters_vector()
 
     def ask(round: int, cohort: np.ndarray) -> str:
         return one.tell(Ask("r1", round, readers.num_users, {"site": 0}, {"parameters": parameters, "cohort": cohort})).answer.refusal
@@ -165,6 +177,168 @@ def test_in_rounds_a_user_answers_as_often_as_was_paid_for(readers: LocalReaders
     assert ask(3, np.array([9, 3])) == Refusal.BUDGET
     assert not ask(1, np.arange(4))
     assert one.ledger.epsilon == pytest.approx(5.0, rel=1e-6)
+
+
+def parameters(chosen: Scenario, readers: LocalReaders) -> np.ndarray:
+    assert readers.vectors is not None
+    form = FORMS[chosen.news.variant]
+    return news_model(chosen, readers.news, readers.vectors, basis=form.basis(chosen)).parameters_vector()
+
+
+def gradient(chosen: Scenario, readers: LocalReaders, round: int, *, first: int = 0, users: int = 100, cohort: object = None) -> Ask:
+    named = np.arange(first, first + 4) if cohort is None else np.asarray(cohort)
+    return Ask("r1", round, users, {"site": first}, {"parameters": parameters(chosen, readers), "cohort": named})
+
+
+def test_the_users_numbers_stay_those_of_the_first_question_so_that_labels_are_told_once(
+    asked_again: Scenario, readers: LocalReaders, client: Client, tmp_path: Path
+) -> None:
+    """A server that could number users anew would have their labels randomised again, and a majority names them."""
+    one = client(tmp_path / "kept")
+    one.join(terms(asked_again, readers))
+    assert not one.tell(gradient(asked_again, readers, 1)).answer.refusal
+    for other in (gradient(asked_again, readers, 2, first=16), gradient(asked_again, readers, 2, users=101)):
+        told = one.tell(other)
+        assert (told.answer.refusal, dict(told.arrays)) == (Refusal.WRONG_PLAN, {})
+    one.ledger.close()
+    for folder in ("terms", "sent", "data"):
+        shutil.rmtree(tmp_path / "kept" / folder)
+    again = client(tmp_path / "kept")
+    again.join(terms(asked_again, readers))
+    assert again.tell(gradient(asked_again, readers, 2, first=16)).answer.refusal == Refusal.WRONG_PLAN
+    assert not again.tell(gradient(asked_again, readers, 2)).answer.refusal
+
+
+def test_labels_of_a_run_are_the_same_answers_in_every_round_and_attention_is_fresh(
+    asked_again: Scenario, readers: LocalReaders, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[bytes, bytes]] = []
+
+    def watched(model, devices, users, released):  # type: ignore[no-untyped-def]
+        seen.append((devices.labels.tobytes(), released.tobytes()))
+        return honest(model, devices, users, released)
+
+    honest = local_update.released_gradient
+    monkeypatch.setattr(local_update, "released_gradient", watched)
+    one = client()
+    one.join(terms(asked_again, readers))
+    for round in (1, 2):
+        assert not one.tell(gradient(asked_again, readers, round)).answer.refusal
+    mine = [pair for pair in seen if len(pair[0]) == len(seen[-1][0])]  # of this client's users, not of the rehearsal's
+    assert len(mine) == 2
+    assert mine[0][0] == mine[1][0]
+    assert mine[0][1] != mine[1][1]
+
+
+def test_whatever_a_client_lost_but_its_ledger_a_question_with_two_items_exchanged_is_refused(
+    readers: LocalReaders, client: Client, tmp_path: Path
+) -> None:
+    """Answered with the same noise it would tell who has one of the two in the history."""
+    chosen, one = scenario(), client(tmp_path / "kept")
+    one.join(terms(chosen, readers))
+    assert not one.tell(report(chosen, readers)).answer.refusal
+    one.ledger.close()
+    for folder in ("terms", "sent", "data"):
+        shutil.rmtree(tmp_path / "kept" / folder)
+    again, swapped = client(tmp_path / "kept"), list(readers.news.ids)
+    swapped[3], swapped[7] = swapped[7], swapped[3]
+    changed = Terms("r1", news_recipe(chosen), "news", (0.0, 1.0), tuple(swapped))
+    assert again.join(changed).refusal == Refusal.WRONG_PLAN
+    assert again.tell(report(chosen, readers)).answer.refusal == Refusal.RUN_UNKNOWN
+    assert not again.join(terms(chosen, readers)).refusal
+    other = report(chosen, readers)
+    other = Ask(other.run, 0, other.users, other.first_user, {"topics": other.public["topics"][::-1].copy()})
+    assert again.tell(other).answer.refusal == Refusal.ALREADY_REPORTED
+    assert not again.tell(report(chosen, readers)).answer.refusal
+
+
+def test_noise_belongs_to_the_run_its_terms_the_user_the_data_and_the_question(readers: LocalReaders, client: Client) -> None:
+    """Any of them changed, all draws are others: two answers with the same noise would tell their difference exactly."""
+    one, chosen = client(), scenario()
+    run = one._open(terms(chosen, readers))
+    fewer = readers.clicks.users_subset(np.arange(1, readers.num_users))
+    others = [
+        replace(run, terms=terms(chosen, readers, "r2")),
+        replace(run, terms_digest="b" * 64),
+        replace(run, data_digest=_digest(fewer, one._names[1:])),
+    ]
+    keys = [one._noise(run, "question").key(0, "news-report"), one._noise(run, "other").key(0, "news-report")]
+    keys += [one._noise(run, "question").key(1, "news-report"), one._noise(run, "question").key(0, "news-labels")]
+    keys += [one._noise(other, "question").key(0, "news-report") for other in others]
+    assert len(set(keys)) == len(keys)
+
+
+def test_clicks_that_come_during_a_run_wait_for_the_next(readers: LocalReaders, tmp_path: Path) -> None:
+    """Otherwise the same noise on other data would tell what is new, and a refusal that something is."""
+    chosen, kept = scenario(), tmp_path / "kept"
+    told = []
+    for clicks in (readers.clicks, replace(readers.clicks, history=readers.clicks.history[::-1].copy())):
+        with closing(ClickSpending(kept / "clicks.sqlite", limit=LIMIT)) as ledger:
+            one = NewsParticipant("site", replace(readers, clicks=clicks), ledger, kept)
+            one.join(terms(chosen, readers))
+            told.append(one.tell(report(chosen, readers)))
+    assert not told[1].answer.refusal
+    assert told[0].arrays["coefficients"].tobytes() == told[1].arrays["coefficients"].tobytes()
+    assert told[0].arrays["reported"].tobytes() == told[1].arrays["reported"].tobytes()
+
+
+@pytest.mark.parametrize("variant", ["additive", "local", "dp-fedrec"])
+def test_a_question_that_invented_users_cannot_answer_is_refused_before_the_charge(
+    variant: str, readers: LocalReaders, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen, one = scenario(variant), client()
+    one.join(terms(chosen, readers))
+
+    def broken(*_arguments: object, **_more: object) -> None:
+        raise FloatingPointError("overflow")
+
+    name = {"additive": "additive.report_each", "local": "local_update.released_weights", "dp-fedrec": "local_update.per_user_gradients"}
+    monkeypatch.setattr(f"fedrec.privaterec.{name[variant]}", broken)
+    told = one.tell(report(chosen, readers) if variant == "additive" else gradient(chosen, readers, 1))
+    assert (told.answer.refusal, dict(told.arrays)) == (Refusal.MALFORMED, {})
+    assert not one.ledger.runs
+
+
+@pytest.mark.parametrize("variant", ["local", "dp-fedrec"])
+def test_models_of_numbers_that_are_none_are_answered_as_any_other(variant: str, readers: LocalReaders, client: Client) -> None:
+    """Whether some user's vector overflows depends on its history: the answer is made all the same, of the noise alone."""
+    chosen, one = scenario(variant), client()
+    one.join(terms(chosen, readers))
+    ask = gradient(chosen, readers, 1)
+    hostile = np.where(np.arange(len(ask.public["parameters"])) % 3 == 0, np.float32(3e38), ask.public["parameters"])
+    told = one.tell(Ask(ask.run, 1, ask.users, ask.first_user, {**ask.public, "parameters": hostile.astype(np.float32)}))
+    assert not told.answer.refusal
+    assert set(told.arrays) == {"gradient", "weight", "loss"}
+
+
+def test_clicks_on_news_that_the_catalogue_leaves_out_are_padding_and_move_no_other(readers: LocalReaders) -> None:
+    chosen = scenario()
+    left_out = int(readers.clicks.history[0])
+    shown = np.unique(readers.clicks.candidates)
+    named = tuple(item for j, item in enumerate(readers.news.ids) if j != left_out or j in shown)
+    found = readers.translate(Terms("r1", news_recipe(chosen), "news", (0.0, 1.0), named))
+    np.testing.assert_array_equal(found.history_ptr, readers.clicks.history_ptr)
+    gone = readers.clicks.history == left_out
+    np.testing.assert_array_equal(found.history < 0, gone if left_out not in shown else np.zeros_like(gone))
+    assert [named[j] for j in found.history[~gone]] == [readers.news.ids[j] for j in readers.clicks.history[~gone]]
+
+
+def test_an_impression_without_a_click_answers_as_the_others_do(readers: LocalReaders, tmp_path: Path) -> None:
+    """Neither a failure nor silence: both would tell that nothing was clicked."""
+    clicked = readers.clicks.clicked.copy()
+    first = slice(*readers.clicks.candidate_ptr[:2].tolist())
+    clicked[first] = False
+    without = replace(readers, clicks=replace(readers.clicks, clicked=clicked))
+    for variant in ("additive", "local"):
+        chosen = scenario(variant)
+        with closing(ClickSpending(tmp_path / variant / "clicks.sqlite", limit=LIMIT)) as ledger:
+            one = NewsParticipant("site", without, ledger, tmp_path / variant)
+            one.join(terms(chosen, readers))
+            told = one.tell(report(chosen, readers) if variant == "additive" else gradient(chosen, readers, 1))
+            assert not told.answer.refusal
+            if variant == "additive":
+                assert told.arrays["reported"][first].any()
+                assert len(told.arrays["users"]) == len(readers.clicks)
 
 
 def test_a_shard_survives_its_file_and_a_damaged_one_is_named(readers: LocalReaders, tmp_path: Path) -> None:
@@ -180,6 +354,70 @@ def test_a_shard_survives_its_file_and_a_damaged_one_is_named(readers: LocalRead
         read_news_shard(path)
 
 
+def gaussians(*epsilons: float) -> tuple[GaussianEvent, ...]:
+    return tuple(GaussianEvent("report", mu_for(epsilon, 1e-5), "click", "replace") for epsilon in epsilons)
+
+
+def test_a_click_pays_for_its_label_in_one_run_and_for_the_history_in_another(tmp_path: Path) -> None:
+    """Against privacy loss distributions, in other code: a label at 5, then reports at 5 that see the click in the history."""
+    additive = Costs(gaussians(5.0), (PureEvent("label", 5.0),))
+    reports_of_others = Costs(gaussians(5.0, 5.0), (PureEvent("label", 0.1),))
+    with closing(ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))) as ledger:
+        ledger.charge("a", additive)
+        ledger.charge("b", reports_of_others)
+        coin = pld_from_randomized_response(5.0)
+        both = coin.compose(from_gaussian_mechanism(1 / math.hypot(*(event.mu for event in gaussians(5.0, 5.0)))))
+        assert ledger.epsilon == pytest.approx(both.get_epsilon_for_delta(1e-5), rel=1e-3)
+        history_alone = from_gaussian_mechanism(1 / math.hypot(*(event.mu for event in gaussians(5.0, 5.0, 5.0))))
+        assert ledger.epsilon > history_alone.get_epsilon_for_delta(1e-5) + 1
+
+
+def pld_from_randomized_response(epsilon: float) -> PrivacyLossDistribution:
+    return from_randomized_response(2 / (math.exp(epsilon) + 1), 2)
+
+
+def test_gradients_of_whole_losses_are_charged_to_labels_too(tmp_path: Path) -> None:
+    costs = FORMS["dp-fedrec"].costs(scenario("dp-fedrec"), 2)
+    assert costs.labels == costs.history
+    assert len(costs.labels) == 2
+    label_first = Costs(gaussians(5.0), (PureEvent("label", 5.0),))
+    with closing(ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))) as ledger:
+        ledger.charge("labels", label_first)
+        ledger.charge("gradients", costs)
+        both = pld_from_randomized_response(5.0).compose(from_gaussian_mechanism(1 / gaussians(5.0)[0].mu))
+        assert ledger.epsilon == pytest.approx(both.get_epsilon_for_delta(1e-5), rel=1e-3)
+
+
+def test_labels_of_earlier_runs_are_not_forgotten(tmp_path: Path) -> None:
+    """Three answers about one label add up, also in a ledger that is opened again."""
+    for number in range(3):
+        with closing(ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))) as ledger:
+            ledger.charge(f"run-{number}", Costs((), (PureEvent("label", 2.0),)))
+            assert ledger.epsilon == pytest.approx(2.0 * (number + 1), rel=1e-4)
+
+
+def test_a_ledger_knows_who_answered_what_and_an_answer_that_is_struck_out_is_noticed(tmp_path: Path) -> None:
+    path, everybody = tmp_path / "clicks.sqlite", np.ones(11, bool)
+    with closing(ClickSpending(path, limit=LIMIT)) as ledger:
+        ledger.charge("a", Costs(gaussians(1.0, 1.0), ()), Bound("t", "d", 20, 3))
+        assert ledger.answer("a", 1, "question", everybody, most=2)
+        assert not ledger.answer("a", 1, "question", everybody, most=2)
+        with pytest.raises(RefusedError, match="another question"):
+            ledger.answer("a", 1, "other", everybody, most=2)
+        assert ledger.answer("a", 2, "other", np.arange(11) == 10, most=2)
+    with closing(ClickSpending(path, limit=LIMIT)) as ledger:
+        with pytest.raises(RefusedError, match="more than 2 times"):
+            ledger.answer("a", 3, "third", np.arange(11) == 10, most=2)
+        assert ledger.answer("a", 3, "third", np.arange(11) == 9, most=2)
+        for other in (Bound("u", "d", 20, 3), Bound("t", "e", 20, 3), Bound("t", "d", 21, 3), Bound("t", "d", 20, 4)):
+            with pytest.raises(RefusedError, match="bound to"):
+                ledger.charge("a", Costs(gaussians(1.0, 1.0), ()), other)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("DELETE FROM entries WHERE number = 4")
+    with pytest.raises(RunError, match="older than"):
+        ClickSpending(path, limit=LIMIT)
+
+
 def test_a_ledger_composes_runs_by_role_and_notices_a_changed_entry(tmp_path: Path) -> None:
     mu = mu_for(2.0, 1e-5)
     ledger = ClickSpending(tmp_path / "clicks.sqlite", limit=LIMIT)
@@ -193,9 +431,7 @@ def test_a_ledger_composes_runs_by_role_and_notices_a_changed_entry(tmp_path: Pa
     assert ledger.charge("b", padded)
     assert 2.0 < ledger.epsilon < 5.0
     ledger.close()
-    import sqlite3
-
     with sqlite3.connect(tmp_path / "clicks.sqlite") as database:
-        database.execute("UPDATE runs SET costs = '{\"history\": [], \"labels\": []}' WHERE run = 'a'")
+        database.execute("UPDATE entries SET content = '{\"history\": [], \"labels\": []}' WHERE run = 'a'")
     with pytest.raises(RunError, match="chain is broken"):
         ClickSpending(tmp_path / "clicks.sqlite", limit=LIMIT)

@@ -13,6 +13,7 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privaterec import topics
 from fedrec.privaterec.additive import BITS, topic_table
+from fedrec.privaterec.device_noise import DeviceNoise
 from fedrec.privaterec.prior import public_prior, rebuilding
 from fedrec.privaterec.report_model import ReportModelSettings
 from fedrec.privaterec.reports_training import NoiseLevels, Trained, collect, fit, serve
@@ -65,7 +66,9 @@ def trained(epsilon: float) -> Trained:
     vectors = topics.public_vectors(planted.news, PublicFeatures({}), seed=3, dimension=40)
     table = topics.directions(vectors, width=18)
     guarantee = Guarantee(epsilon, 1e-5, "click", "replace") if math.isfinite(epsilon) else non_private(1e-5, "click", "replace")
-    got = collect(planted.log.train, table, plan_training(guarantee), history=20, noise=Streams(5))
+    got = collect(
+        planted.log.train, table, plan_training(guarantee), history=20, noise=DeviceNoise.numbered(Streams(5), planted.log.train.num_users)
+    )
     assert got.coefficients.noise_std == pytest.approx(0 if math.isinf(epsilon) else table.diameter / 20 / mu_for(epsilon, 1e-5), rel=1e-6)
     settings, levels = replace(ReportModelSettings(), epochs=4, batch=128), NoiseLevels((got.coefficients.noise_std,))
     *_, last = fit(got, table, vectors, settings, history=20, levels=levels, streams=Streams(5))

@@ -19,6 +19,7 @@ from fedrec.evaluation.impressions import evaluate_impressions, history_swap
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privaterec import additive, topics
 from fedrec.privaterec.additive import Coefficients, Population, TopicTable
+from fedrec.privaterec.device_noise import DeviceNoise
 from fedrec.privaterec.report_model import ReportModelSettings
 from fedrec.privaterec.reports_training import (
     Collected,
@@ -37,6 +38,7 @@ from fedrec.streams import Streams
 
 HISTORY = 20
 SHAPE = PlantedNewsShape(users=600, news=500, history_mean=10, impressions_mean=5, candidates=10, strength=5.0)
+NOISE = DeviceNoise.numbered(Streams(5), 600)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +50,7 @@ def world() -> tuple[PlantedNews, np.ndarray, TopicTable]:
 
 def collected(world: tuple[PlantedNews, np.ndarray, TopicTable], epsilon: float) -> Collected:
     guarantee = Guarantee(epsilon, 1e-5, "click", "replace") if math.isfinite(epsilon) else non_private(1e-5, "click", "replace")
-    return collect(world[0].log.train, world[2], plan_training(guarantee), history=HISTORY, noise=Streams(5))
+    return collect(world[0].log.train, world[2], plan_training(guarantee), history=HISTORY, noise=NOISE)
 
 
 def trained(world: tuple[PlantedNews, np.ndarray, TopicTable], got: Collected, epochs: int = 4) -> Trained:
@@ -96,9 +98,9 @@ def test_a_click_costs_what_was_promised_by_another_accountant(world: tuple[Plan
 def test_a_ledger_refuses_labels_that_cost_more_than_was_promised(world: tuple[PlantedNews, np.ndarray, TopicTable]) -> None:
     plan = plan_training(Guarantee(1.0, 1e-5, "click", "replace"))
     with pytest.raises(BudgetExceededError, match="label"):
-        collect(world[0].log.train, world[2], TrainingPlan(plan.guarantee, plan.report_mu, 1.1), history=HISTORY, noise=Streams(5))
+        collect(world[0].log.train, world[2], TrainingPlan(plan.guarantee, plan.report_mu, 1.1), history=HISTORY, noise=NOISE)
     with pytest.raises(BudgetExceededError, match="report"):
-        collect(world[0].log.train, world[2], TrainingPlan(plan.guarantee, 2 * plan.report_mu, 1.0), history=HISTORY, noise=Streams(5))
+        collect(world[0].log.train, world[2], TrainingPlan(plan.guarantee, 2 * plan.report_mu, 1.0), history=HISTORY, noise=NOISE)
 
 
 def test_extra_noise_brings_reports_to_the_declared_level_and_no_other() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.privaterec import topics
 from fedrec.privaterec.additive import TopicTable
-from fedrec.privaterec.blocks import BLOCK, in_blocks
+from fedrec.privaterec.device_noise import DeviceNoise
 from fedrec.privaterec.fleet import Together
 from fedrec.privaterec.kept import Kept
 from fedrec.privaterec.reports_training import Collected, collect, collected_arrays, joined
@@ -86,16 +85,27 @@ def test_reports_are_drawn_once_whatever_stops_the_training(world: tuple[Catalog
     assert (tmp_path / "reports.safetensors").read_bytes() == reports
 
 
-def test_sites_that_share_the_users_in_whole_blocks_report_what_one_process_reports(world: tuple[Catalogue, Impressions]) -> None:
+def test_sites_that_share_the_users_in_any_way_report_what_one_process_reports(world: tuple[Catalogue, Impressions]) -> None:
     chosen, train = scenario("additive"), world[1]
     table, plan = topics_of(chosen, world[0]), plan_training(promised(chosen))
-    alone = collect(train, table, plan, history=12, noise=Streams(7))
-    parts = [np.arange(2 * BLOCK), np.arange(2 * BLOCK, train.num_users)]
-    apart = [collect(train.users_subset(p), table, plan, history=12, noise=Streams(7), first_user=int(p[0])) for p in parts]
+    noise = DeviceNoise.numbered(Streams(7), train.num_users)
+    alone = collect(train, table, plan, history=12, noise=noise)
+    parts = [np.arange(13), np.arange(13, train.num_users)]
+    apart = [
+        collect(train.users_subset(p), table, plan, history=12, noise=DeviceNoise(Streams(7), tuple(map(str, p.tolist())))) for p in parts
+    ]
     both = [collected_arrays(got) for got in (alone, joined(apart))]
     assert {name: a.tobytes() for name, a in both[0].items()} == {name: a.tobytes() for name, a in both[1].items()}
 
 
-def test_blocks_are_numbered_among_all_users(world: tuple[Catalogue, Impressions]) -> None:
-    numbers: Sequence[int] = [number for number, _ in in_blocks(world[1].users_subset(np.arange(2 * BLOCK + 1)), first_user=3 * BLOCK)]
-    assert numbers == [3, 4, 5]
+def test_what_one_user_draws_depends_on_nobody_else(world: tuple[Catalogue, Impressions]) -> None:
+    """The same users without the first one: their reports and answers are the same bytes."""
+    chosen, train = scenario("additive"), world[1]
+    table, plan = topics_of(chosen, world[0]), plan_training(promised(chosen))
+    names = tuple(f"user {k}" for k in range(train.num_users))
+    everybody = collect(train, table, plan, history=12, noise=DeviceNoise(Streams(7), names))
+    rest = train.users_subset(np.arange(1, train.num_users))
+    others = collect(rest, table, plan, history=12, noise=DeviceNoise(Streams(7), names[1:]))
+    np.testing.assert_array_equal(others.coefficients.values, everybody.coefficients.values[1:])
+    theirs = np.repeat(train.users > 0, np.diff(train.candidate_ptr))
+    np.testing.assert_array_equal(others.labels.reported, everybody.labels.reported[theirs])

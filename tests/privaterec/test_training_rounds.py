@@ -19,7 +19,8 @@ from fedrec.evaluation.impressions import with_swapped_histories
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privaterec import fedadam, federated, labels, rounds, topics
-from fedrec.privaterec.attention import gaussian_plan
+from fedrec.privaterec.attention import gaussian_plan, renormalise_relu
+from fedrec.privaterec.device_noise import DeviceNoise
 from fedrec.privaterec.fleet import Together
 from fedrec.privaterec.local_update import Behind, Devices, NoisedGradients, Through, released_gradient, released_weights
 from fedrec.privaterec.models import news_model
@@ -29,6 +30,7 @@ from fedrec.settings import NEWS_UNITS, Scenario, load
 from fedrec.streams import Streams
 
 SHAPE = PlantedNewsShape(users=60, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
+NOISE = DeviceNoise.numbered(Streams(3), 60)
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +79,14 @@ def test_the_printed_upload_is_not(world: tuple[Catalogue, Impressions, Impressi
     mine = devices(train)
     others = replace(mine, history=with_swapped_histories(train, rng=np.random.default_rng(1)).last_clicks(12))
     plan = gaussian_plan(Guarantee(5.0, 1e-5, "click", "replace"), theta=0.5)
-    one, two = (Through(d, plan, Streams(1))(model, users, 1)[0] for d in (mine, others))
+    one, two = (Through(d, plan, NOISE)(model, users, 1)[0] for d in (mine, others))
     assert one.tobytes() != two.tobytes()
 
 
 def test_the_user_encoder_learns_nothing_behind_the_attention(world: tuple[Catalogue, Impressions, Impressions]) -> None:
     model = fresh(world)
     plan = gaussian_plan(Guarantee(5.0, 1e-5, "click", "replace"), theta=0.5, padding=0.2)
-    gradient, loss = Behind(devices(world[1]), plan, Streams(1))(model, np.arange(8), 1)
+    gradient, loss = Behind(devices(world[1]), plan, NOISE)(model, np.arange(8), 1)
     sizes = [(name, p.numel()) for name, p in model.named_parameters()]
     parts = dict(zip((name for name, _ in sizes), np.split(gradient, np.cumsum([size for _, size in sizes])[:-1]), strict=True))
     assert math.isfinite(loss)
@@ -95,7 +97,8 @@ def test_the_user_encoder_learns_nothing_behind_the_attention(world: tuple[Catal
 def test_at_infinite_epsilon_local_trains_on_the_attention_itself(world: tuple[Catalogue, Impressions, Impressions]) -> None:
     model, history = fresh(world), world[1].last_clicks(12)[:6]
     plan = gaussian_plan(Guarantee(math.inf, 1e-5, "click", "replace"), theta=1.0)
-    weights = released_weights(model, history, plan, (bytes(32), bytes(32)), relu=True)
+    keys = [bytes(32)] * len(history)
+    weights = renormalise_relu(released_weights(model, history, plan, (keys, keys)))
     from fedrec.privaterec.local_update import user_vectors
 
     assert model.basis is not None
@@ -106,8 +109,8 @@ def test_at_infinite_epsilon_local_trains_on_the_attention_itself(world: tuple[C
 def test_whole_gradients_carry_noise_of_their_std_and_no_other(world: tuple[Catalogue, Impressions, Impressions]) -> None:
     model, std, users = fresh(world, basis=0), 0.7, np.arange(4)
     few = Devices.of(world[1], history=12, labels=None)
-    quiet = NoisedGradients(few, 1e-4, 0.0, Streams(3))(model, users, 1)[0].astype(np.float64)
-    noise = (NoisedGradients(few, 1e-4, std, Streams(3))(model, users, 1)[0] - quiet) * 2 / std
+    quiet = NoisedGradients(few, 1e-4, 0.0, NOISE)(model, users, 1)[0].astype(np.float64)
+    noise = (NoisedGradients(few, 1e-4, std, NOISE)(model, users, 1)[0] - quiet) * 2 / std
     pvalues = [stats.kstest(noise[:20_000] / wrong, "norm").pvalue for wrong in (1, 2 / 3, 3 / 2)]
     assert pvalues[0] > 1e-3  # false alarms: one seed in a thousand, and the seed is fixed
     assert max(pvalues[1:]) < 1e-9
@@ -117,8 +120,8 @@ def test_whole_gradients_carry_noise_of_their_std_and_no_other(world: tuple[Cata
 def test_without_clip_and_noise_the_whole_gradient_is_the_bare_one(world: tuple[Catalogue, Impressions, Impressions]) -> None:
     model, few = fresh(world, basis=0), Devices.of(world[1], history=12, labels=None)
     single = np.array([int(np.flatnonzero(np.diff(few.ptr) > 0)[0])])
-    bare = Through(few, None, Streams(1))(model, single, 1)[0]
-    whole = NoisedGradients(few, 1e9, 0.0, Streams(1))(model, single, 1)[0]
+    bare = Through(few, None, NOISE)(model, single, 1)[0]
+    whole = NoisedGradients(few, 1e9, 0.0, NOISE)(model, single, 1)[0]
     clicks = np.add.reduceat(world[1].clicked, world[1].candidate_ptr[:-1])[few.rows_of(single)]
     assert (clicks == 1).all()
     np.testing.assert_allclose(whole, bare, atol=1e-6)

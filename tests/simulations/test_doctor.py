@@ -265,7 +265,7 @@ def test_what_clicks_have_cost_in_trainings_of_news_is_said_in_their_unit(site: 
     ledger.charge("run-0", Costs((GaussianEvent("report", mu_for(3.0, 1e-5), "click", "replace"),), (PureEvent("label", 2.0),)))
     ledger.close()
     assert "1 runs, unbroken; epsilon 3 per click (replace) spent so far, limit 9" in words(site.examine(client=True), "client", "ledger")
-    spoil(site.folder / "client" / "clicks.sqlite", "UPDATE runs SET run = 'run-1'")
+    spoil(site.folder / "client" / "clicks.sqlite", "UPDATE entries SET run = 'run-1'")
     assert ("client", "ledger") in verdicts(site.examine(client=True), "failure")
 
 

@@ -172,7 +172,8 @@ def click_ledgers(tmp_path: Path) -> Path:
         for run, epsilon in (("run-1", 2.0), ("run-2", 3.0)):
             report = GaussianEvent("report", mu_for(epsilon, 1e-5), "click", "replace")
             ledger.charge(run, Costs((report,), (PureEvent("label", epsilon),)))
-    write_json(tmp_path / "site" / "asked" / "run-2.json", {"rounds": {"1": "a" * 64, "2": "b" * 64}, "answers": [2]})
+        for round in (1, 2):
+            ledger.answer("run-2", round, f"{round}" * 64, np.ones(1, bool), most=2)
     with closing(ServingLedger(tmp_path / "phone" / "ledger.sqlite", limit=limit, clock=lambda: 1e9)) as ledger:
         for history in "ab":
             price = event_of(mu_for(4.0, 1e-5))
@@ -222,7 +223,7 @@ def test_a_server_of_news_that_devices_answer_says_what_they_told_it_and_claims_
 
 
 def test_a_damaged_ledger_of_clicks_is_named(click_ledgers: Path) -> None:
-    for path, table in ((click_ledgers / "site" / "clicks.sqlite", "runs"), (click_ledgers / "phone" / "ledger.sqlite", "answers")):
+    for path, table in ((click_ledgers / "site" / "clicks.sqlite", "entries"), (click_ledgers / "phone" / "ledger.sqlite", "answers")):
         with closing(sqlite3.connect(path)) as database, database:
             database.execute(f"UPDATE {table} SET time_s = 'never' WHERE number = 2")
         with pytest.raises(RunError, match="damaged at entry 2"):

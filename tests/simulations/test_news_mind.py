@@ -222,16 +222,19 @@ def test_entity_vectors_join_what_is_known_of_an_item(mind: Path, tmp_path: Path
 
 
 def test_of_several_clicks_one_is_kept_beside_others_that_are_none(mind: Path) -> None:
+    from fedrec.privaterec.device_noise import DeviceNoise
     from fedrec.privaterec.local_update import Devices
+    from fedrec.streams import Streams
 
     data = load_news(scenario(mind)).log.train
     devices = Devices.of(data, history=6, labels=None)
-    few = devices.with_few(3, rng=np.random.default_rng(0))
+    few = devices.with_few(3, noise=DeviceNoise.numbered(Streams(0), data.num_users))
     assert (few.labels.sum(1) == 1).all()
     assert few.candidates.shape[1] == 4
     clicked = [{int(j) for j in row[flags]} for row, flags in zip(devices.candidates, devices.labels, strict=True)]
     for row, flags, clicks in zip(few.candidates, few.labels, clicked, strict=True):
         assert set(row[flags].tolist()) <= clicks
         assert not set(row[~flags].tolist()) & clicks
-    drawn = {int(devices.with_few(3, rng=np.random.default_rng(seed)).candidates[at][0]) for seed in range(20) for at in (0,)}
+    sources = [DeviceNoise.numbered(Streams(seed), data.num_users) for seed in range(20)]
+    drawn = {int(devices.with_few(3, noise=noise).candidates[0][0]) for noise in sources}
     assert drawn <= clicked[0]

@@ -12,7 +12,6 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import RefusedError, SettingsError
-from fedrec.privaterec.blocks import BLOCK
 from fedrec.privaterec.topics import public_vectors
 from fedrec.privaterec.trained import Catalogue, TrainedNews
 from fedrec.settings import NEWS_UNITS, Scenario, load
@@ -109,9 +108,9 @@ def test_what_has_no_devices_and_what_is_not_sent_is_refused_with_the_reason(tmp
                 carrier(scenario(*more), Cast(runtime, 2))  # type: ignore[arg-type]
 
 
-def test_clients_share_users_in_whole_blocks(world: tuple[Catalogue, Impressions]) -> None:
-    held = news_shards(world[1], 3)
-    assert all(shard.first_user % BLOCK == 0 for shard in held)
+def test_clients_share_all_users_and_each_has_some(world: tuple[Catalogue, Impressions]) -> None:
+    held = news_shards(world[1], 4)
+    assert sum(shard.clicks.num_users for shard in held) == world[1].num_users
     assert [shard.first_user for shard in held[1:]] == [shard.first_user + shard.clicks.num_users for shard in held[:-1]]
     with pytest.raises(SettingsError, match="cannot share"):
         news_shards(world[1], 100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,15 +14,17 @@ from fedrec.data.impressions import Impressions
 from fedrec.errors import PrivacyError, SettingsError
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.mixtures import Event
 from fedrec.privacy.selection import randomised_response, subset_selection
 from fedrec.privaterec import attention, central, federated
+from fedrec.privaterec.local_update import Behind, Through
 from fedrec.privaterec.trained import Catalogue, promised, topics_of
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
-from fedrec_simulations.audit import canaries, coupling, label_table, membership, one_click, recovery
+from fedrec_simulations.audit import canaries, coupling, drawn_noise, label_table, membership, one_click, recovery
 from fedrec_simulations.audit.finding import Finding, Recovery
-from fedrec_simulations.audit.uploads import clients_of, gradient_distance
+from fedrec_simulations.audit.uploads import Clients, clients_of, gradient_distance, told_labels
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.news_data import catalogue_of, load_news
 
@@ -100,6 +102,7 @@ def _additive(scenario: Scenario, catalogue: Catalogue, train: Impressions, effo
     if claim.private:
         shown = _usual(train)
         yield label_table.drawn_finding("additive", subset_selection, claim, candidates=shown, draws=effort.draws, streams=streams)
+        yield drawn_noise.report_finding(claim, train, topics, history=H, streams=streams)
     yield one_click.report_finding("one click: training", "additive", topics, claim, history=H, draws=effort.draws, streams=streams)
     yield from _served_reports(scenario, catalogue, effort)
 
@@ -126,39 +129,51 @@ def _in_rounds(scenario: Scenario, catalogue: Catalogue, train: Impressions, eff
     yield recovery.gradient_finding(variant, clients, aims, draws=effort.uploads)
     if variant in {"local", "printed"}:
         yield coupling.gradient_finding(variant, clients, aims)
-        yield from _labels(variant, clients.claim, train, effort, streams)
-        yield from _attention(scenario, clients.claim, effort)
+        yield from _labels(scenario, clients, train, effort)
+        yield from _attention(scenario, clients, effort)
+    if variant in {"local", "dp-fedrec"} and clients.claim.private:
+        users = np.array([aim.user for aim in aims[:8]])
+        yield drawn_noise.finding(variant, clients, users, rounds=effort.uploads)
     if variant == "dp-fedrec":
-        mu = max(gradient_distance(clients, aim.user, aim.decoy) for aim in aims)
-        measured = epsilon_of(mu, clients.claim.delta)
-        yield Finding(
-            "one history: gradients", variant, clients.claim, measured, "exact", 1.0, note="all clicks exchanged, noise as declared"
-        )
+        histories = {aim.user: clients.with_history(aim.user, aim.decoy) for aim in aims}
+        yield _exchanged("one history: gradients", clients, histories, clients.costs.history)
+        labels = {aim.user: clients.with_labels(aim.user) for aim in aims}
+        yield _exchanged("one label: gradients", clients, labels, clients.costs.labels)
 
 
-def _labels(variant: str, claim: Guarantee, train: Impressions, effort: Effort, streams: Streams) -> Iterator[Finding]:
-    usual = {"candidates": _usual(train)}
-    drawn = {"draws": effort.draws, "streams": streams, **usual}
+def _exchanged(attack: str, clients: Clients, others: dict[int, Clients], paid: Sequence[Event]) -> Finding:
+    """All answers of a training, at one model: how far one user's bare gradients move, against the noise as declared."""
+    mu = max(gradient_distance(clients, user, other) for user, other in others.items()) * math.sqrt(clients.passes)
+    note = f"all clicks exchanged, noise as declared, {clients.passes} answers"
+    measured = epsilon_of(mu, clients.claim.delta)
+    return Finding(attack, "dp-fedrec", drawn_noise.charged(clients.claim, paid), measured, "exact", 1.0, note=note)
+
+
+def _labels(scenario: Scenario, clients: Clients, train: Impressions, effort: Effort) -> Iterator[Finding]:
+    variant, claim, candidates = scenario.news.variant, clients.claim, _usual(train)
     if not claim.private:
         return
     if variant == "printed":
-        yield from label_table.printed_findings(variant, claim, negatives=federated.NEGATIVES, **drawn)  # type: ignore[arg-type]
+        drawn: dict[str, Any] = {"draws": effort.draws, "streams": Streams(scenario.seed), "candidates": candidates}
+        yield from label_table.printed_findings(variant, claim, negatives=federated.NEGATIVES, **drawn)
         return
-    yield label_table.table_finding(variant, randomised_response, claim, **usual)
-    yield label_table.drawn_finding(variant, randomised_response, claim, **drawn)  # type: ignore[arg-type]
+    yield label_table.table_finding(variant, randomised_response, claim, candidates=candidates)
+    shown = [label_table.repeated_impression(click, candidates, effort.draws) for click in (0, 1)]
+    other = scenario.model_copy(update={"seed": scenario.seed + 1})  # draws that have nothing to do with the first ones
+    told = [told_labels(each, part) for each, part in zip((scenario, other), shown, strict=True)]
+    yield drawn_noise.label_finding(variant, clients, told)
 
 
-def _attention(scenario: Scenario, claim: Guarantee, effort: Effort) -> Iterator[Finding]:
-    """One answer of training, as the variant calibrates it, and one of serving at every finite epsilon, which is sound in both."""
+def _attention(scenario: Scenario, clients: Clients, effort: Effort) -> Iterator[Finding]:
+    """One answer of training, by the plan of the devices, and one of serving at every finite epsilon, which is sound in both."""
     news, streams = scenario.news, Streams(scenario.seed)
-    chosen = {"theta": news.clip or federated.THETA, "padding": news.padding}
-    shared = {"basis": news.basis or federated.BASIS, "draws": effort.draws, "streams": streams}
-    if claim.private:
-        plan = (attention.gaussian_plan_as_printed if news.variant == "printed" else attention.gaussian_plan)(claim, **chosen)
-        yield one_click.attention_finding("one click: training", news.variant, plan, **shared)  # type: ignore[arg-type]
+    shared: dict[str, Any] = {"basis": news.basis or federated.BASIS, "draws": effort.draws, "streams": streams}
+    assert isinstance(clients.update, Behind | Through)
+    if clients.claim.private and clients.update.plan is not None:
+        yield one_click.attention_finding("one click: training", news.variant, clients.update.plan, **shared)
     for served in _serving(scenario):
-        plan = attention.gaussian_plan(served, **chosen)
-        yield one_click.attention_finding(f"one click: serving {served.epsilon:g}", news.variant, plan, **shared)  # type: ignore[arg-type]
+        plan = attention.gaussian_plan(served, theta=news.clip or federated.THETA, padding=news.padding)
+        yield one_click.attention_finding(f"one click: serving {served.epsilon:g}", news.variant, plan, **shared)
 
 
 def _served_reports(scenario: Scenario, catalogue: Catalogue, effort: Effort) -> Iterator[Finding]:

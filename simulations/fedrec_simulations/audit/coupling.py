@@ -15,7 +15,9 @@ from fedrec.data.impressions import Impressions
 from fedrec.evaluation.impressions import with_swapped_histories
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privaterec.additive import TopicTable
-from fedrec.privaterec.local_update import Behind, key_of, released_gradient, released_weights
+from fedrec.privaterec.attention import renormalise_relu
+from fedrec.privaterec.device_noise import DeviceNoise
+from fedrec.privaterec.local_update import Behind, released_gradient
 from fedrec.privaterec.reports_training import Collected, collect
 from fedrec.privaterec.spending import plan_training
 from fedrec.streams import Streams
@@ -39,7 +41,7 @@ def _recomputed(clients: Clients, aim: Target, draw: int) -> Float32s:
     update = clients.update
     if not isinstance(update, Behind):
         return other.update(other.model, user, draw)[0]
-    released = released_weights(clients.model, update.devices.history[user], update.plan, key_of(update.noise, draw), relu=True)
+    released = renormalise_relu(update.released(clients.model, user, draw)).astype(np.float32)
     return released_gradient(other.model, other.update.devices, user, released)[0]
 
 
@@ -47,7 +49,8 @@ def report_finding(variant: str, claim: Guarantee, data: Impressions, topics: To
     """All that the clients send for training, collected twice: but for the noised coefficients themselves it must not differ."""
     swapped = with_swapped_histories(data, rng=streams.numpy("audit/swap"))
     plan = plan_training(claim)
-    one, other = (collect(part, topics, plan, history=history, noise=streams) for part in (data, swapped))
+    noise = DeviceNoise.numbered(streams, data.num_users)
+    one, other = (collect(part, topics, plan, history=history, noise=noise) for part in (data, swapped))
     alike = replace(other, coefficients=one.coefficients)  # the same released values
     return _finding(variant, claim, int(_bytes(one) != _bytes(alike)), data.num_users)
 

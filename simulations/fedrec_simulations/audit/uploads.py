@@ -1,4 +1,4 @@
-"""What one client would upload in a round, by the very code of the variants that train in rounds (`fedrec.privaterec.local_update`).
+"""What one client would upload in a round, by the registered variant's own code and schedule (`fedrec.privaterec.federated.FORMS`).
 
 A round with one user is that user's upload. Noise belongs to the round, so that another round is another draw, and the same round
 with another history is the same noise.
@@ -7,7 +7,6 @@ with another history is the same noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,12 +15,13 @@ import torch
 
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
-from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec import attention, federated, labels
-from fedrec.privaterec.local_update import Behind, Devices, NoisedGradients, Through
+from fedrec.privaterec import federated
+from fedrec.privaterec.device_noise import DeviceNoise
+from fedrec.privaterec.local_update import Behind, NoisedGradients, Through
 from fedrec.privaterec.models import news_model
-from fedrec.privaterec.trained import Catalogue, promised
+from fedrec.privaterec.spending import Costs
+from fedrec.privaterec.trained import Catalogue
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
 
@@ -34,11 +34,14 @@ Update = Behind | Through | NoisedGradients
 
 @dataclass(frozen=True)
 class Clients:
-    """A fresh model and the devices that answer it. `claim`: what the variant promises for all it sends."""
+    """A fresh model and the devices that answer it. `claim`: what the variant promises for all it sends; `costs`: what it charges
+    for it; passes: how often each user answers."""
 
     model: NewsModel
     update: Update
     claim: Guarantee
+    costs: Costs
+    passes: int
 
     @property
     def texts(self) -> npt.NDArray[np.int64] | None:
@@ -62,6 +65,15 @@ class Clients:
         table[user] = history
         return replace(self, update=replace(self.update, devices=replace(self.update.devices, history=table)))
 
+    def with_labels(self, user: int) -> Clients:
+        """The same with each label of one user on the candidate after it."""
+        devices = self.update.devices
+        labels, rows = devices.labels.copy(), devices.rows_of(np.array([user]))
+        shown = (devices.candidates[rows] >= 0).sum(1)
+        labels[rows] = False
+        labels[rows, (devices.labels[rows].argmax(1) + 1) % shown] = True
+        return replace(self, update=replace(self.update, devices=replace(devices, labels=labels)))
+
     def upload(self, user: int, draw: int) -> Gradient:
         """What the user sends in round `draw`."""
         flat = self.update(self.model, np.array([user]), draw)[0]
@@ -71,56 +83,32 @@ class Clients:
 
 
 def clients_of(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Clients:
-    """Those of the scenario's variant, in their first pass. Raises KeyError where it does not train in rounds on devices."""
-    return _CLIENTS[scenario.news.variant](scenario, catalogue, train)
+    """Those of the scenario's variant. Raises KeyError where it does not train in rounds on devices."""
+    form, passes = federated.FORMS[scenario.news.variant], federated.schedule_of(scenario, train.num_users).passes
+    model = news_model(scenario, catalogue.news, catalogue.vectors, basis=form.basis(scenario))
+    update = form.device(scenario, train, passes, DeviceNoise.numbered(Streams(scenario.seed), train.num_users))
+    assert isinstance(update, Behind | Through | NoisedGradients)
+    return Clients(model, update, federated.promise(scenario), form.costs(scenario, passes), passes)
 
 
-def _local(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Clients:
-    claim, streams, news = promised(scenario), Streams(scenario.seed), scenario.news
-    plan = attention.gaussian_plan(claim, theta=news.clip or federated.THETA, padding=news.padding)
-    told = labels.report_clicks(train, epsilon=claim.epsilon, key=streams.key("audit/labels"))
-    update = Behind(Devices.of(train, history=news.history, labels=told), plan, streams)
-    return Clients(_model(scenario, catalogue, news.basis or federated.BASIS), update, claim)
+def told_labels(scenario: Scenario, shown: Impressions) -> npt.NDArray[np.bool_]:
+    """(n, C) which candidates the variant's devices name as clicked in these impressions, one user each, all of one size."""
+    form, passes = federated.FORMS[scenario.news.variant], federated.schedule_of(scenario, shown.num_users).passes
+    update = form.device(scenario, shown, passes, DeviceNoise.numbered(Streams(scenario.seed), shown.num_users))
+    assert isinstance(update, Behind | Through | NoisedGradients)
+    return update.devices.labels
 
 
-def _printed(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Clients:
-    claim, news = replace(promised(scenario), established=False, note="as printed"), scenario.news
-    plan = attention.gaussian_plan_as_printed(claim, theta=news.clip or federated.THETA, padding=news.padding) if claim.private else None
-    update = Through(federated.as_printed_devices(train, scenario), plan, Streams(scenario.seed))
-    return Clients(_model(scenario, catalogue, news.basis or federated.BASIS), update, claim)
-
-
-def _fedrec(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Clients:
-    devices = Devices.of(train, history=scenario.news.history, labels=None)
-    return Clients(_model(scenario, catalogue, scenario.news.basis), Through(devices, None, Streams(scenario.seed)), promised(scenario))
-
-
-def _dp_fedrec(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Clients:
-    claim, streams, clip = promised(scenario), Streams(scenario.seed), scenario.news.clip or federated.GRADIENT_CLIP
-    devices = Devices.of(train, history=scenario.news.history, labels=None)
-    devices = devices.with_few(federated.NEGATIVES, rng=streams.numpy("audit/few"))
-    std = 2 * clip / mu_for(claim.epsilon, claim.delta) if claim.private else 0.0
-    return Clients(_model(scenario, catalogue, 0), NoisedGradients(devices, clip, std, streams), claim)
-
-
-def _model(scenario: Scenario, catalogue: Catalogue, basis: int) -> NewsModel:
-    return news_model(scenario, catalogue.news, catalogue.vectors, basis=basis)
-
-
-_CLIENTS: dict[str, Callable[[Scenario, Catalogue, Impressions], Clients]] = {
-    "local": _local,
-    "printed": _printed,
-    "fedrec": _fedrec,
-    "dp-fedrec": _dp_fedrec,
-}
-
-
-def gradient_distance(clients: Clients, user: int, history: Int64s) -> float:
-    """mu of one user's history exchanged for another, for whole gradients with noise on the device; infinite without noise."""
+def gradient_distance(clients: Clients, user: int, other: Clients) -> float:
+    """mu of one answer of a user whose data are those of `other`, for whole gradients with noise on the device; infinite without."""
     update = clients.update
     assert isinstance(update, NoisedGradients)
     if update.noise_std == 0:
         return math.inf
-    bare = replace(clients, update=replace(update, noise_std=0.0))
-    flat = [each.update(bare.model, np.array([user]), 1)[0].astype(np.float64) for each in (bare, bare.with_history(user, history))]
+    flat = [_bare(each, user) for each in (clients, other)]
     return float(np.linalg.norm(flat[0] - flat[1])) / update.noise_std
+
+
+def _bare(clients: Clients, user: int) -> npt.NDArray[np.float64]:
+    assert isinstance(clients.update, NoisedGradients)
+    return replace(clients.update, noise_std=0.0)(clients.model, np.array([user]), 1)[0].astype(np.float64)
