@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fedrec.checkpoint import finite
-from fedrec.privacy.accounting import GaussianEvent, mu_for, opinions
+from fedrec.privacy.accounting import GaussianEvent, opinions
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
 from fedrec.privaterec import central, person
