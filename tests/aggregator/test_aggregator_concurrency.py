@@ -15,6 +15,7 @@ from fedrec.streams import Streams
 from fedrec_aggregator import intake
 from fedrec_aggregator.core import Limits
 from fedrec_aggregator.ledger import ReleaseLedger
+from tests.waiting import HANG_S
 
 EVERYBODY, RUN = list(range(12)), "run-1"
 
@@ -72,7 +73,7 @@ def test_while_one_round_is_released_another_takes_reports_and_all_who_wait_get_
     def slow(self: ReleaseLedger, run: str, round: int, content: bytes) -> str:
         stores.append(content)
         begun.set()
-        assert finish.wait(30)
+        assert finish.wait(HANG_S)
         return honest(self, run, round, content)
 
     monkeypatch.setattr(ReleaseLedger, "store", slow)
@@ -80,12 +81,12 @@ def test_while_one_round_is_released_another_takes_reports_and_all_who_wait_get_
     world.send(EVERYBODY)
     with ThreadPoolExecutor(4) as pool:
         closing = pool.submit(world.aggregator.close, RUN, 0)
-        assert begun.wait(30)
+        assert begun.wait(HANG_S)
         assert world.aggregator.status(RUN, 0).phase is Phase.RELEASING
         assert world.aggregator.open_round(world.opening()).phase is Phase.RELEASING
         assert world.aggregator.close(RUN, 0).phase is Phase.RELEASING
         world.aggregator.tick()
-        waiting = [pool.submit(world.aggregator.status, RUN, 0, wait_s=30.0) for _ in range(2)]
+        waiting = [pool.submit(world.aggregator.status, RUN, 0, wait_s=HANG_S) for _ in range(2)]
         world.send(EVERYBODY[:4], round=1)
         assert world.aggregator.status(RUN, 1).reported == 4
         finish.set()
@@ -96,7 +97,7 @@ def test_while_one_round_is_released_another_takes_reports_and_all_who_wait_get_
 
 def test_who_waits_for_a_round_is_woken_when_the_last_user_has_reported(world: Any) -> None:
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(world.aggregator.status, RUN, 0, wait_s=30.0)
+        waiting = pool.submit(world.aggregator.status, RUN, 0, wait_s=HANG_S)
         world.send(EVERYBODY)
         assert waiting.result().phase is Phase.RELEASED
 

@@ -24,8 +24,9 @@ from fedrec_aggregator import main
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry
 from fedrec_aggregator.settings import AggregatorSettings, validated
+from tests.waiting import HANG_S
 
-QUICK = Retry(patience_s=5.0, first_pause_s=0.02, longest_pause_s=0.2, deadline_s=20.0)
+QUICK = Retry(patience_s=HANG_S, first_pause_s=0.02, longest_pause_s=0.2, deadline_s=HANG_S)
 ONCE = replace(QUICK, patience_s=0.0)
 
 
@@ -43,7 +44,7 @@ class Task:
         specs = (block(f"gram/{round}", "outer", rows=self.rows, width=self.width), block(f"mean/{round}", "linear", rows=1, width=1))
         return Question(round, "step", {}, (ReleaseSpec(f"sums/{round}", specs),))
 
-    def opening(self, round: int = 0, *, timeout_s: float = 60.0) -> Opening:
+    def opening(self, round: int = 0, *, timeout_s: float = HANG_S) -> Opening:
         header = question_header(self.question(round), run=self.run, plan=self.plan.digest())
         return Opening(self.run, round, header, question_digest(header), timeout_s)
 
@@ -167,13 +168,13 @@ def running(settings: AggregatorSettings, certificates: Certificates) -> Iterato
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(HANG_S)
         if failures:
             raise failures[0]
         yield Running(settings, found[0], certificates)
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(HANG_S)
         assert not thread.is_alive()
 
 

@@ -18,8 +18,9 @@ from fedrec_aggregator.api import methods
 from fedrec_aggregator.channel import Access, open_channel
 from fedrec_aggregator.credentials import Certificates
 from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry, healthy
+from tests.waiting import HANG_S
 
-SHORT = Retry(patience_s=0.3, first_pause_s=0.05, deadline_s=10.0)
+SHORT = Retry(patience_s=0.3, first_pause_s=0.05, deadline_s=HANG_S)
 
 
 def code_of(call: Callable[[], Any]) -> str:
@@ -78,7 +79,7 @@ def test_nobody_gets_in_past_our_own_client_without_a_certificate(start: Callabl
     with grpc.secure_channel(str(running.address), roots) as channel:
         call = channel.unary_unary(methods.ENROLL.path, methods.ENROLL.request.SerializeToString)
         with pytest.raises(grpc.RpcError) as failure:
-            call(pb.EnrollRequest(), timeout=10)
+            call(pb.EnrollRequest(), timeout=HANG_S)
     assert failure.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
 
 
@@ -128,7 +129,7 @@ def test_a_pinned_channel_trusts_no_other_certificate_of_the_same_authority(
         with open_channel(access) as channel:
             call = channel.unary_unary(methods.ENROLL.path, methods.ENROLL.request.SerializeToString)
             with pytest.raises(grpc.RpcError) as failure:
-                call(pb.EnrollRequest(), timeout=10)
+                call(pb.EnrollRequest(), timeout=HANG_S)
     assert failure.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
 
 
@@ -264,7 +265,7 @@ def test_health_answers_anybody_who_gets_through_tls(start: Callable[..., Any], 
     running = start()
     assert healthy(running.access("client", "stranger"))
     with open_channel(running.access("client", "hospital")) as channel, pytest.raises(grpc.RpcError) as failure:
-        next(channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=10))
+        next(channel.unary_stream("/grpc.health.v1.Health/Watch")(b"", timeout=HANG_S))
     assert failure.value.code() is grpc.StatusCode.UNIMPLEMENTED  # type: ignore[attr-defined]
 
 

@@ -6,7 +6,6 @@ import queue
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ from fedrec_aggregator.api import aggregator_pb2 as pb
 from fedrec_aggregator.api import methods
 from fedrec_aggregator.channel import Access, open_channel
 from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry, healthy
+from tests.waiting import HANG_S, until
 
 PROGRAM = """
 import sys
@@ -40,11 +40,8 @@ def process(file: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any
     address.unlink(missing_ok=True)
     started = subprocess.Popen([sys.executable, "-c", PROGRAM, str(file)], env=os.environ | {"OPENBLAS_NUM_THREADS": "1"})
     try:
-        until = time.monotonic() + 60
-        while not address.exists():
-            assert started.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        until(lambda: address.exists() or started.poll() is not None, "the aggregator's address")
+        assert started.poll() is None
         yield started, json.loads(address.read_text())
     finally:
         started.kill()
@@ -68,7 +65,7 @@ def file(tmp_path: Path, certificates: Any) -> Path:
 
 
 def desks(told: dict[str, Any], certificates: Any) -> tuple[RemoteReportDesk, RemoteReleaseDesk]:
-    retry = Retry(patience_s=30.0, first_pause_s=0.05, longest_pause_s=0.3)
+    retry = Retry(patience_s=HANG_S, first_pause_s=0.05, longest_pause_s=0.3)
     client, server = (access(told, certificates, who) for who in ("client-hospital", "server"))
     return RemoteReportDesk(client, retry=retry), RemoteReleaseDesk(server, retry=retry)
 
@@ -93,14 +90,14 @@ def test_sigterm_lets_an_upload_finish_and_ends_with_success(file: Path, task: A
         with open_channel(access(told, certificates, "client-hospital")) as channel:
             upload = channel.stream_unary(
                 methods.REPORT.path, methods.REPORT.request.SerializeToString, methods.REPORT.reply.FromString
-            ).future(iter(rest.get, None), timeout=60)
+            ).future(iter(rest.get, None), timeout=HANG_S)
             busy(RemoteReportDesk(access(told, certificates, "client-hospital"), retry=Retry(patience_s=0.0)))
             aggregator.send_signal(signal.SIGTERM)
             until(lambda: '"stopping"' in (file.parent / "log.jsonl").read_text())
             rest.put(pb.ReportFrame(data=batch[50:]))
             rest.put(None)
-            assert upload.result(30).accepted == 2
-        assert aggregator.wait(30) == 0
+            assert upload.result(HANG_S).accepted == 2
+        assert aggregator.wait(HANG_S) == 0
     assert not (file.parent / "state/address.json").exists()
     assert '"stopped"' in (file.parent / "log.jsonl").read_text().splitlines()[-1]
 
@@ -118,13 +115,6 @@ def refused_as_busy(desk: RemoteReportDesk) -> bool:
     return False
 
 
-def until(holds: Any) -> None:
-    give_up = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
-
-
 def test_a_killed_aggregator_goes_on_and_hands_out_the_same_release(file: Path, task: Any, certificates: Any) -> None:
     with process(file) as (aggregator, told):
         client, server = desks(told, certificates)
@@ -136,7 +126,7 @@ def test_a_killed_aggregator_goes_on_and_hands_out_the_same_release(file: Path, 
         released = server.close(task.run, 0)
         assert released.phase is Phase.RELEASED
         content = server.release(task.run, 0)
-        with urlopen(f"http://{told['metrics']}/metrics", timeout=10) as page:
+        with urlopen(f"http://{told['metrics']}/metrics", timeout=HANG_S) as page:
             lines = page.read().decode().splitlines()
         assert 'fedrec_reports_total{result="accepted"} 3.0' in lines
         assert 'fedrec_rounds_total{phase="released"} 1.0' in lines
@@ -156,6 +146,6 @@ def test_an_address_in_use_is_a_clear_error(file: Path, tmp_path: Path, certific
         other = file.read_text().replace('"127.0.0.1:0"\nstate = "state"', f'"{told["address"]}"\nstate = "other"')
         path = tmp_path / "other.toml"
         path.write_text(other)
-        second = subprocess.run([sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, timeout=60, check=False)
+        second = subprocess.run([sys.executable, "-c", PROGRAM, str(path)], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert "SettingsError" in second.stderr
     assert "cannot be had" in second.stderr

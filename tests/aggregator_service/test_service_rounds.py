@@ -16,6 +16,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.streams import Streams
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
+from tests.waiting import HANG_S
 
 USERS = [1, 2, 3, 4]
 
@@ -134,10 +135,10 @@ def test_a_waiting_server_is_told_when_the_last_user_has_reported(start: Callabl
         server.open_run(task.run, task.plan)
         server.open_round(task.opening())
         told = list[Any]()
-        waiting = threading.Thread(target=lambda: told.append(server.status(task.run, 0, wait_s=30.0)))
+        waiting = threading.Thread(target=lambda: told.append(server.status(task.run, 0, wait_s=HANG_S)))
         waiting.start()
         client.report(task.run, 0, task.batch(USERS))
-        waiting.join(20)
+        waiting.join(HANG_S)
     assert told
     assert told[0].phase is Phase.RELEASED
 

@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,9 +15,9 @@ from fedrec_aggregator.api import aggregator_pb2 as pb
 from fedrec_aggregator.api import methods
 from fedrec_aggregator.channel import open_channel
 from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry
+from tests.waiting import HANG_S, with_more_time
 
-ONCE = Retry(patience_s=0.0, deadline_s=20.0)
-IN_NO_TIME = {"upload_timeout_s": 0.3, "request_timeout_s": 0.3}
+ONCE = Retry(patience_s=0.0, deadline_s=HANG_S)
 
 
 class Uploads:
@@ -31,10 +32,10 @@ class Uploads:
         def sent() -> Iterator[pb.ReportFrame]:
             yield from frames
             if stall:
-                self._end.wait(60)
+                self._end.wait(HANG_S)
 
         kind = self.channel.stream_unary(path, methods.REPORT.request.SerializeToString, methods.REPORT.reply.FromString)
-        self._calls.append(kind.future(sent(), timeout=60, metadata=self._metadata))
+        self._calls.append(kind.future(sent(), timeout=HANG_S, metadata=self._metadata))
         return self._calls[-1]
 
     def close(self) -> None:
@@ -69,11 +70,11 @@ def opened(running: Any, task: Any) -> RemoteReleaseDesk:
 
 
 def rejected(call: Any) -> dict[str, int]:
-    return dict(call.result(30).rejected)
+    return dict(call.result(HANG_S).rejected)
 
 
 def status_of(call: Any) -> tuple[grpc.StatusCode, str]:
-    error = call.exception(30)
+    error = call.exception(HANG_S)
     return error.code(), dict(error.trailing_metadata() or ()).get(methods.CODE_KEY, "")
 
 
@@ -106,19 +107,22 @@ def test_a_header_larger_than_a_message_is_too_large_and_not_sent_for_ever(plain
     assert refusal.value.code == Refusal.TOO_LARGE
 
 
-def test_a_stalled_upload_times_out_and_frees_its_place(start: Callable[..., Any], task: Any, uploads: Any) -> None:
-    one_at_a_time = IN_NO_TIME | {"max_uploads_per_client": 1}
-    running = start(tls={}, insecure=True, traffic=one_at_a_time)
-    desk = opened(running, task)
-    slow = uploads(running)
-    assert status_of(slow.begin(frame(task, total=1_000, data=b"x")))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert running.client().report(task.run, 0, task.batch([1])).accepted == 1
-    assert desk.status(task.run, 0).reported == 1
+def test_a_stalled_upload_times_out_and_frees_its_place(start: Callable[..., Any], task: Any, uploads: Any, tmp_path: Path) -> None:
+    def attempt(upload_timeout_s: float) -> None:
+        traffic = {"upload_timeout_s": upload_timeout_s, "max_uploads_per_client": 1}
+        running = start(tls={}, insecure=True, traffic=traffic, state=str(tmp_path / f"{upload_timeout_s:g}"))
+        desk = opened(running, task)
+        slow = uploads(running)
+        assert status_of(slow.begin(frame(task, total=1_000, data=b"x")))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert running.client(retry=ONCE).report(task.run, 0, task.batch([1])).accepted == 1
+        assert desk.status(task.run, 0).reported == 1
+
+    with_more_time(attempt, 0.3, 3.0, 30.0)
 
 
 @pytest.mark.parametrize("method", [methods.ENROLL, methods.REPORT])
 def test_a_call_without_a_first_message_times_out(start: Callable[..., Any], uploads: Any, method: Any) -> None:
-    running = start(tls={}, insecure=True, traffic=IN_NO_TIME)
+    running = start(tls={}, insecure=True, traffic={"upload_timeout_s": 0.3, "request_timeout_s": 0.3})
     assert status_of(uploads(running).begin(path=method.path))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
 
 

@@ -1,6 +1,5 @@
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from flwr.supernode.nodestate import NodeState, NodeStateFactory
 from fedrec.errors import SettingsError
 from fedrec_client.executor import PINNED_FLOWER, Executor, RuntimeApi, Task, require_pinned_flower, unpacked_bytes
 from fedrec_client.flower import client_app
+from tests.waiting import until
 
 SECRET = b"a secret of this test"
 NODE = 2
@@ -35,7 +35,7 @@ class Node:
         self._server = uvicorn.Server(server)
         self._thread = threading.Thread(target=self._server.run)
         self._thread.start()
-        _until(lambda: self._server.started)
+        until(lambda: self._server.started)
         self.address = f"127.0.0.1:{self._server.servers[0].sockets[0].getsockname()[1]}"
 
     def close(self) -> None:
@@ -74,13 +74,6 @@ class Node:
         found = inflate_object_from_contents(names[0], contents)
         assert isinstance(found, Message)
         return found
-
-
-def _until(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "never came true"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -200,7 +193,7 @@ def test_a_node_that_goes_away_in_the_middle_of_a_task_is_survived(participant: 
     running = Executor(client_app(Leaving()), lambda: address[0], SECRET, poll_s=0.01)  # type: ignore[arg-type]
     thread = threading.Thread(target=running.run, args=(stop,))
     thread.start()
-    _until(lambda: second.state.get_tasks()[0].status.status == "finished")
+    until(lambda: second.state.get_tasks()[0].status.status == "finished")
     stop.set()
     thread.join()
     assert len(participant.terms) == 2
@@ -217,7 +210,7 @@ def test_a_long_answer_is_kept_alive_by_heartbeats(participant: Any, post: Any, 
         name = "library"
 
         def join(self, terms: Any) -> Any:
-            _until(lambda: len(beats) >= 2)
+            until(lambda: len(beats) >= 2)
             return participant.join(terms)
 
     node.post(post.join())

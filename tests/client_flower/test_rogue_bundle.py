@@ -7,8 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from fedrec_aggregator import main as aggregator_main
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.store import write_shard
 from fedrec_client.supernode import flower_environment
+from tests.waiting import HANG_S, until
 
 ITEMS = ("a", "b", "c")
 EVENTS = Interactions.from_columns(
@@ -140,13 +140,6 @@ auth_private_key = "{self.folder / "node"}"
         return dict(json.loads((self.folder / "client" / "client.json").read_text()))
 
 
-def until(condition: Callable[[], object], what: str, timeout_s: float = 45.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.05)
-
-
 def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
@@ -208,7 +201,7 @@ def stack(tmp_path: Path, aggregator: str) -> Iterator[Stack]:
         client.wait()
     os.killpg(superlink.pid, signal.SIGTERM)  # the SuperLink, and what it started in its session
     try:
-        superlink.wait(20)
+        superlink.wait(HANG_S)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(superlink.pid, signal.SIGKILL)
@@ -230,7 +223,7 @@ def test_the_installed_app_answers_a_rogue_bundle_never_runs_and_a_node_that_end
 
     node = int(str(stack.status()["supernode_pid"]))
     client.terminate()
-    assert client.wait(30) == 0
+    assert client.wait(HANG_S) == 0
     assert not is_running(node)
     assert not (stack.folder / "client" / "client.json").exists()
 

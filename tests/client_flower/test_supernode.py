@@ -4,8 +4,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -17,13 +16,7 @@ from fedrec.operations import tether
 from fedrec_client.executor import RuntimeApi, TaskLostError
 from fedrec_client.settings import SuperLinkAccess
 from fedrec_client.supernode import FLOWER_ENVIRONMENT, SuperNode, flower_environment, supernode_command
-
-
-def until(condition: Callable[[], object], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "never came true"
-        time.sleep(0.02)
+from tests.waiting import until
 
 
 def is_running(pid: int) -> bool:

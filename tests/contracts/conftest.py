@@ -37,6 +37,7 @@ from fedrec_client.store import LocalUsers
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_simulations.grid import InProcessGrid
 from fedrec_simulations.runtimes import Shard, shards
+from tests.waiting import HANG_S
 
 SEED, RUN, MIN_COHORT, CLIENTS = 7, "contract", 15, 3
 PROMISE = Guarantee(5.0, 1e-5)
@@ -173,7 +174,7 @@ def _over_grpc(folder: Path) -> Iterator[Desks]:
 
     thread = threading.Thread(target=lambda: serve(settings, ready=ready, stop=stop))
     thread.start()
-    assert listening.wait(30)
+    assert listening.wait(HANG_S)
     with ExitStack() as stack:
 
         def access(name: str) -> Access:

@@ -15,6 +15,7 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Identity, KeyPair, identity, issue, make_ca, pins, write_development_certificates
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.pins import of_role, read_pins, write_pins
+from tests.waiting import HANG_S
 
 
 def lines_of(path: Path) -> list[dict[str, object]]:
@@ -71,7 +72,7 @@ def test_metrics_are_served_under_their_names_and_nothing_is_shared_between_part
     one.decided("released", took_s=1.5)
     one.refused("busy")
     one.budget(spent=1.25, left=float("inf"))
-    with one.serve("127.0.0.1", 0) as endpoint, urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=10) as page:
+    with one.serve("127.0.0.1", 0) as endpoint, urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=HANG_S) as page:
         shown = page.read().decode().splitlines()
     for line in (
         'fedrec_info{party="aggregator",version="1"} 1.0',
@@ -88,7 +89,7 @@ def test_metrics_are_served_under_their_names_and_nothing_is_shared_between_part
         "fedrec_budget_epsilon_left +Inf",
     ):
         assert line in shown
-    with other.serve("127.0.0.1", 0) as endpoint, urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=10) as page:
+    with other.serve("127.0.0.1", 0) as endpoint, urlopen(f"http://127.0.0.1:{endpoint.port}/metrics", timeout=HANG_S) as page:
         assert 'fedrec_reports_total{result="accepted"} 0.0' in page.read().decode().splitlines()
 
 

@@ -18,10 +18,10 @@ from fedrec.privaterec.additive import topic_table
 from fedrec.serving import bundle
 from fedrec.serving.bundle import FILE, Bundle
 from fedrec.serving.texts import Texts
+from tests.waiting import HANG_S
 
 PAGE = Path(__file__).parents[2] / "server" / "fedrec_server" / "serving" / "page"
 _DRIVER = Path(__file__).with_name("driver.mjs")
-_DEADLINE_S = 120
 
 Node = Callable[..., Any]
 
@@ -104,7 +104,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Node:
 
     def run(job: str, **what: Any) -> Any:
         asked = json.dumps({"modules": str(modules), "job": job, **what})
-        done = subprocess.run(["node", str(_DRIVER)], input=asked, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+        done = subprocess.run(["node", str(_DRIVER)], input=asked, capture_output=True, text=True, timeout=HANG_S, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 

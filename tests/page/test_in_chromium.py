@@ -22,6 +22,7 @@ pytest.importorskip("playwright", reason="playwright drives the browser")
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.page.conftest import planted
+from tests.waiting import until
 
 CHROMIUM = shutil.which("chromium")
 _QUIET = ("background-networking", "component-update", "sync", "quic", "gpu")
@@ -331,11 +332,7 @@ def planted_files(bundle_path, tmp_path):
 
 
 def _until_newest(visit, version):
-    for _ in range(100):
-        if visit.page.request.get(f"{visit.site}v1/models").json()["newest"] == version:
-            return
-        visit.page.wait_for_timeout(100)
-    raise AssertionError("the server did not take the new bundle")
+    until(lambda: visit.page.request.get(f"{visit.site}v1/models").json()["newest"] == version, "the server takes the new bundle")
 
 
 def test_the_page_runs_under_its_own_strict_policy():

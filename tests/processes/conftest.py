@@ -29,9 +29,7 @@ from fedrec_simulations.party_files import PartyFiles, ratings
 from fedrec_simulations.processes import follow, start
 from fedrec_simulations.runtimes import Job, Shard, loopback
 from fedrec_simulations.supervision import Company
-
-LONGEST_S = 240.0
-"""For anything that must happen: the machine may be busy with others."""
+from tests.waiting import HANG_S
 
 State = dict[str, bytes]
 
@@ -71,7 +69,7 @@ class Rehearsal:
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
         """What `condition` returns once it is something; who dies meanwhile is started again."""
-        return self.company.wait_for(lambda: condition() or None, what=what, timeout_s=LONGEST_S)
+        return self.company.wait_for(lambda: condition() or None, what=what, timeout_s=HANG_S)
 
     def said(self, party: str, event: str, **fields: Any) -> list[dict[str, Any]]:
         """Lines of a party's log that begin with `event` and have these fields."""

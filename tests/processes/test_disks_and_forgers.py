@@ -27,6 +27,7 @@ from fedrec_aggregator.api import methods
 from fedrec_aggregator.channel import Access, open_channel
 from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry
 from fedrec_simulations.supervision import Company
+from tests.waiting import HANG_S
 
 DISK_BYTES = 8 * 2**20
 
@@ -160,7 +161,7 @@ def _lie_about_lengths(access: Access, run: str) -> None:
     with open_channel(access) as channel:
         call = channel.stream_unary(methods.REPORT.path, pb.ReportFrame.SerializeToString, pb.ReportReply.FromString)
         for code, sent in frames.items():
-            reply = call(iter(sent), timeout=60)
+            reply = call(iter(sent), timeout=HANG_S)
             assert (reply.accepted, dict(reply.rejected)) == (0, {code if code == "too-large" else "malformed": 1})
 
 

@@ -31,6 +31,7 @@ from fedrec.federation.wire import read_answer
 from fedrec_aggregator.api import aggregator_pb2 as pb
 from fedrec_simulations.party_files import PartyFiles
 from fedrec_simulations.runtimes import Shard
+from tests.waiting import HANG_S
 
 RANDOM_OR_TIME = {
     *("node_id", "src_node_id", "dst_node_id", "public_key", "run_id", "session_id", "src_task_id", "dst_task_id"),
@@ -296,9 +297,9 @@ def http_relay(upstream: str, keys: Path, inbound: Inbound) -> Iterator[str]:
     thread.start()
     try:
         relay = HttpRelay(upstream, keys, inbound)
-        port = asyncio.run_coroutine_threadsafe(relay.open(), loop).result(30)
+        port = asyncio.run_coroutine_threadsafe(relay.open(), loop).result(HANG_S)
         yield f"127.0.0.1:{port}"
-        asyncio.run_coroutine_threadsafe(relay.close(), loop).result(30)
+        asyncio.run_coroutine_threadsafe(relay.close(), loop).result(HANG_S)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()

@@ -7,20 +7,28 @@ from typing import Any
 
 import numpy as np
 
+from tests.waiting import with_more_time
+
 
 def test_a_round_goes_on_at_its_deadline_without_a_silent_client_says_who_it_was_and_takes_it_back(
     play: Any, stage: Callable[..., Any]
 ) -> None:
+    with_more_time(lambda deadline_s: silent_round(play, stage, deadline_s), 15.0, 60.0, 240.0)
+
+
+def silent_round(play: Any, stage: Callable[..., Any], deadline_s: float) -> None:
     others = play.job.data.num_users // 2  # of client-1
-    patience = {"rounds": {"timeout_s": 30.0, "absent_s": 0.0}}
+    patience = {"rounds": {"timeout_s": deadline_s, "absent_s": 0.0}}
     run = stage(more={"server": patience, "aggregator": {"limits": {"min_cohort": others}}})
     run.start()
     run.until(run.is_planned, "plan")
     silent = run.pid("client-2")
     os.kill(silent, signal.SIGSTOP)
     states = run.states()
-    first = next(states)
-    os.kill(silent, signal.SIGCONT)
+    try:
+        first = next(states)
+    finally:
+        os.kill(silent, signal.SIGCONT)
     assert len(list(states)) == 1
     lines = run.rounds()
     assert first == play.states_of(play.job.data.users_subset(np.arange(others)))[0]

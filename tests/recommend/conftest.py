@@ -22,6 +22,7 @@ from fedrec.serving.user_map import UserMap
 from fedrec_client.serving_link import WRONG_VERSION, Left, Query, Reply
 from fedrec_server.serving.main import Serving, run
 from fedrec_server.serving.settings import validated
+from tests.waiting import HANG_S
 
 ITEMS, TOPICS, HISTORY, WIDTH = 120, 16, 10, 6
 CATEGORIES = ("drama", "comedy")
@@ -125,10 +126,10 @@ def real_server(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
 
         threads.append(threading.Thread(target=serve))
         threads[-1].start()
-        assert ready.wait(30)
+        assert ready.wait(HANG_S)
         return told[0]
 
     yield start
     stop.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(HANG_S)

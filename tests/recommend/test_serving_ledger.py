@@ -23,6 +23,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 from fedrec_client.ledger_files import CLOCK_SLACK_S, HeadFile
 from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_of
+from tests.waiting import HANG_S
 
 LIMIT, ANSWER = Guarantee(10.0, 1e-5, "click", "replace"), Guarantee(5.0, 1e-5, "click", "replace")
 DAY_S = 86_400.0
@@ -262,7 +263,7 @@ def test_after_kill_9_the_answer_that_was_paid_for_is_sent_and_nothing_more_is_p
     from fedrec_client.recommending import Recommender
 
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    victim = subprocess.run([sys.executable, "-c", _VICTIM, str(tmp_path), where], env=environment, timeout=60, check=False)
+    victim = subprocess.run([sys.executable, "-c", _VICTIM, str(tmp_path), where], env=environment, timeout=HANG_S, check=False)
     assert victim.returncode == -signal.SIGKILL
     with Recommender(served, tmp_path / "state") as recommender:
         assert len(recommender.ledger.answers) == 1

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import pytest
 
 from fedrec.operations.addresses import free_port
 from fedrec_client.supernode import flower_environment
+from tests import waiting
 
 CLIENT = """
 import sys, threading
@@ -83,10 +83,4 @@ def clients(tmp_path: Path) -> Iterator[Clients]:
 def until() -> Callable[..., None]:
     """Waits for a condition, and fails in its words where it never comes."""
 
-    def waited(condition: Callable[[], object], what: str, timeout_s: float = 90.0) -> None:
-        deadline = time.monotonic() + timeout_s
-        while not condition():
-            assert time.monotonic() < deadline, f"never: {what}"
-            time.sleep(0.05)
-
-    return waited
+    return waiting.until

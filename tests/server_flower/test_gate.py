@@ -4,7 +4,6 @@ import http.client
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +20,7 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins, write_development_certificates
 from fedrec_server.gate import FLEET_ROUTES, Certificate, Gate, GateLimits
 from fedrec_server.nodes import MOST_NODES, Nodes
+from tests.waiting import HANG_S, until
 
 LOOPBACK = Address("127.0.0.1", 0)
 PULL, PUSH = "/v1/fleet/pull-messages", "/v1/fleet/push-messages"
@@ -53,7 +53,7 @@ class SuperLinkStandIn:
                 stand_in.paths.append(self.path)
                 stand_in.headers.append({name.lower(): value for name, value in self.headers.items()})
                 body = stand_in.reply or self._body()
-                stand_in.hold.wait(30)
+                stand_in.hold.wait(HANG_S)
                 self.send_response(stand_in.status)
                 self.send_header("content-length", str(len(body)))
                 self.send_header("x-from", "upstream")
@@ -93,7 +93,7 @@ def upstream() -> Iterator[SuperLinkStandIn]:
 
 def raw(gate: Gate, request: bytes) -> bytes:
     """The first line of the answer to these very bytes."""
-    with socket.create_connection((gate.address.host, gate.address.port), timeout=10) as line:
+    with socket.create_connection((gate.address.host, gate.address.port), timeout=HANG_S) as line:
         line.sendall(request)
         return line.makefile("rb").readline()
 
@@ -202,35 +202,32 @@ def test_an_answer_over_the_limit_does_not_come_back(upstream: SuperLinkStandIn)
 def test_a_peer_that_asks_for_too_much_at_once_is_turned_away_until_there_is_room(upstream: SuperLinkStandIn, limits: GateLimits) -> None:
     upstream.hold.clear()
     with Gate(LOOPBACK, lambda: upstream.address, limits=limits) as gate:
-        held = [http.client.HTTPConnection(gate.address.host, gate.address.port, timeout=30) for _ in range(2)]
+        held = [http.client.HTTPConnection(gate.address.host, gate.address.port, timeout=HANG_S) for _ in range(2)]
         for connection in held:
             connection.request("POST", PULL, b"0123456789")
-        while len(upstream.paths) < 2:
-            time.sleep(0.01)
+        until(lambda: len(upstream.paths) == 2, "both requests are held")
         url = f"http://{gate.address}{PULL}"
         assert httpx.post(url, content=b"0123456789").status_code == 503
         upstream.hold.set()
         assert [connection.getresponse().read() for connection in held] == [b"0123456789"] * 2
-        while httpx.post(url, content=b"0123456789").status_code == 503:
-            time.sleep(0.01)
+        until(lambda: httpx.post(url, content=b"0123456789", timeout=HANG_S).status_code != 503, "there is room again")
         for connection in held:
             connection.close()
 
 
 def test_a_request_that_stalls_in_its_middle_is_ended_and_frees_its_place(upstream: SuperLinkStandIn) -> None:
     with Gate(LOOPBACK, lambda: upstream.address, limits=GateLimits(max_requests=1, chunk_s=0.2)) as gate:
-        with socket.create_connection((gate.address.host, gate.address.port), timeout=10) as line:
+        with socket.create_connection((gate.address.host, gate.address.port), timeout=HANG_S) as line:
             line.sendall(post(PULL).replace(b"content-length: 0", b"content-length: 10") + b"123")
             assert line.makefile("rb").readline().split()[1] == b"408"
-        while httpx.post(f"http://{gate.address}{PULL}").status_code == 503:
-            time.sleep(0.01)
+        until(lambda: httpx.post(f"http://{gate.address}{PULL}", timeout=HANG_S).status_code != 503, "its place is free")
 
 
 def test_a_request_waits_for_a_superlink_that_is_being_started(upstream: SuperLinkStandIn) -> None:
     address = list[str]()
     with Gate(LOOPBACK, lambda: address[0] if address else "") as gate:
         threading.Timer(0.3, lambda: address.append(upstream.address)).start()
-        assert httpx.post(f"http://{gate.address}{PULL}", content=b"body", timeout=30).content == b"body"
+        assert httpx.post(f"http://{gate.address}{PULL}", content=b"body", timeout=HANG_S).content == b"body"
 
 
 def test_without_a_superlink_the_answer_is_503() -> None:

@@ -21,6 +21,7 @@ from fedrec_server import main as server_main
 from fedrec_server.public import write_public
 from fedrec_server.settings import ServerSettings, load
 from fedrec_server.superlink import SuperLink
+from tests.waiting import HANG_S
 
 SERVER = """
 import sys
@@ -81,7 +82,7 @@ def test_it_ends_when_it_is_told_and_leaves_nothing_running_even_when_it_is_kill
         assert _is_running(told["superlink_pid"])
         assert all(told[key].startswith("127.0.0.1:") for key in ("gate", "superlink", "metrics"))
         server.send_signal(number)
-        assert server.wait(30) == expected
+        assert server.wait(HANG_S) == expected
         until(lambda pid=told["superlink_pid"]: not _is_running(pid), "the end of the SuperLink")
         assert status.exists() == (number == signal.SIGKILL)
     events = [json.loads(line)["event"] for line in (tmp_path / "server.log").read_text().splitlines()]

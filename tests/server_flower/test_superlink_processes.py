@@ -21,6 +21,7 @@ from fedrec_server.executor import Executor, require_pinned_flower
 from fedrec_server.flower import bundle, server_app
 from fedrec_server.gate import Certificate, Gate
 from fedrec_server.superlink import SuperLink
+from tests.waiting import HANG_S
 
 TERMS = Terms("run", "{}", "ratings", (1.0, 5.0), ("a", "b", "c"))
 
@@ -67,7 +68,7 @@ def test_rounds_pass_the_gate_and_go_on_when_the_superlink_is_killed_while_contr
         os.kill(stack.superlink.pid, signal.SIGKILL)
         heard.append(list(broadcast.join(TERMS)))
 
-    stack.executor().run(server_app(serve, timeout_s=120.0, owner=stack.gate.owner), bundle("0" * 64))
+    stack.executor().run(server_app(serve, timeout_s=HANG_S, owner=stack.gate.owner), bundle("0" * 64))
     for answers in heard:
         assert sorted(answer.client for answer in answers) == ["hospital", "library"]
         assert not any(answer.refusal for answer in answers)

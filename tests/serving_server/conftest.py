@@ -20,6 +20,7 @@ from fedrec.serving.user_map import UserMap
 from fedrec_server.serving import main
 from fedrec_server.serving.api import serving_pb2 as pb
 from fedrec_server.serving.settings import validated
+from tests.waiting import HANG_S
 
 CATEGORIES = ("crime", "drama", "war")
 B, D = 6, 5
@@ -85,11 +86,11 @@ class Running:
         return list(reply.items), list(reply.scores)
 
     def raw(self, method: str, message: bytes) -> bytes:
-        return bytes(self.channel.unary_unary(f"/fedrec.serving.v1.Recommender/{method}")(message, timeout=20))
+        return bytes(self.channel.unary_unary(f"/fedrec.serving.v1.Recommender/{method}")(message, timeout=HANG_S))
 
     def model(self, version: int = 0) -> bytes:
         call = self.channel.unary_stream("/fedrec.serving.v1.Recommender/GetModel")
-        pieces = call(pb.GetModelRequest(version=version).SerializeToString(), timeout=20)
+        pieces = call(pb.GetModelRequest(version=version).SerializeToString(), timeout=HANG_S)
         return b"".join(pb.ModelPiece.FromString(piece).data for piece in pieces)
 
     def post(self, content: dict[str, Any] | bytes) -> httpx.Response:
@@ -116,14 +117,14 @@ def serving(paths: Sequence[Path], settings: dict[str, Any], *, page: bool = Fal
     thread = threading.Thread(target=work)
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(HANG_S)
         if failed:
             raise failed[0]
-        with grpc.insecure_channel(told[0].grpc) as channel, httpx.Client(base_url=told[0].http, timeout=20) as http:
+        with grpc.insecure_channel(told[0].grpc) as channel, httpx.Client(base_url=told[0].http, timeout=HANG_S) as http:
             yield Running(told[0], channel, http)
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(HANG_S)
         assert not thread.is_alive()
     assert not failed
 

@@ -15,6 +15,7 @@ from fedrec.serving import bundle
 from fedrec_server.serving.api import serving_pb2 as pb
 from fedrec_server.serving.refusals import HTTP_STATUS, Code
 from tests.serving_server.conftest import reference
+from tests.waiting import HANG_S
 
 RIGHT = [0.5, -1.0, 2.0, 0.0, 1e-3, -3.0]
 
@@ -121,13 +122,13 @@ def test_a_path_that_is_not_there_is_not_found(running: Any) -> None:
 def test_health_and_reflection_are_the_standard_services(running: Any) -> None:
     check = running.channel.unary_unary("/grpc.health.v1.Health/Check")
     for service in ("", "fedrec.serving.v1.Recommender"):
-        reply = check(health_pb2.HealthCheckRequest(service=service).SerializeToString(), timeout=5)
+        reply = check(health_pb2.HealthCheckRequest(service=service).SerializeToString(), timeout=HANG_S)
         assert health_pb2.HealthCheckResponse.FromString(reply).status == health_pb2.HealthCheckResponse.SERVING
     with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
-        check(health_pb2.HealthCheckRequest(service="other").SerializeToString(), timeout=5)
+        check(health_pb2.HealthCheckRequest(service="other").SerializeToString(), timeout=HANG_S)
     reflect = running.channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
     asked = reflection_pb2.ServerReflectionRequest(file_containing_symbol="fedrec.serving.v1.Recommender")
-    (reply,) = reflect(iter([asked.SerializeToString()]), timeout=5)
+    (reply,) = reflect(iter([asked.SerializeToString()]), timeout=HANG_S)
     described = reflection_pb2.ServerReflectionResponse.FromString(reply).file_descriptor_response.file_descriptor_proto
     assert pb.DESCRIPTOR.serialized_pb in list(described)
 

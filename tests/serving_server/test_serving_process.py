@@ -22,8 +22,9 @@ import pytest
 from fedrec.serving import bundle
 from fedrec_server.serving.api import serving_pb2 as pb
 from tests.serving_server.conftest import B, planted, reference
+from tests.waiting import HANG_S, until, with_more_time
 
-SWAPS, PAUSE_S = 8, 0.4
+SWAPS, ANSWERS = 8, 15
 RECOMMEND = "/fedrec.serving.v1.Recommender/Recommend"
 
 
@@ -100,13 +101,13 @@ class Load:
     def end(self) -> None:
         self.over.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(HANG_S)
 
 
 def hang_up(address: tuple[str, int], rng: random.Random) -> None:
     """Part of a request over a line that is then cut, or what is no request at all."""
     whole = b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: 400\r\n\r\n" + b'{"version": "' + b"0" * 300
-    with socket.create_connection(address, timeout=10) as line:
+    with socket.create_connection(address, timeout=HANG_S) as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         line.sendall(
             rng.choice([whole[: rng.randrange(1, len(whole))], rng.randbytes(200), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + rng.randbytes(50)])
@@ -125,12 +126,12 @@ def test_swaps_under_load_lose_no_request_and_give_no_wrong_answer(process: Call
     versions.append(planted(path, seed=0))
     server, load = process(), Load()
     host, port = server.http.removeprefix("http://").split(":")
-    channel, http = grpc.insecure_channel(server.grpc), httpx.Client(base_url=server.http, timeout=20)
+    channel, http = grpc.insecure_channel(server.grpc), httpx.Client(base_url=server.http, timeout=HANG_S)
 
     def over_grpc(rng: random.Random) -> None:
         version = rng.choice(versions)
         row, right = rng.choice(expected[version])
-        reply = pb.RecommendReply.FromString(channel.unary_unary(RECOMMEND)(request(version, row), timeout=20))
+        reply = pb.RecommendReply.FromString(channel.unary_unary(RECOMMEND)(request(version, row), timeout=HANG_S))
         assert (list(reply.items), list(reply.scores)) == right
 
     def over_http(rng: random.Random) -> None:
@@ -141,7 +142,7 @@ def test_swaps_under_load_lose_no_request_and_give_no_wrong_answer(process: Call
 
     def malformed(rng: random.Random) -> None:
         try:
-            channel.unary_unary(RECOMMEND)(rng.randbytes(rng.randrange(1, 60)), timeout=20)
+            channel.unary_unary(RECOMMEND)(rng.randbytes(rng.randrange(1, 60)), timeout=HANG_S)
         except grpc.RpcError as failure:
             assert failure.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION}, failure  # noqa: PT017
 
@@ -152,18 +153,15 @@ def test_swaps_under_load_lose_no_request_and_give_no_wrong_answer(process: Call
         load.add(lambda rng: hang_up((server.grpc.split(":")[0], int(server.grpc.split(":")[1])), rng), seed=9)
         for seed in range(1, SWAPS + 1):
             version = planted(path, seed=seed % 3)
-            end = time.monotonic() + 10
-            while http.get("/v1/models").json()["newest"] != version:
-                assert time.monotonic() < end
-                time.sleep(0.02)
+            until(lambda version=version: http.get("/v1/models").json()["newest"] == version, "the new bundle is taken")
             versions.append(version)
-            time.sleep(PAUSE_S)
+            enough = load.answers + ANSWERS
+            until(lambda enough=enough: load.answers >= enough or load.wrong, "answers after the swap")
     finally:
         load.end()
         channel.close()
         http.close()
     assert not load.wrong
-    assert load.answers > 100
     assert server.child.poll() is None
     assert '"level":"error"' not in server.log.read_text()
 
@@ -172,7 +170,7 @@ def test_swaps_under_load_lose_no_request_and_give_no_wrong_answer(process: Call
 def test_thousands_of_requests_leave_no_memory_behind(process: Callable[..., Process], tmp_path: Path) -> None:
     version = planted(tmp_path / bundle.FILE, m=2_000)
     server = process()
-    with grpc.insecure_channel(server.grpc) as channel, httpx.Client(base_url=server.http) as http:
+    with grpc.insecure_channel(server.grpc) as channel, httpx.Client(base_url=server.http, timeout=HANG_S) as http:
         ask, good, bad = channel.unary_unary(RECOMMEND), request(version, [1.0] * B), request(version, [1.0])
         content = json.dumps({"version": version, "coefficients": [1.0] * B, "k": 5})
 
@@ -195,33 +193,33 @@ def test_thousands_of_requests_leave_no_memory_behind(process: Callable[..., Pro
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_server_that_is_told_to_stop_answers_what_it_has_begun(process: Callable[..., Process], tmp_path: Path) -> None:
-    version = planted(tmp_path / bundle.FILE)
-    server = process(notice_s=1.0, grace_s=5.0)
-    body = json.dumps({"version": version, "coefficients": [1.0] * B, "k": 5}).encode()
-    host, port = server.http.removeprefix("http://").split(":")
-    assert json.loads((tmp_path / "serving.json").read_text())["pid"] == server.child.pid
-    with (
-        grpc.insecure_channel(server.grpc) as channel,
-        httpx.Client(base_url=server.http) as http,
-        socket.create_connection((host, int(port))) as half,
-    ):
-        channel.unary_unary(RECOMMEND)(request(version, [1.0] * B), timeout=5)
-        half.sendall(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body[:10])
-        server.child.send_signal(signal.SIGTERM)
-        end = time.monotonic() + 5
-        while http.get("/health/ready").status_code == 200:
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        assert http.post("/v1/recommend", content=body).status_code == 200  # not ready, and still answering
-        assert channel.unary_unary(RECOMMEND)(request(version, [1.0] * B), timeout=5)
-        half.sendall(body[10:])
-        assert half.recv(12) == b"HTTP/1.1 200"
-        assert server.child.wait(10) == 0
-        with pytest.raises(grpc.RpcError) as failure:
-            channel.unary_unary(RECOMMEND)(request(version, [1.0] * B), timeout=5)
-        assert failure.value.code() == grpc.StatusCode.UNAVAILABLE
-    assert not (tmp_path / "serving.json").exists()
-    assert server.log.read_text().splitlines()[-1].endswith('"event":"stopped"}')
+    def attempt(notice_s: float) -> None:
+        version = planted(tmp_path / bundle.FILE)
+        server = process(notice_s=notice_s, grace_s=HANG_S, request_s=HANG_S)
+        body = json.dumps({"version": version, "coefficients": [1.0] * B, "k": 5}).encode()
+        host, port = server.http.removeprefix("http://").split(":")
+        assert json.loads((tmp_path / "serving.json").read_text())["pid"] == server.child.pid
+        with (
+            grpc.insecure_channel(server.grpc) as channel,
+            httpx.Client(base_url=server.http, timeout=HANG_S) as http,
+            socket.create_connection((host, int(port))) as half,
+        ):
+            channel.unary_unary(RECOMMEND)(request(version, [1.0] * B), timeout=HANG_S)
+            half.sendall(b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body[:10])
+            server.child.send_signal(signal.SIGTERM)
+            until(lambda: http.get("/health/ready").status_code != 200, "it is not ready any more")
+            assert http.post("/v1/recommend", content=body).status_code == 200  # not ready, and still answering
+            assert channel.unary_unary(RECOMMEND)(request(version, [1.0] * B), timeout=HANG_S)
+            half.sendall(body[10:])
+            assert half.recv(12) == b"HTTP/1.1 200"
+            assert server.child.wait(HANG_S) == 0
+            with pytest.raises(grpc.RpcError) as failure:
+                channel.unary_unary(RECOMMEND)(request(version, [1.0] * B), timeout=HANG_S)
+            assert failure.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert not (tmp_path / "serving.json").exists()
+        assert server.log.read_text().splitlines()[-1].endswith('"event":"stopped"}')
+
+    with_more_time(attempt, 1.0, 10.0, 60.0)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="signals")
@@ -230,7 +228,4 @@ def test_hangup_makes_it_look_at_once(process: Callable[..., Process], tmp_path:
     server = process(watch_s=0)
     version = planted(tmp_path / bundle.FILE, seed=2)
     server.child.send_signal(signal.SIGHUP)
-    end = time.monotonic() + 10
-    while httpx.get(f"{server.http}/v1/models").json()["newest"] != version:
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: httpx.get(f"{server.http}/v1/models", timeout=HANG_S).json()["newest"] == version, "the new bundle is taken")

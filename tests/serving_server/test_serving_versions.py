@@ -1,8 +1,6 @@
 """A new bundle takes over without a failed request; what it replaced answers until it is retired, and downloads go on."""
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +10,9 @@ from fedrec.errors import RefusedError, RunError
 from fedrec_server.serving.settings import ModelsTable, RankingTable
 from fedrec_server.serving.store import Model, Store, load
 from tests.serving_server.conftest import planted
+from tests.waiting import until
 
 NUMBERS = [1.0, 0.0, -1.0, 0.5, 0.0, 2.0]
-
-
-def until(true: Callable[[], bool], patience_s: float = 10.0) -> None:
-    end = time.monotonic() + patience_s
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def model(folder: Path, seed: int) -> Model:

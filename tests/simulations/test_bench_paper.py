@@ -34,6 +34,7 @@ from fedrec_simulations.papers.figures import PAPERS, TIMED
 from fedrec_simulations.papers.paper_data import provenance
 from fedrec_simulations.papers.starts import Start, heading, path_of
 from fedrec_simulations.papers.watch import Blank, Watch, asked_by, ready
+from tests.waiting import HANG_S
 
 SCENARIOS = Path(__file__).parents[2] / "simulations"
 NAMED = [(paper, figure) for paper, module in PAPERS.items() for figure in import_module(f"fedrec_simulations.papers.{module}").FIGURES]
@@ -331,7 +332,7 @@ def test_workers_end_with_the_process_that_gave_them_work(end: signal.Signals, s
         assert process.stdout.readline() == "started\n"
         time.sleep(0.2)  # into the wait
         process.send_signal(end)
-        assert process.communicate(timeout=60)[0] == said
+        assert process.communicate(timeout=HANG_S)[0] == said
 
 
 def test_figures_of_seconds_have_the_machine_to_themselves() -> None:

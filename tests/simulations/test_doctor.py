@@ -32,7 +32,9 @@ from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_o
 from fedrec_client.store import write_shard
 from fedrec_server.gate import Certificate, Gate, GateLimits
 from fedrec_server.public import write_public
+from fedrec_simulations import party_checks
 from fedrec_simulations.doctor import Found, diagnose, preflight, table
+from tests.waiting import HANG_S
 
 DAY_S = 86_400.0
 
@@ -122,7 +124,7 @@ def site(tmp_path: Path) -> Site:
 
 
 @pytest.fixture
-def running(site: Site) -> Iterator[Site]:
+def running(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """The same with the aggregator at work."""
     heard, there, stop = list[Address](), threading.Event(), threading.Event()
 
@@ -130,15 +132,16 @@ def running(site: Site) -> Iterator[Site]:
         heard.append(address)
         there.set()
 
+    monkeypatch.setattr(party_checks, "_TIMEOUT_S", HANG_S)
     settings = load_aggregator(site.folder / "aggregator.toml")
     thread = threading.Thread(target=aggregator_main.run, args=(settings,), kwargs={"ready": ready, "stop": stop})
     thread.start()
-    assert there.wait(30)
+    assert there.wait(HANG_S)
     site.aggregator = str(heard[0])
     site.write()
     yield site
     stop.set()
-    thread.join(30)
+    thread.join(HANG_S)
 
 
 def test_a_site_as_it_should_be_passes_and_preflight_lets_it_start(site: Site) -> None:

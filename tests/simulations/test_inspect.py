@@ -36,6 +36,7 @@ from fedrec_server.notes import FORMAT
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import run_rounds
 from fedrec_simulations.inspect import inspected, text
+from tests.waiting import HANG_S
 
 USERS, BOUNDARY = 24, 10
 
@@ -93,7 +94,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
             options = {"users_per_batch": 6, "keep_sent": name == "hospital", "first_user": start}
             participants.append(Participant(name, users, ledger, desks[name], folder / name, **options))
         public = PublicData(ids.item_ids, events.kind, events.value_range, dataset.features)
-        waiting = {"gathering": Gathering(expected_users=USERS, min_clients=2, timeout_s=60), "patience": Patience()}
+        waiting = {"gathering": Gathering(expected_users=USERS, min_clients=2, timeout_s=HANG_S), "patience": Patience()}
         list(run_rounds(load(None), public, core, All(participants), folder / "server", run="run-1", **waiting))
     return Done(folder, {name: desk.crossed for name, desk in desks.items()}, dataset)
 

@@ -6,9 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,9 +20,9 @@ from fedrec_simulations.runtimes import Cast, Name, shards
 from fedrec_simulations.simulate import run
 from fedrec_simulations.supervision import Company
 from fedrec_simulations.training import RoundRecord, Training
+from tests.waiting import HANG_S, until
 
 SHORT = ["recipe=published", "model.steps=1"]
-LOOK_S = 60.0
 
 
 def scenario(*more: str) -> Scenario:
@@ -151,11 +149,11 @@ def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_b
     )
     parent = subprocess.Popen([sys.executable, "-c", script])
     try:
-        wait_for(lambda: list(tmp_path.rglob("checkpoints/round-001.safetensors")))
+        until(lambda: list(tmp_path.rglob("checkpoints/round-001.safetensors")))
     finally:
         parent.kill()
         parent.wait()
-    wait_for(lambda: not running(tmp_path))
+    until(lambda: not running(tmp_path))
     chosen = load(None, keys)
     resumed = run(chosen, name="r", cast=Cast("processes", 2), resume=True, quiet=True)
     alone = run(chosen, name="r", quiet=True)
@@ -170,7 +168,7 @@ def test_a_party_that_gives_up_ends_the_run_with_its_own_words_and_its_log(tmp_p
             "server", ["server", "--settings", str(tmp_path / "none.toml"), "--scenario", "none.toml"], log=tmp_path / "process.log"
         )
         with pytest.raises(RunError, match=r"the server ended with exit code 2: .*none\.toml") as caught:
-            company.wait_for(lambda: None, what="server that listens", timeout_s=LOOK_S)
+            company.wait_for(lambda: None, what="server that listens", timeout_s=HANG_S)
     finally:
         company.stop()
     assert str(tmp_path / "process.log") in caught.value.remedy
@@ -205,10 +203,3 @@ def running(folder: Path) -> list[tuple[int, str]]:
             if str(folder) in words and int(entry.name) != os.getpid():
                 found.append((int(entry.name), words))
     return found
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LOOK_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,10 +31,22 @@ from fedrec_simulations.command import _guarded
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.runtimes import Carried, Job, loopback
 from fedrec_simulations.training import Training
+from tests.waiting import HANG_S
 
 ENTRY = "from fedrec_simulations.command import main; main()"
+DIES = """
+import os, signal
+real, left = os.replace, [{left}]
+def replace(source, target):
+    if str(target) == {mark!r} or left[0] < {left}:
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left[0] -= 1
+    real(source, target)
+os.replace = replace
+"""
+"""Killed by -9 between two of the writes that follow the one of `mark`, counted and not timed."""
 KEYS = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "compare.epsilons=[1]", "run.examples=2"]
-PATIENCE_S = 120.0
 
 
 def arguments(directory: Path, *more: str) -> list[str]:
@@ -43,14 +54,13 @@ def arguments(directory: Path, *more: str) -> list[str]:
     return ["simulate", *(word for key in keys for word in ("--set", key)), "--json", *more]
 
 
-def start(directory: Path, *more: str, cores: set[int] | None = None) -> subprocess.Popen[str]:
-    here = f"import os; os.sched_setaffinity(0, {cores}); " if cores else ""
-    line = [sys.executable, "-c", here + ENTRY, *arguments(directory, *more)]
+def start(directory: Path, *more: str, before: str = "") -> subprocess.Popen[str]:
+    line = [sys.executable, "-c", before + ENTRY, *arguments(directory, *more)]
     return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "80"})
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, err = process.communicate(timeout=PATIENCE_S)
+    out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert err == ""
     result = json.loads(out.splitlines()[-1])
@@ -168,13 +178,13 @@ def test_account_lists_the_releases_that_training_writes(more: list[str], tmp_pa
 
 
 def test_the_same_scenario_gives_the_same_model_bytes_and_numbers_on_one_core(finished: dict[str, Any], tmp_path: Path) -> None:
-    again = finish(start(tmp_path, cores={min(os.sched_getaffinity(0))}))
+    again = finish(start(tmp_path, before=f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}}); "))
     assert model_bytes(again) == model_bytes(finished)
     assert numbers(again) == numbers(finished)
 
 
 def test_a_run_killed_again_and_again_continues_to_the_same_bytes(finished: dict[str, Any], tmp_path: Path) -> None:
-    rng, killed = random.Random(20261121), 0
+    rng = random.Random(20261121)
     folder = tmp_path / Path(finished["run_dir"]).name
     marks = [
         folder / "settings.json",
@@ -183,15 +193,10 @@ def test_a_run_killed_again_and_again_continues_to_the_same_bytes(finished: dict
         folder / "metrics.jsonl",
     ]
     for at, mark in enumerate(marks):
-        process = start(tmp_path, *(["--resume"] if at else []))
-        deadline = time.monotonic() + PATIENCE_S
-        while not mark.exists() and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.002)
-        time.sleep(rng.uniform(0, 0.1))
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=PATIENCE_S)
-        killed += process.returncode == -signal.SIGKILL
-    assert killed >= 3, "the runs ended before they could be killed"
+        process = start(tmp_path, *(["--resume"] if at else []), before=DIES.format(mark=str(mark), left=rng.randint(1, 2)))
+        process.communicate(timeout=HANG_S)
+        assert process.returncode == -signal.SIGKILL
+        assert mark.exists()
     resumed = finish(start(tmp_path, "--resume"))
     assert model_bytes(resumed) == model_bytes(finished)
     assert numbers(resumed) == numbers(finished)
