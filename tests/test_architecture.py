@@ -1,6 +1,7 @@
 """Rules of the layout that no single module can check of itself."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,11 @@ def test_only_the_gaussian_mechanism_and_benchmarks_draw_noise() -> None:
     drawers = {path.relative_to(ROOT).as_posix() for path in MODULES if "discrete_gaussian.sample" in path.read_text()}
     assert "fedrec/privacy/gaussian.py" in drawers
     assert all("/bench/" in path for path in drawers - {"fedrec/privacy/gaussian.py"}), drawers
+
+
+def test_no_test_decides_by_a_clock_of_its_own() -> None:
+    """Waiting is `tests/waiting.py`'s; a timeout below a minute would end a test on a busy machine."""
+    short = re.compile(r"time\.monotonic\(|\btimeout=[0-5]?\d(\.\d+)?[,)]|\.(wait|join|result|exception)\([0-5]?\d(\.\d+)?\)")
+    paths = [path for path in sorted((ROOT / "tests").rglob("*.py")) if path.name != "waiting.py" and path.parent.name != "mutants"]
+    found = [f"{path.relative_to(ROOT)}: {hit.group()}" for path in paths for hit in short.finditer(path.read_text())]
+    assert not found

@@ -173,7 +173,7 @@ def test_a_channel_by_authority_trusts_only_the_certificate_that_was_examined(
         with open_channel(access) as channel:
             call = channel.unary_unary(methods.ENROLL.path, methods.ENROLL.request.SerializeToString)
             with pytest.raises(grpc.RpcError) as failure:
-                call(pb.EnrollRequest(), timeout=10)
+                call(pb.EnrollRequest(), timeout=HANG_S)
     assert failure.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
 
 

@@ -137,7 +137,7 @@ def test_bytes_that_are_no_message_are_malformed_and_leave_no_line_of_an_error(
 ) -> None:
     mine = uploads(plain)
     call = mine.channel.stream_unary(method.path, bytes, method.reply.FromString).future(
-        iter([content]), timeout=30, metadata=mine._metadata
+        iter([content]), timeout=HANG_S, metadata=mine._metadata
     )
     assert status_of(call) == (grpc.StatusCode.INVALID_ARGUMENT, Refusal.MALFORMED)
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
@@ -148,7 +148,7 @@ def test_a_frame_that_cannot_be_read_ends_the_upload(plain: Any, task: Any, uplo
     mine = uploads(plain)
     sent = iter([frame(task, total=1_000, data=b"x").SerializeToString(), b"\xff\xff"])
     call = mine.channel.stream_unary(methods.REPORT.path, bytes, methods.REPORT.reply.FromString).future(
-        sent, timeout=30, metadata=mine._metadata
+        sent, timeout=HANG_S, metadata=mine._metadata
     )
     assert set(rejected(call)) == {Refusal.MALFORMED}
 

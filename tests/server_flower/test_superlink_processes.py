@@ -119,7 +119,7 @@ def test_a_stock_supernode_cannot_join_and_a_sites_key_cannot_take_another_sites
         until(lambda: "hospital" in {answer.client for answer in broadcast.join(TERMS)}, "the real hospital")
         heard.append(list(broadcast.join(TERMS)))
 
-    stack.executor().run(server_app(serve, timeout_s=120.0, owner=stack.gate.owner), bundle("0" * 64))
+    stack.executor().run(server_app(serve, timeout_s=HANG_S, owner=stack.gate.owner), bundle("0" * 64))
     assert [(answer.client, answer.refusal) for answer in heard[0]] == [("library", "forbidden")]
     assert {(answer.client, answer.refusal) for answer in heard[1]} == {("library", "forbidden"), ("hospital", "")}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from fedrec.serving import bundle
 from fedrec_server.serving.settings import RankingTable
 from fedrec_server.serving.store import load
 from tests.serving_server.conftest import planted
+from tests.waiting import until
 
 
 def rewritten(path: Path, **about: Any) -> None:
@@ -51,13 +51,10 @@ def test_an_experiment_does_not_take_over_from_a_model_for_release(start: Any, t
     running = start([path])
     planted(path, seed=2, noise="seeded")
     failed = 'fedrec_model_swaps_total{result="failed"} 1.0'
-    deadline_s = time.monotonic() + 20
-    while failed not in running.http.get("/metrics").text:
-        assert time.monotonic() < deadline_s
+    until(lambda: failed in running.http.get("/metrics").text, "a swap that failed")
     assert running.http.get("/v1/models").json()["newest"] == version
     planted(path, seed=3)
-    while running.http.get("/v1/models").json()["newest"] == version:
-        assert time.monotonic() < deadline_s
+    until(lambda: running.http.get("/v1/models").json()["newest"] != version, "the model for release")
 
 
 @pytest.mark.parametrize(
