@@ -1,0 +1,123 @@
+"""The audit attacks what the registered variant ships: its own plan, its schedule, its charges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.privaterec import federated, local_update
+from fedrec.privaterec.spending import Costs
+from fedrec.privaterec.trained import Catalogue, promised, topics_of
+from fedrec.settings import Scenario, load
+from fedrec.streams import Streams
+from fedrec_simulations.audit import drawn_noise, label_table
+from fedrec_simulations.audit.finding import Finding
+from fedrec_simulations.audit.uploads import Clients, clients_of, gradient_distance, told_labels
+from fedrec_simulations.news_data import NewsData
+
+NEWS = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "privacy.unit=click", "privacy.epsilon=5"]
+PASSES = ["news.users_per_round=100000", "news.rounds=3"]
+
+
+def chosen(variant: str) -> Scenario:
+    return load(None, [*NEWS, f"news.variant={variant}", *PASSES])
+
+
+def attacked(variant: str, data: NewsData, catalogue: Catalogue) -> Finding:
+    clients = clients_of(chosen(variant), catalogue, data.log.train)
+    assert clients.passes == 3
+    users = np.arange(24) if variant == "local" else np.arange(2)
+    return drawn_noise.finding(variant, clients, users, rounds=4 if variant == "local" else 2)
+
+
+@pytest.mark.parametrize("variant", ["local", "dp-fedrec"])
+def test_the_noise_of_the_devices_themselves_holds_and_is_nearly_all_that_is_claimed(
+    variant: str, data: NewsData, catalogue: Catalogue
+) -> None:
+    found = attacked(variant, data, catalogue)
+    assert found.verdict == "holds"
+    assert found.tightness > 0.8
+
+
+Form = federated.Form
+
+
+def _noise_halved(form: Form) -> Form:
+    def device(*arguments: Any) -> Any:
+        made = form.device(*arguments)
+        if isinstance(made, local_update.Behind):
+            return replace(made, plan=replace(made.plan, noise_std=made.plan.noise_std / 2))
+        return replace(made, noise_std=made.noise_std / 2)
+
+    return replace(form, device=device)
+
+
+def _one_pass_charged(form: Form) -> Form:
+    def costs(scenario: Scenario, passes: int) -> Costs:
+        honest = form.costs(scenario, passes)
+        return Costs(honest.history[:1], honest.labels)
+
+    return replace(form, costs=costs)
+
+
+def _noise_of_one_pass(form: Form) -> Form:
+    return replace(form, device=lambda scenario, data, passes, noise: form.device(scenario, data, 1, noise))
+
+
+def _one_key_for_all_rounds(form: Form) -> Form:
+    class Stuck(local_update.DeviceNoise):
+        def key(self, user: int, purpose: str, *, round: int = 0) -> bytes:
+            return super().key(user, purpose)
+
+    return replace(form, device=lambda s, data, passes, noise: form.device(s, data, passes, Stuck(noise.source, noise.users)))
+
+
+@pytest.mark.parametrize("variant", ["local", "dp-fedrec"])
+@pytest.mark.parametrize("broken", [_noise_halved, _one_pass_charged, _noise_of_one_pass, _one_key_for_all_rounds])
+def test_a_registered_variant_that_draws_or_charges_too_little_is_caught(
+    variant: str, broken: Callable[[Form], Form], data: NewsData, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(federated.FORMS, variant, broken(federated.FORMS[variant]))
+    assert attacked(variant, data, catalogue).verdict == "EXCEEDED"
+
+
+def test_half_of_the_noise_of_reports_is_caught(data: NewsData, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = load(None, [*NEWS, "news.variant=additive"])
+    claim, topics = promised(scenario), topics_of(scenario, catalogue)
+    shared: dict[str, Any] = {"history": scenario.news.history, "streams": Streams(1)}
+    found = drawn_noise.report_finding(claim, data.log.train, topics, **shared)
+    assert (found.verdict, found.tightness > 0.9) == ("holds", True)
+    honest = drawn_noise.collect
+
+    def half(part: Any, table: Any, plan: Any, **more: Any) -> Any:
+        got = honest(part, table, plan, **more)
+        exact = drawn_noise.additive.coefficients(part.last_clicks(more["history"]), table)
+        return replace(got, coefficients=replace(got.coefficients, values=(got.coefficients.values + exact) / 2))
+
+    monkeypatch.setattr(drawn_noise, "collect", half)
+    assert drawn_noise.report_finding(claim, data.log.train, topics, **shared).verdict == "EXCEEDED"
+
+
+def test_labels_are_attacked_as_the_devices_tell_them(data: NewsData, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """False alarm 0.1%; a device that answers at twice its epsilon is caught, and so is a gradient whose labels nobody is charged for."""
+    scenario = load(None, [*NEWS, "news.variant=local", "privacy.epsilon=1"])
+    clients = clients_of(scenario, catalogue, data.log.train)
+    shown = [label_table.repeated_impression(click, 10, 4_000) for click in (0, 1)]
+
+    def found(epsilon: float) -> Finding:
+        asked = scenario.model_copy(update={"privacy": scenario.privacy.model_copy(update={"epsilon": epsilon})})
+        return drawn_noise.label_finding("local", clients, [told_labels(asked, part) for part in shown])
+
+    assert found(1.0).verdict == "holds"
+    assert found(2.0).verdict == "EXCEEDED"
+
+
+def test_a_gradient_moves_with_a_label_and_its_clicks_are_charged_for_it(data: NewsData, catalogue: Catalogue) -> None:
+    clients: Clients = clients_of(chosen("dp-fedrec"), catalogue, data.log.train)
+    user = int(data.log.train.users[0])
+    assert gradient_distance(clients, user, clients.with_labels(user)) > 0.1 * clients.costs.history[0].mu  # type: ignore[union-attr]
+    assert drawn_noise.charged(clients.claim, clients.costs.labels).epsilon == pytest.approx(5.0, rel=1e-6)
