@@ -91,15 +91,12 @@ def _lengths(mine: Private, specs: tuple[BlockSpec, ...]) -> npt.NDArray[np.int6
     return np.full(mine.num_users, rows, np.int64)
 
 
-def answered(question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64], *, first_user: int) -> Reports:
-    """One report for each of `users` (consecutive), each within its radius, each from that user's events alone.
-
-    `first_user` is the number of this site's first user in the whole population.
-    """
+def answered(question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64]) -> Reports:
+    """One report for each of `users` (consecutive), each within its radius, each from that user's events alone."""
     try:
-        return _made(question, step, mine, users, first_user)
+        return _made(question, step, mine, users)
     except Exception:  # whatever a hostile array brings about: one user after the other, so that none speaks for another
-        one_by_one = [_made_or_silent(question, step, mine, users[k : k + 1], first_user) for k in range(len(users))]
+        one_by_one = [_made_or_silent(question, step, mine, users[k : k + 1]) for k in range(len(users))]
         logs.say(log, "users-stay-silent", level=logging.WARNING, round=question.round, step=question.step)
         return _joined([reports or _silence(question.blocks) for reports in one_by_one], question.blocks)
 
@@ -128,7 +125,7 @@ def _steps(release: ReleaseSpec) -> list[float]:
 
 def _rehearse(question: Question, step: ClientStep, terms: Terms) -> None:
     try:
-        _made(question, step, invented(terms), np.arange(3), 0)
+        _made(question, step, invented(terms), np.arange(3))
     except Exception as failure:  # of invented users: its words are public
         raise _malformed(f"step {question.step!r} cannot answer this question ({type(failure).__name__}: {str(failure)[:200]})") from None
 
@@ -148,18 +145,18 @@ def invented(terms: Terms) -> Private:
     return Interactions(pointer, items, values, len(terms.items), terms.value_range, terms.kind)
 
 
-def _made(question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64], first_user: int) -> Reports:
+def _made(question: Question, step: ClientStep, mine: Private, users: npt.NDArray[np.int64]) -> Reports:
     with np.errstate(all="ignore"):  # what is not finite is refused below, by its value
-        reports = step(question, mine.users_subset(users), first_user + int(users[0]))
+        reports = step(question, mine.users_subset(users))
     _require_form(reports, question.blocks, users=len(users))
     if not within_radius(reports, question.releases).all():
         raise ValueError("a report is larger than its radius")
     return reports
 
 
-def _made_or_silent(question: Question, step: ClientStep, mine: Private, user: npt.NDArray[np.int64], first_user: int) -> Reports | None:
+def _made_or_silent(question: Question, step: ClientStep, mine: Private, user: npt.NDArray[np.int64]) -> Reports | None:
     try:
-        return _made(question, step, mine, user, first_user)
+        return _made(question, step, mine, user)
     except Exception:  # see the module's first lines
         return None
 

@@ -34,7 +34,6 @@ class Delivery:
     ids: Bytes
     tokens: Bytes
     desk: ReportDesk
-    first_user: int
     keep: Callable[[int, bytes], None] | None = None
     accepted: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
@@ -60,7 +59,7 @@ class Delivery:
         return min(codes) if codes and codes <= _ROUND_IS_OVER and not receipt.accepted else None
 
     def _sent(self, users: npt.NDArray[np.int64]) -> Receipt:
-        reports = answered(self.question, self.step, self.mine, users, first_user=self.first_user)
+        reports = answered(self.question, self.step, self.mine, users)
         packed = pack_reports(Batch(self.ids[users], self.tokens[users], reports), self.digest)
         if self.keep:
             self.keep(self.batches, packed)

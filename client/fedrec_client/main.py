@@ -145,7 +145,6 @@ def open_participant(settings: ClientSettings, folder: Path, stack: ExitStack) -
         folder,
         users_per_batch=settings.users_per_batch,
         keep_sent=settings.keep_sent,
-        first_user=settings.first_user,
         allow_not_established=settings.privacy.allow_not_established,
     )
 

@@ -13,10 +13,13 @@ import logging
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
+from fedrec.data.interactions import Interactions
 from fedrec.errors import DataError, FedRecError, PrivacyError, RefusedError, SettingsError, UnreachableError
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Invitation, Receipt, Refusal, ReportDesk, Terms
@@ -75,13 +78,12 @@ class Participant:
         *,
         users_per_batch: int = 256,
         keep_sent: bool = False,
-        first_user: int = 0,
         allow_not_established: bool = False,
         bounds: Bounds | None = None,
     ) -> None:
-        """`folder` keeps terms and what was sent; `first_user` is the number of this site's first user in the whole population."""
+        """`folder` keeps terms and what was sent."""
         self.name, self.users, self.ledger, self._desk, self._notes = name, users, ledger, desk, Notes(folder)
-        self._users_per_batch, self._keep_sent, self._first_user = users_per_batch, keep_sent, first_user
+        self._users_per_batch, self._keep_sent = users_per_batch, keep_sent
         self._allow_not_established, self._bounds = allow_not_established, bounds or Bounds()
         self._tokens = user_tokens(ledger.secret, users.user_ids)
         self._known: tuple[Terms, Private] | None = None
@@ -102,7 +104,7 @@ class Participant:
     def _join(self, terms: Terms) -> Answer:
         require_name(terms.run)
         _require_sound(terms, self._bounds)
-        mine = self.users.translate(terms)
+        mine = self._translated(terms)
         self._notes.keep_terms(terms)
         self._known = terms, mine
         unknown = self.users.unknown_events(terms)
@@ -134,8 +136,15 @@ class Participant:
             terms = self._notes.terms(run)
             if terms is None:
                 raise _refused(Refusal.RUN_UNKNOWN, "this client does not know the run's terms", "The server tells them again.")
-            self._known = terms, self.users.translate(terms)
+            self._known = terms, self._translated(terms)
         return self._known
+
+    def _translated(self, terms: Terms) -> Private:
+        """The users' data by the run's numbers. What a step draws for a user, it draws by the user's pseudonym, which no server assigns."""
+        mine = self.users.translate(terms)
+        if isinstance(mine, Interactions) and mine.user_words is None:
+            return replace(mine, user_words=np.ascontiguousarray(self._tokens[:, :8]).view("<u8").ravel().astype(np.uint64))
+        return mine
 
     def _require_plan(self, plan: Plan, question: Question) -> None:
         """What the plan itself says; whether the limit has room for it is the ledger's to decide."""
@@ -152,7 +161,7 @@ class Participant:
     def _delivery(self, run: str, question: Question, digest: str, step: ClientStep, mine: Private) -> Delivery:
         ids = report_ids(self.ledger.secret, self._tokens, run=run, round=question.round, digest=digest)
         keep = (lambda number, batch: self._notes.keep_batch(run, question.round, number, batch)) if self._keep_sent else None
-        return Delivery(run, question, digest, step, mine, ids, self._tokens, self._desk, self._first_user, keep)
+        return Delivery(run, question, digest, step, mine, ids, self._tokens, self._desk, keep)
 
     def _deliver(self, delivery: Delivery, header: bytes) -> Answer:
         refusal, cause = "", ""

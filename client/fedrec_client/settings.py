@@ -131,7 +131,6 @@ class ClientSettings(PinnedTable):
     superlink: SuperLinkAccess
     users_per_batch: int = Field(256, ge=1, le=65_536, description="most reports in one message to the aggregator")
     keep_sent: bool = Field(False, description="keep every report that leaves in the state folder, for `fedrec inspect`")
-    first_user: int = Field(0, ge=0, description="number of this site's first user among all, where a run samples items by a public seed")
     rehearsal_seed: int | None = Field(
         None, ge=0, description="news: seed of noise that anybody can take off again, for a rehearsal; leave it out: the noise is secret"
     )

@@ -19,6 +19,7 @@ from safetensors.numpy import save
 
 from fedrec.checkpoint import write_bytes
 from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.keyed_hash import id_words
 from fedrec.data.read import read
 from fedrec.errors import DataError, RefusedError, SettingsError
 from fedrec.federation.protocol import Refusal, Terms
@@ -31,7 +32,8 @@ SHARD_FORMAT = "fedrec-shard/1"
 class LocalUsers:
     """Private: the events of this site's users by the site's own item numbers, which `item_ids` names. Users keep their order.
 
-    `out_of_range` is for runs with a narrower scale than the data's: refuse them, or clip.
+    `out_of_range` is for runs with a narrower scale than the data's: refuse them, or clip. `events.user_words`, where there are any,
+    are those by which a rehearsal draws for its users; without them the client draws by its own pseudonyms (`participant`).
     """
 
     events: Interactions
@@ -69,6 +71,8 @@ class LocalUsers:
             num_items=len(terms.items),
             value_range=terms.value_range,
             kind=kind,
+            user_words=self.events.user_words,
+            item_words=id_words(terms.items),
         )
 
     def unknown_events(self, terms: Terms) -> int:
@@ -105,7 +109,9 @@ def read_users(data: ClientData) -> LocalUsers:
         users = read_shard(path)
     else:
         dataset = read(path, data.format, **data.reader_options())
-        users = LocalUsers(dataset.interactions, dataset.catalogue.item_ids, dataset.catalogue.user_ids)
+        # devices call their users alike ("me"), whose draws would all be the same: pseudonyms are as stable, and differ
+        events = replace(dataset.interactions, user_words=None)
+        users = LocalUsers(events, dataset.catalogue.item_ids, dataset.catalogue.user_ids)
     return replace(users, events=_as_kind(users.events, data), out_of_range=data.out_of_range)
 
 
@@ -113,10 +119,11 @@ def write_shard(path: Path, interactions: Interactions, item_ids: Sequence[str],
     """Keep these users exactly, atomically. Raises ValueError where ids and events do not agree."""
     LocalUsers(interactions, tuple(item_ids), tuple(user_ids))
     arrays = {"user_ptr": interactions.user_ptr, "items": interactions.items, "values": interactions.values}
+    words = {} if interactions.user_words is None else {"user_words": interactions.user_words}
     names = {"item_ids": _packed(item_ids), "user_ids": _packed(user_ids)}
     low, high = (float(bound).hex() for bound in interactions.value_range)
     metadata = {"format": SHARD_FORMAT, "kind": interactions.kind, "lowest": low, "highest": high}
-    write_bytes(path, save({name: np.ascontiguousarray(array) for name, array in {**arrays, **names}.items()}, metadata))
+    write_bytes(path, save({name: np.ascontiguousarray(array) for name, array in {**arrays, **words, **names}.items()}, metadata))
 
 
 def read_shard(path: Path) -> LocalUsers:
@@ -141,8 +148,12 @@ def _events(arrays: dict[str, npt.NDArray[Any]], metadata: dict[str, str], *, nu
     for name, dtype in (("user_ptr", np.int64), ("items", np.int32), ("values", np.float32)):
         if arrays[name].dtype != dtype or arrays[name].ndim != 1:
             raise ValueError(f"{name} must be one-dimensional {np.dtype(dtype)}, found {arrays[name].dtype} {arrays[name].shape}")
-    scale = float.fromhex(metadata["lowest"]), float.fromhex(metadata["highest"])
-    return Interactions(arrays["user_ptr"], arrays["items"], arrays["values"], num_items, scale, kind)  # type: ignore[arg-type]
+    words = arrays.get("user_words")
+    if words is not None and (words.dtype != np.uint64 or len(words) + 1 != len(arrays["user_ptr"])):
+        raise ValueError("user_words must be one uint64 for each user")
+    low, high = float.fromhex(metadata["lowest"]), float.fromhex(metadata["highest"])
+    columns = arrays["user_ptr"], arrays["items"], arrays["values"]
+    return Interactions(*columns, num_items, (low, high), kind, user_words=words)  # type: ignore[arg-type]
 
 
 def _checked(events: Interactions) -> Interactions:

@@ -23,7 +23,7 @@ Float64s = npt.NDArray[np.float64]
 class Allocation(Protocol):
     """From one batch of users to a weight for each of their events."""
 
-    def __call__(self, mine: Interactions, counts: Float64s, *, budget: float, num_users: int, key: bytes, first_user: int) -> UserWeights:
+    def __call__(self, mine: Interactions, counts: Float64s, *, budget: float, num_users: int, key: bytes) -> UserWeights:
         """Weights (n,) with sum of squares <= budget for every user; 0 where an event is left out.
 
         counts: (m,) >= 1, public or released before. num_users: of the whole population. key: a public choice of the sampling.
@@ -36,9 +36,9 @@ class UniformSampling:
 
     limit: int
 
-    def __call__(self, mine: Interactions, counts: Float64s, *, budget: float, num_users: int, key: bytes, first_user: int) -> UserWeights:
+    def __call__(self, mine: Interactions, counts: Float64s, *, budget: float, num_users: int, key: bytes) -> UserWeights:
         """See Allocation."""
-        return _constant(mine, sampling.uniform(mine, limit=self.limit, key=key, first_user=first_user), self.limit, budget)
+        return _constant(mine, sampling.uniform(mine, limit=self.limit, key=key), self.limit, budget)
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class TailSampling:
 
     limit: int
 
-    def __call__(self, mine: Interactions, counts: Float64s, *, budget: float, num_users: int, key: bytes, first_user: int) -> UserWeights:
+    def __call__(self, mine: Interactions, counts: Float64s, *, budget: float, num_users: int, key: bytes) -> UserWeights:
         """See Allocation."""
-        return _constant(mine, sampling.tail(mine, counts, limit=self.limit, key=key, first_user=first_user), self.limit, budget)
+        return _constant(mine, sampling.tail(mine, counts, limit=self.limit, key=key), self.limit, budget)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Adaptive:
 
     mu: float
 
-    def __call__(self, mine: Interactions, counts: Float64s, *, budget: float, num_users: int, key: bytes, first_user: int) -> UserWeights:
+    def __call__(self, mine: Interactions, counts: Float64s, *, budget: float, num_users: int, key: bytes) -> UserWeights:
         """See Allocation."""
         return weights.normalised(mine, counts, mu=self.mu, budget=budget)
 
@@ -73,7 +73,7 @@ class AdaptiveAsPrinted:
     mu: float
     slack: float = 1.0
 
-    def __call__(self, mine: Interactions, counts: Float64s, *, budget: float, num_users: int, key: bytes, first_user: int) -> UserWeights:
+    def __call__(self, mine: Interactions, counts: Float64s, *, budget: float, num_users: int, key: bytes) -> UserWeights:
         """See Allocation."""
         return weights.adaptive_as_printed(mine, counts, mu=self.mu, budget=budget, slack=self.slack, num_users=num_users)
 

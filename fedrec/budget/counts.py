@@ -48,9 +48,9 @@ def clipped_contributions(interactions: Interactions, *, limit: int) -> Contribu
     return Contributions(weights.clipped(interactions, ones, budget=float(limit)).values, math.sqrt(limit))
 
 
-def sampled_contributions(interactions: Interactions, *, limit: int, key: bytes, first_user: int = 0) -> Contributions:
+def sampled_contributions(interactions: Interactions, *, limit: int, key: bytes) -> Contributions:
     """As in the papers' public code: 1 on at most `limit` items of each user, drawn uniformly, 0 elsewhere; bound sqrt(limit)."""
-    mask = sampling.uniform(interactions, limit=limit, key=key, first_user=first_user)
+    mask = sampling.uniform(interactions, limit=limit, key=key)
     return Contributions(mask.astype(np.float64), math.sqrt(limit))
 
 

@@ -256,7 +256,7 @@ def with_people(question: Question, answer: Release, people: Interactions, *, us
     sums = ExactSums(question.blocks)
     for start in range(0, people.num_users, users_per_batch):
         some = people.users_subset(np.arange(start, min(start + users_per_batch, people.num_users)))
-        sums.add(CLIENT_STEPS[question.step](question, some, start))
+        sums.add(CLIENT_STEPS[question.step](question, some))
     added = {spec.name: answer.values[spec.name] + total * spec.step for spec, total in zip(question.blocks, sums.blocks, strict=True)}
     return Release(added, answer.noise_std)
 

@@ -27,13 +27,13 @@ def user_vectors(mine: Interactions, V: npt.NDArray[np.floating], *, ridge: floa
     return np.asarray(solve_clicks(mine.user_ptr, mine.items, np.asarray(V, np.float64), ridge=ridge, alpha=confidence), np.float64)
 
 
-def report_counts(question: Question, mine: Interactions, first_user: int) -> Reports:
+def report_counts(question: Question, mine: Interactions) -> Reports:
     """Block "counts": 1 / sqrt(n) on each of the user's n items."""
     blocks = [RealBlock(np.ones(len(mine)), np.ones((mine.num_users, 1)))]
     return bounded(mine.user_ptr, mine.items, blocks, question.releases)
 
 
-def report_tastes(question: Question, mine: Interactions, first_user: int) -> Reports:
+def report_tastes(question: Question, mine: Interactions) -> Reports:
     """Block "tastes": z z', z (K,) the weighted clicks on the K items asked for, scaled to norm 1.
 
     Sent as rows z_j z of the items j that were clicked, items being named by their place among the K: the square is sparse, a
@@ -50,7 +50,7 @@ def report_tastes(question: Question, mine: Interactions, first_user: int) -> Re
     return bounded(mine.user_ptr, columns, [RealBlock(z, dense)], question.releases)
 
 
-def report_steps(question: Question, mine: Interactions, first_user: int) -> Reports:
+def report_steps(question: Question, mine: Interactions) -> Reports:
     """Blocks "gramian", h h' of the direction h = u / |u|, and "directions", omega for each item, times h: of squared norms q, 1 - q."""
     omega, V = np.asarray(question.public["omega"], np.float64), np.asarray(question.public["V"], np.float64)
     ridge, confidence, q = (float(question.public[name]) for name in ("ridge", "confidence", "gramian_energy"))

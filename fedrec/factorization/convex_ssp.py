@@ -224,7 +224,7 @@ class ConvexModel:
 
 def client_steps(loss: Loss) -> Mapping[str, ClientStep]:
     """What runs on a device, by the name a question gives."""
-    return {**clicks.CLIENT_STEPS, "convex/step": lambda question, mine, first_user: convex_client.report(question, mine, loss)}
+    return {**clicks.CLIENT_STEPS, "convex/step": lambda question, mine: convex_client.report(question, mine, loss)}
 
 
 def _floats(state: State, name: str) -> Float64s:

@@ -89,7 +89,7 @@ def _solve_among_items(
                 w[k, c] += a[e] * X[e, c]
 
 
-def report_counts(question: Question, mine: Interactions, first_user: int) -> Reports:
+def report_counts(question: Question, mine: Interactions) -> Reports:
     """Blocks "counts", 1 on each item, and "mean", the user's mean on [-1, 1]: of squared norms 1 - q and at most q."""
     share = float(question.public["mean_energy"])
     n = np.diff(mine.user_ptr)
@@ -100,7 +100,7 @@ def report_counts(question: Question, mine: Interactions, first_user: int) -> Re
     return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")
 
 
-def report_biases(question: Question, mine: Interactions, first_user: int) -> Reports:
+def report_biases(question: Question, mine: Interactions) -> Reports:
     """Blocks "residuals", omega x, and "weights", omega kappa, for ratings x from which the user took its own shrunk mean."""
     omega, kappa = np.asarray(question.public["omega"], np.float64), float(question.public["kappa"])
     x = scaled(mine) - float(question.public["mean"])
@@ -110,7 +110,7 @@ def report_biases(question: Question, mine: Interactions, first_user: int) -> Re
     return bounded(mine.user_ptr, mine.items, [RealBlock(w * x, one), RealBlock(w * kappa, one)], question.releases)
 
 
-def report_tastes(question: Question, mine: Interactions, first_user: int) -> Reports:
+def report_tastes(question: Question, mine: Interactions) -> Reports:
     """Block "tastes": z z' with z the weighted residuals on the items asked for, scaled to norm 1. It needs no item to be named."""
     omega, columns = np.asarray(question.public["omega"], np.float64), np.asarray(question.public["items"], np.int64)
     place = np.full(mine.num_items, -1)
@@ -121,7 +121,7 @@ def report_tastes(question: Question, mine: Interactions, first_user: int) -> Re
     return bounded(np.zeros_like(mine.user_ptr), mine.items[:0], [RealBlock(np.ones(mine.num_users), z)], question.releases)
 
 
-def report_steps(question: Question, mine: Interactions, first_user: int) -> Reports:
+def report_steps(question: Question, mine: Interactions) -> Reports:
     """Block "step": omega times the residual for each item, times the vector [alpha, first d coordinates of w_u]."""
     omega, alpha, d = np.asarray(question.public["omega"], np.float64), float(question.public["alpha"]), int(question.public["width"])
     residuals, w = _residuals(question, mine)

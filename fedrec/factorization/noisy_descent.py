@@ -128,8 +128,8 @@ def counts_and_mean(facts: PublicFacts, answer: Release) -> tuple[Float64s, floa
 def client_steps(settings: DescentSettings) -> Mapping[str, ClientStep]:
     """What runs on a device, by the name a question gives."""
     return {
-        "fast-dpmf/counts": lambda question, mine, first_user: _report_counts(question, mine),
-        "fast-dpmf/gradient": lambda question, mine, first_user: report_gradient(question, mine, settings, task_weights=None),
+        "fast-dpmf/counts": lambda question, mine: _report_counts(question, mine),
+        "fast-dpmf/gradient": lambda question, mine: report_gradient(question, mine, settings, task_weights=None),
     }
 
 

@@ -219,8 +219,8 @@ class PublishedModel:
 def client_steps(settings: PublishedSettings) -> Mapping[str, ClientStep]:
     """What runs on a device, by the name a question gives."""
     return {
-        "published/counts": lambda question, mine, first_user: _report_counts(question, mine, settings),
-        "published/statistics": lambda question, mine, first_user: _report_statistics(question, mine, settings, first_user),
+        "published/counts": lambda question, mine: _report_counts(question, mine, settings),
+        "published/statistics": lambda question, mine: _report_statistics(question, mine, settings),
     }
 
 
@@ -235,13 +235,13 @@ def _report_counts(question: Question, mine: Interactions, settings: PublishedSe
     return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")
 
 
-def _report_statistics(question: Question, mine: Interactions, settings: PublishedSettings, first_user: int) -> Reports:
+def _report_statistics(question: Question, mine: Interactions, settings: PublishedSettings) -> Reports:
     """Alg. 8 l. 2-5: solve u, clip it to Gamma_u and y to Gamma_y, weight; A and b come from these factors."""
     V, offset = np.asarray(question.public["V"], np.float64), float(question.public["mean"]) if mine.kind == "ratings" else 0.0
     noisy = np.asarray(question.public["counts"], np.float64)
     solved = _user_vectors(mine, V, offset, settings.user_ridge, settings.click_weight)
     U = clip_rows(solved, radius=settings.user_radius).rows / settings.user_radius
-    mine = _sampled(mine, settings, noisy, first_user)
+    mine = _sampled(mine, settings, noisy)
     w = _weights(mine, settings, noisy, num_users=int(question.public["num_users"]))
     y = clip_values(mine.values - offset, low=-settings.target_radius, high=settings.target_radius).values / settings.target_radius
     target = y if mine.kind == "ratings" else np.ones(len(mine))
@@ -249,19 +249,19 @@ def _report_statistics(question: Question, mine: Interactions, settings: Publish
     if settings.unit == "example":  # every event reports for itself
         U, ptr = np.repeat(U, np.diff(ptr), axis=0), np.arange(len(mine) + 1, dtype=np.int64)
     blocks = list[RealBlock]()
-    for w_batch in (w * batch for batch in _batches(mine, settings, question.round, first_user)):
+    for w_batch in (w * batch for batch in _batches(mine, settings, question.round)):
         blocks += [RealBlock(w_batch, U), RealBlock(w_batch * target, U)]
     if mine.kind == "clicks":
         blocks.append(RealBlock(np.ones(len(U)), U))
     return bounded(ptr, items, blocks, question.releases, scaling="clip")
 
 
-def _batches(mine: Interactions, settings: PublishedSettings, round: int, first_user: int) -> list[npt.NDArray[np.bool_]]:
+def _batches(mine: Interactions, settings: PublishedSettings, round: int) -> list[npt.NDArray[np.bool_]]:
     """The examples of each resample: all of them (Alg. 2), or a fresh share (Alg. 4 l. 4). Which ones is no secret."""
     if settings.example_share == 1:
         return [np.ones(len(mine), np.bool_)] * settings.resamples
     keys = [Streams(r).key("published-batch", round=round) for r in range(settings.resamples)]
-    return [sampling.share_of_examples(mine, share=settings.example_share, key=key, first_user=first_user) for key in keys]
+    return [sampling.share_of_examples(mine, share=settings.example_share, key=key) for key in keys]
 
 
 def _user_vectors(mine: Interactions, V: Float64s, offset: float, ridge: float, click_weight: float) -> Float64s:
@@ -270,13 +270,13 @@ def _user_vectors(mine: Interactions, V: Float64s, offset: float, ridge: float, 
     return np.asarray(solve_users(mine, V, ridge=ridge, targets=mine.values - offset), np.float64)
 
 
-def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s, first_user: int) -> Interactions:
+def _sampled(mine: Interactions, settings: PublishedSettings, noisy: Float64s) -> Interactions:
     if not settings.max_items:
         return mine
     key = Streams(0).key("published-sampling")  # public: it chooses among a user's own items, nothing rests on its secrecy
     if settings.sampling == "uniform":
-        return mine.select(sampling.uniform(mine, limit=settings.max_items, key=key, first_user=first_user))
-    return mine.select(sampling.tail(mine, noisy, limit=settings.max_items, key=key, first_user=first_user))
+        return mine.select(sampling.uniform(mine, limit=settings.max_items, key=key))
+    return mine.select(sampling.tail(mine, noisy, limit=settings.max_items, key=key))
 
 
 def _weights(mine: Interactions, settings: PublishedSettings, noisy: Float64s, *, num_users: int) -> Float64s:

@@ -108,8 +108,8 @@ class TaskDescent:
 def client_steps(settings: TaskDescentSettings) -> Mapping[str, ClientStep]:
     """What runs on a device, by the name a question gives; its data is `TaskData`."""
     return {
-        "tasks/counts": lambda question, mine, first_user: report_counts(question, mine, settings.count_limit),
-        "tasks/gradient": lambda question, mine, first_user: _report_gradient(question, mine, settings),
+        "tasks/counts": lambda question, mine: report_counts(question, mine, settings.count_limit),
+        "tasks/gradient": lambda question, mine: _report_gradient(question, mine, settings),
     }
 
 

@@ -136,8 +136,8 @@ def statistics(state: State) -> ItemStatistics:
 def client_steps(settings: TaskRidgeSettings) -> Mapping[str, ClientStep]:
     """What runs on a device, by the name a question gives; its data is `TaskData`."""
     return {
-        "tasks/counts": lambda question, mine, first_user: report_counts(question, mine, settings.count_limit),
-        "tasks/statistics": lambda question, mine, first_user: _report_statistics(question, mine, settings, first_user),
+        "tasks/counts": lambda question, mine: report_counts(question, mine, settings.count_limit),
+        "tasks/statistics": lambda question, mine: _report_statistics(question, mine, settings),
     }
 
 
@@ -156,7 +156,7 @@ def report_counts(question: Question, mine: TaskData, limit: int) -> Reports:
     return bounded(labels.user_ptr, labels.items, blocks, question.releases, scaling="clip")
 
 
-def _report_statistics(question: Question, mine: TaskData, settings: TaskRidgeSettings, first_user: int) -> Reports:
+def _report_statistics(question: Question, mine: TaskData, settings: TaskRidgeSettings) -> Reports:
     labels, radius = mine.labels, settings.target_radius
     X = clip_rows(mine.features, radius=settings.feature_radius).rows / settings.feature_radius  # l. 2
     y = clip_values(labels.values, low=-radius, high=radius).values / radius
@@ -166,6 +166,5 @@ def _report_statistics(question: Question, mine: TaskData, settings: TaskRidgeSe
         budget=1.0,
         num_users=int(question.public["num_users"]),
         key=Streams(0).key("task-sampling"),  # public: it chooses among a user's own tasks, nothing rests on its secrecy
-        first_user=first_user,
     ).values
     return bounded(labels.user_ptr, labels.items, [RealBlock(w, X), RealBlock(w * y, X)], question.releases, scaling="clip")  # l. 5-6

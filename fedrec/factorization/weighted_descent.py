@@ -77,7 +77,7 @@ def client_steps(settings: DescentSettings) -> Mapping[str, ClientStep]:
     """What runs on a device, by the name a question gives."""
     return {
         **noisy_descent.client_steps(settings),
-        "dp-gd/gradient": lambda question, mine, first_user: _report_gradient(question, mine, settings),
+        "dp-gd/gradient": lambda question, mine: _report_gradient(question, mine, settings),
     }
 
 

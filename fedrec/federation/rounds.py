@@ -24,9 +24,9 @@ from fedrec.streams import Streams, SystemStreams
 State = Mapping[str, npt.NDArray[np.generic]]
 """Everything the server knows between rounds: named public arrays, ready for a checkpoint. `round` counts answers."""
 
-ClientStep = Callable[[Question, Any, int], Reports]
-"""What runs on a device: a question, the device's own users' data (interactions, or impressions of news) and the number of the first of
-them in the whole population give bounded reports. A user's report depends on that user alone."""
+ClientStep = Callable[[Question, Any], Reports]
+"""What runs on a device: a question and the device's own users' data (interactions, or impressions of news) give bounded reports.
+A user's report depends on that user alone: on its data, and where a step draws, on its id."""
 
 
 class Shared(Protocol):
@@ -95,7 +95,7 @@ class Loopback:
         """What leaves the devices, in batches of consecutive users."""
         for start in range(0, self.interactions.num_users, self.users_per_batch):
             users = np.arange(start, min(start + self.users_per_batch, self.interactions.num_users))
-            yield self.steps[question.step](question, self.interactions.users_subset(users), start)
+            yield self.steps[question.step](question, self.interactions.users_subset(users))
 
 
 @dataclass(frozen=True)

@@ -64,10 +64,10 @@ class Whitening:
 def client_steps(history: int) -> Mapping[str, ClientStep]:
     """What answers, by the name a question gives; `history` places are looked at. They take impressions for interactions."""
 
-    def population(question: Question, mine: Impressions, first_user: int) -> Reports:
+    def population(question: Question, mine: Impressions) -> Reports:
         return population_reports(_users(question, mine, history))
 
-    def gradient(question: Question, mine: Impressions, first_user: int) -> Reports:
+    def gradient(question: Question, mine: Impressions) -> Reports:
         public = {name: np.asarray(array, np.float64) for name, array in question.public.items()}
         B, p = question.public["topics"].shape[1], public["vectors"].shape[-1]
         wanted = {"mean": (B,), "matrix": (B, B), "W": (B + 1, p), "vectors": (mine.num_news, p), "clip": ()}

@@ -210,7 +210,7 @@ def _departures(run: Run, questions: list[Question]) -> tuple[tuple[Departure, .
     """What an invented user would have sent in every round, byte for byte."""
     invented, rows, last = _invented_user(run.split.train), list[Departure](), None
     for question in questions:
-        reports = run.main.prepared.steps[question.step](question, invented, 0)
+        reports = run.main.prepared.steps[question.step](question, invented)
         if last is None:
             which = "which items the coefficients below belong to, in every round; the aggregator reads them, nobody else"
             rows.append(Departure("item ids", f"{len(reports.items)} numbers", 4 * len(reports.items), which))

@@ -68,9 +68,7 @@ def parties(job: Job, catalogue: Catalogue, *, clients: int) -> Iterator[Parties
             folder, users = job.folder / shard.name, LocalUsers(shard.events, catalogue.item_ids, shard.user_ids)
             own = stack.enter_context(closing(ClientLedger(folder / "ledger.sqlite", limit=job.limit)))
             desk = aggregator.client_desk(shard.name)
-            participants.append(
-                Participant(shard.name, users, own, desk, folder, keep_sent=True, first_user=shard.first_user, allow_not_established=True)
-            )
+            participants.append(Participant(shard.name, users, own, desk, folder, keep_sent=True, allow_not_established=True))
         yield Parties(aggregator, tuple(participants))
 
 

@@ -51,7 +51,7 @@ def _participant(job: NewsJob, shard: NewsShard, aggregator: Aggregator | None, 
     folder, users = job.folder / shard.name, readers(job, shard)
     if aggregator is not None:
         own = stack.enter_context(closing(ClientLedger(folder / "ledger.sqlite", limit=job.limit)))
-        return Participant(shard.name, users, own, aggregator.client_desk(shard.name), folder, keep_sent=True, first_user=shard.first_user)
+        return Participant(shard.name, users, own, aggregator.client_desk(shard.name), folder, keep_sent=True)
     clicks = stack.enter_context(closing(ClickSpending(folder / "clicks.sqlite", limit=job.limit)))
     trust = NewsTrust(True, frozenset(job.scenario.news.open_categories))
     seed = job.scenario.seed if job.scenario.privacy.noise == "seeded" else None

@@ -55,10 +55,6 @@ class Held(Protocol):
     def name(self) -> str:
         """The client's."""
 
-    @property
-    def first_user(self) -> int:
-        """The number of its first user among all."""
-
 
 Part = TypeVar("Part", bound=Held)
 
@@ -165,7 +161,6 @@ class PartyFiles(Generic[Part]):
             "name": shard.name,
             "state": str(self.state(shard.name)),
             "pins": self._pins,
-            "first_user": shard.first_user,
             "keep_sent": True,  # a rehearsal is there to be looked at
             "data": {"path": str(self._shard(shard)), "format": self.holdings.formats[1]},
             "privacy": {"max_epsilon": limit.epsilon, "delta": limit.delta, "allow_not_established": True, **self.holdings.privacy},

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
+from fedrec.data.keyed_hash import first_words
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Opening
 from fedrec.federation.reports import RealBlock, block, bounded
@@ -39,8 +40,10 @@ def population() -> Interactions:
     return Interactions.from_columns(users, items, None, num_users=USERS, num_items=ITEMS, value_range=(0, 1), kind="clicks")
 
 
-def answer(question: Question, mine: Interactions, first_user: int) -> Reports:
-    x = np.stack([np.cos(np.arange(1, WIDTH + 1) * (user + 1)) for user in range(first_user, first_user + mine.num_users)])
+def answer(question: Question, mine: Interactions) -> Reports:
+    """Every user has a vector of its own, whatever its number among those of `mine`."""
+    numbers = [first_words(USERS).tolist().index(word) for word in mine.user_words.tolist()]
+    x = np.stack([np.cos(np.arange(1, WIDTH + 1) * (user + 1)) for user in numbers])
     targets, ones = np.sin(mine.items + 1.0), np.ones(mine.num_users)
     per_release = [[RealBlock(np.ones(len(mine)), x), RealBlock(targets, x)], [RealBlock(ones, x[:, :1])]]
     blocks = [b for spec, parts in zip(question.releases, per_release, strict=False) for b in parts[: len(spec.blocks)]]
@@ -108,7 +111,7 @@ class World:
 
     def batch(self, users: Sequence[int], question: Question | None = None, *, salt: int = 0) -> Batch:
         question = question or self.question()
-        mine = [answer(question, self.data.users_subset(np.array([user])), user) for user in users]
+        mine = [answer(question, self.data.users_subset(np.array([user]))) for user in users]
         ids = [(1_000 + 100 * salt + user).to_bytes(16, "big") for user in users]
         as_rows = lambda names: np.frombuffer(b"".join(names), np.uint8).reshape(-1, 16)  # noqa: E731
         return Batch(as_rows(ids), as_rows(self.tokens(users)), joined(mine))

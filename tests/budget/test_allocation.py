@@ -22,8 +22,8 @@ def some_events(seed: int, users: int = 12, items: int = 30) -> Interactions:
     return Interactions.from_columns(ids, own, None, num_users=users, num_items=items, value_range=(0.0, 1.0), kind="clicks")
 
 
-def allotted(allocation: Allocation, mine: Interactions, counts: np.ndarray, *, budget: float = 1.0, first_user: int = 0) -> np.ndarray:
-    return allocation(mine, counts, budget=budget, num_users=12, key=b"key", first_user=first_user).values
+def allotted(allocation: Allocation, mine: Interactions, counts: np.ndarray, *, budget: float = 1.0) -> np.ndarray:
+    return allocation(mine, counts, budget=budget, num_users=12, key=b"key").values
 
 
 @pytest.mark.parametrize("allocation", ALLOCATIONS, ids=str)
@@ -33,7 +33,7 @@ def test_no_user_passes_its_budget_and_no_other_user_matters(allocation: Allocat
     found = allotted(allocation, mine, counts, budget=budget)
     own = slice(mine.user_ptr[user], mine.user_ptr[user + 1])
     assert math.fsum(w * w for w in found[own]) <= budget * (1 + 1e-12)
-    alone = allotted(allocation, mine.users_subset(np.array([user])), counts, budget=budget, first_user=user)
+    alone = allotted(allocation, mine.users_subset(np.array([user])), counts, budget=budget)
     np.testing.assert_array_equal(found[own], alone)
 
 

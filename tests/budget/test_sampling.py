@@ -35,11 +35,11 @@ def test_every_user_keeps_exactly_the_smaller_of_the_limit_and_its_items(h: list
 def test_a_user_is_sampled_the_same_alone_and_in_company(h: list[set[int]], limit: int, user: int) -> None:
     k = user % len(h)
     noisy = np.random.default_rng(0).normal(10, 5, M)
-    data, alone = interactions_of(h), interactions_of([h[k]])
+    data, alone = interactions_of(h), interactions_of(h).users_subset(np.array([k]))
     mine = slice(data.user_ptr[k], data.user_ptr[k + 1])
     for whole, single in (
-        (sampling.uniform(data, limit=limit, key=KEY), sampling.uniform(alone, limit=limit, key=KEY, first_user=k)),
-        (sampling.tail(data, noisy, limit=limit, key=KEY), sampling.tail(alone, noisy, limit=limit, key=KEY, first_user=k)),
+        (sampling.uniform(data, limit=limit, key=KEY), sampling.uniform(alone, limit=limit, key=KEY)),
+        (sampling.tail(data, noisy, limit=limit, key=KEY), sampling.tail(alone, noisy, limit=limit, key=KEY)),
     ):
         np.testing.assert_array_equal(whole[mine], single)
 
@@ -93,7 +93,7 @@ def test_a_share_of_the_examples_is_drawn_one_by_one_and_the_same_in_any_company
     for share in (0.1, 0.5):
         mask = sampling.share_of_examples(data, share=share, key=b"k")
         assert abs(mask.mean() - share) < 5 * np.sqrt(share * (1 - share) / len(data))
-        alone = sampling.share_of_examples(data.users_subset(np.array([7])), share=share, key=b"k", first_user=7)
+        alone = sampling.share_of_examples(data.users_subset(np.array([7])), share=share, key=b"k")
         np.testing.assert_array_equal(alone, mask[7 * M : 8 * M])
     assert sampling.share_of_examples(data, share=1.0, key=b"k").all()
     for share in (0.0, 1.5):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fedrec.data.interactions import Interactions
+from fedrec.data.keyed_hash import id_words
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import UnreachableError
 from fedrec.factorization.facts import PublicFacts
@@ -90,8 +91,9 @@ class Run:
     population: int = 0
 
     def __post_init__(self) -> None:
-        e = self.events
-        self.item_ids = tuple(f"item {j}" for j in range(e.num_items))
+        self.item_ids = tuple(f"item {j}" for j in range(self.events.num_items))
+        words = id_words([f"user {k}" for k in range(self.events.num_users)])
+        self.events = e = replace(self.events, user_words=words, item_words=id_words(self.item_ids))
         facts = PublicFacts(self.population or e.num_users, e.num_items, e.kind, e.value_range, self.features, Streams(1))
         self.prepared: Prepared = prepare(self.scenario, facts)
         self.terms = Terms(self.name, client_recipe(self.scenario), e.kind, e.value_range, self.item_ids)

@@ -126,10 +126,9 @@ def test_a_step_that_makes_too_large_a_report_leaves_that_user_silent(make_site,
     question = run.questions()[0]
     honest = run.prepared.steps[question.step]
 
-    def greedy(question: Question, mine: Any, first_user: int) -> Any:
-        reports = honest(question, mine, first_user)
-        users = np.arange(first_user, first_user + mine.num_users)
-        reports.blocks[0].coefficients[np.repeat(users == 17, np.diff(mine.user_ptr))] *= 3
+    def greedy(question: Question, mine: Any) -> Any:
+        reports = honest(question, mine)
+        reports.blocks[0].coefficients[np.repeat(mine.user_words == run.events.user_words[17], np.diff(mine.user_ptr))] *= 3
         return reports
 
     monkeypatch.setattr("fedrec_client.participant.client_steps", lambda recipe, kind: {question.step: greedy})
@@ -163,7 +162,7 @@ def test_whatever_the_public_numbers_every_user_has_one_report_within_its_radius
     step, users = run.prepared.steps[question.step], np.arange(30)
     if is_refused(question, step, run.terms):
         return
-    reports = answered(question, step, run.events, users, first_user=0)
+    reports = answered(question, step, run.events, users)
     assert reports.num_users == 30
     assert (squared_norms(reports, question.releases) <= question.releases[0].radius ** 2).all()
     pack_reports(Batch(np.zeros((30, 16), np.uint8), np.zeros((30, 16), np.uint8), reports), run.digest(question))

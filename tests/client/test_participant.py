@@ -37,7 +37,7 @@ def test_what_leaves_in_every_round_of_every_recipe_is_what_the_same_users_repor
         assert site.participant.answer(run.invitation(question)) == Answer("site", 30, accepted=30)
         sent = [batch.reports for batch in run.decoded(question, site.desk.batches)]
         assert [reports.num_users for reports in sent] == [7, 7, 7, 7, 2]
-        expected = run.prepared.steps[question.step](question, run.events, 0)
+        expected = run.prepared.steps[question.step](question, run.events)
         assert flat(sent, question) == flat([expected], question)
         assert all(within_radius(reports, question.releases).all() for reports in sent)
 
@@ -149,7 +149,7 @@ def test_terms_that_change_during_a_run_are_refused_and_the_first_ones_kept(site
     assert site.participant.join(replace(run.terms, items=run.terms.items[::-1])).refusal == Refusal.WRONG_PLAN
     question = run.questions()[0]
     assert site.participant.answer(run.invitation(question)).accepted == 30
-    expected = run.prepared.steps[question.step](question, run.events, 0)
+    expected = run.prepared.steps[question.step](question, run.events)
     assert flat([batch.reports for batch in run.decoded(question, site.desk.batches)], question) == flat([expected], question)
 
 
@@ -308,7 +308,7 @@ def test_a_user_of_10_000_ratings_reports_in_one_message(make_run, make_site) ->
 
 def test_what_a_user_reports_does_not_depend_on_the_others(make_run, make_site, run) -> None:
     lonely = replace(run.users, events=run.events.users_subset(np.array([11])), user_ids=("user 11",))
-    site, alone = make_site(run.users, limit=GENEROUS), make_site(lonely, "alone", limit=GENEROUS, options={"first_user": 11})
+    site, alone = make_site(run.users, limit=GENEROUS), make_site(lonely, "alone", limit=GENEROUS)
     for one in (site, alone):
         one.participant.join(run.terms)
     for question in run.questions():

@@ -151,3 +151,12 @@ def test_ratings_become_clicks_at_the_threshold_and_clicks_never_ratings(tmp_pat
 def test_options_that_say_nothing_about_a_shard_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="shard"):
         read_users(ClientData(path=str(tmp_path / "users.safetensors"), columns={"user": "u"}))
+
+
+def test_devices_that_call_their_users_alike_draw_differently_and_each_the_same_every_time(make_run: Any, make_site: Any) -> None:
+    """What a client draws for a user hangs on its own pseudonym: not on a number, and not on an id that others use too."""
+    run = make_run()
+    me = LocalUsers(replace(run.events.users_subset(np.array([0])), user_words=None), run.item_ids, ("me",))
+    sites = [make_site(me, name) for name in ("one", "other")]
+    words = [site.participant._translated(run.terms).user_words for site in (*sites, sites[0])]
+    assert words[0] == words[2] != words[1]

@@ -101,7 +101,7 @@ def two_sites(run: Any, make_site: Any, aggregator: Aggregator) -> Iterator[Any]
     for name, some in (("one", np.arange(12)), ("other", np.arange(12, 30))):
         ids = tuple(f"user {k}" for k in some)
         users = replace(run.users, events=run.events.users_subset(some), user_ids=ids)
-        options = {"users_per_batch": 5, "first_user": int(some[0])}
+        options = {"users_per_batch": 5}
         yield make_site(users, name, desk=aggregator.client_desk(name), limit=Guarantee(50.0, 1e-5), options=options)
 
 

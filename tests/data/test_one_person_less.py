@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +14,14 @@ import pytest
 from fedrec.data.dataset import Catalogue, Dataset
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Split
+from fedrec.factorization.statistics import ExactSums
+from fedrec.federation.messages import Question
+from fedrec.federation.rounds import ClientStep, Loopback, train
+from fedrec.privacy.ledger import Ledger
+from fedrec.recipes import prepare
 from fedrec.settings import Scenario, validated
-from fedrec_simulations.datasets import load_dataset, load_split
+from fedrec.streams import Streams
+from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 
 Rows = dict[str, set[tuple[str, float, int]]]
 """The rows of each user, by the ids of the file."""
@@ -133,3 +140,52 @@ def test_neither_the_order_of_the_rows_nor_numbering_moves_a_row(name: str, tmp_
         dataset = load_dataset(chosen)
         found.append(dict(parts_of(load_split(chosen, dataset), dataset)))
     assert found[0] == found[1]
+
+
+SUMS: dict[str, dict[str, object]] = {
+    "the default recipe": {"recipe": "default"},
+    "at most some items of a user": {"recipe": "published", "model": {"weights": "constant", "max_items_per_user": 3, "encoder": "id"}},
+    "items of the tail": {"recipe": "published", "model": {"max_items_per_user": 3, "sampling": "tail", "encoder": "id"}},
+    "a share of the examples": {"recipe": "published", "model": {"resamples": 2, "example_share": 0.5, "weights": "uniform"}},
+}
+
+
+@pytest.mark.parametrize("kind", ["random", "held-out-users", "leave-last-out"])
+@pytest.mark.parametrize("name", SUMS)
+def test_removing_one_user_from_the_file_moves_no_rounds_sums_by_more_than_the_radius(name: str, kind: str, tmp_path: Path) -> None:
+    """The first user of the file leaves, so that every other user's number shifts."""
+    rows = log_of(4)
+    gone = min((row.user for row in rows), key=int)
+    trains = []
+    for folder, kept in (("with", rows), ("without", [row for row in rows if row.user != gone])):
+        path = written(tmp_path / folder, "ml-1m", kept)
+        content = {"data": {"path": str(path), "format": "ml-1m"}, "split": {"kind": kind}, **SUMS[name]}
+        scenario = validated(content, source="the test")
+        dataset = load_dataset(scenario)
+        split = load_split(scenario, dataset)
+        trains.append(split.train)
+        if folder == "with":
+            prepared = prepare(scenario, public_facts(scenario, dataset, split))
+    moved = 0.0
+    for done in train(
+        prepared.recipe,
+        Loopback(trains[0], prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee)),
+        prepared.recipe.begin(),
+    ):
+        both = [sums_of(done.question, prepared.steps, data) for data in trains]
+        blocks = iter(zip(*both, strict=True))
+        for release in done.question.releases:
+            squares = 0.0
+            for spec in release.blocks:
+                one, other = next(blocks)
+                squares += float((((one - other) * spec.step) ** 2).sum())
+            assert math.sqrt(squares) <= release.radius * (1 + 1e-9), (done.question.step, release.name)
+            moved = max(moved, math.sqrt(squares) / release.radius)
+    assert moved > 0.1 or kind == "held-out-users", "the user is seen at all"
+
+
+def sums_of(question: Question, steps: Mapping[str, ClientStep], data: Interactions) -> tuple[np.ndarray, ...]:
+    sums = ExactSums(question.blocks)
+    for start in range(0, data.num_users, 16):
+        sums.add(steps[question.step](question, data.users_subset(np.arange(start, min(start + 16, data.num_users)))))
+    return sums.blocks

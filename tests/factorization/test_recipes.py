@@ -132,7 +132,7 @@ def full(packed: np.ndarray, width: int) -> np.ndarray:
 
 def plain_sums(question: Question, ratings: Interactions, made: Prepared) -> list[np.ndarray]:
     """What a round's reports add up to, one user after the other, matrices in full: second code."""
-    reports = made.steps[question.step](question, ratings, 0)
+    reports = made.steps[question.step](question, ratings)
     totals = []
     for spec, part in zip(question.blocks, reports.blocks, strict=True):
         total = np.zeros((spec.rows, spec.width if spec.kind == "linear" else spec.width**2))
@@ -175,7 +175,7 @@ def test_one_example_is_bounded_where_the_unit_is_an_example() -> None:
     ratings = some_ratings(5)
     made = prepared_for("published, per example", ratings, "inf")
     question = questions_of(ratings, made)[1]
-    reports = made.steps[question.step](question, ratings, 0)
+    reports = made.steps[question.step](question, ratings)
     assert reports.num_users == len(ratings)
     from fedrec.federation.reports import within_radius
 
@@ -212,7 +212,7 @@ def asked_and_summed(name: str) -> tuple[Prepared, list[tuple[Question, tuple[np
     asked = []
     for question in questions_of(ratings, made):
         sums = ExactSums(question.blocks)
-        sums.add(made.steps[question.step](question, ratings, 0))
+        sums.add(made.steps[question.step](question, ratings))
         asked.append((question, sums.blocks))
     return made, asked
 

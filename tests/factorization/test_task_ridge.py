@@ -59,8 +59,8 @@ def test_without_noise_the_answer_is_the_weighted_ridge_of_a_second_code(name: s
     recipe, labels = recipe_for(data, non_private(1e-5), settings, public=True), data.labels
     state, (question,) = trained(data, recipe)
     key = Streams(0).key("task-sampling")
-    w = settings.allocation(labels, np.asarray(question.public["counts"]), budget=1.0, num_users=60, key=key, first_user=0).values
-    reports = task_ridge.client_steps(settings)[question.step](question, data, 0)
+    w = settings.allocation(labels, np.asarray(question.public["counts"]), budget=1.0, num_users=60, key=key).values
+    reports = task_ridge.client_steps(settings)[question.step](question, data)
     A, b, plain_A, plain_b = np.zeros((12, 3, 3)), np.zeros((12, 3)), np.zeros((12, 3, 3)), np.zeros((12, 3))
     (gram, moment), (gram_spec, moment_spec) = reports.blocks, question.blocks
     for e, (k, i) in enumerate(zip(labels.users, labels.items, strict=True)):
@@ -85,8 +85,8 @@ def test_removing_one_user_moves_no_release_by_more_than_its_radius(name: str, s
     questions = [recipe.ask(recipe.begin()), recipe.ask({"round": np.array(1), "counts": counts})]
     for question in questions:
         assert question is not None
-        everybody = steps[question.step](question, data, 0)
-        alone = steps[question.step](question, data.users_subset(np.array([leaver])), leaver)
+        everybody = steps[question.step](question, data)
+        alone = steps[question.step](question, data.users_subset(np.array([leaver])))
         mine = slice(everybody.user_ptr[leaver], everybody.user_ptr[leaver + 1])
         for spec, whole, part in zip(question.blocks, everybody.blocks, alone.blocks, strict=True):
             assert spec.rows == 12
@@ -177,6 +177,6 @@ def test_a_report_larger_than_its_radius_would_be_seen() -> None:
     data, recipe = some_tasks(2), recipe_for(some_tasks(2), Guarantee(5.0, 1e-5))
     question = recipe.ask({"round": np.array(1), "counts": np.ones(12)})
     assert question is not None
-    reports = task_ridge.client_steps(recipe.settings)[question.step](question, data, 0)
+    reports = task_ridge.client_steps(recipe.settings)[question.step](question, data)
     tight = tuple(ReleaseSpec(r.name, r.blocks, 0.5 * float(np.sqrt(squared_norms(reports, [r]).max()))) for r in question.releases)
     assert not within_radius(reports, tight).all()

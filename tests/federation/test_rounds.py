@@ -21,12 +21,12 @@ DATA = Interactions.from_columns(
 )
 
 
-def honest(question: Question, mine: Interactions, first_user: int) -> Reports:
+def honest(question: Question, mine: Interactions) -> Reports:
     return bounded(mine.user_ptr, mine.items, [RealBlock(np.ones(len(mine)), np.ones((mine.num_users, 1)))], question.releases)
 
 
-def greedy(question: Question, mine: Interactions, first_user: int) -> Reports:
-    reports = honest(question, mine, first_user)
+def greedy(question: Question, mine: Interactions) -> Reports:
+    reports = honest(question, mine)
     reports.blocks[0].coefficients[:] *= 2
     return reports
 

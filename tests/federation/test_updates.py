@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import stats
 
 from fedrec.data.interactions import Interactions
+from fedrec.data.keyed_hash import first_words
 from fedrec.factorization.statistics import exact_sums
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.protocol import Opening
@@ -231,8 +232,10 @@ class Regression:
 
 
 def gradient_step(features: np.ndarray, labels: np.ndarray) -> object:
-    def step(question: Question, mine: Interactions, first_user: int) -> Reports:
-        rows = slice(first_user, first_user + mine.num_users)
+    place = {word: number for number, word in enumerate(first_words(len(labels)).tolist())}
+
+    def step(question: Question, mine: Interactions) -> Reports:
+        rows = [place[word] for word in mine.user_words.tolist()]
         errors = labels[rows] - 1 / (1 + np.exp(-features[rows] @ question.public["w"]))
         return bounded_updates(features[rows] * errors[:, None], question.releases[0])
 

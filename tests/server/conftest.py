@@ -119,7 +119,7 @@ class World:
         ids, folder = self.dataset.catalogue, self.folder / name
         users = LocalUsers(self.dataset.interactions.users_subset(np.arange(start, end)), ids.item_ids, ids.user_ids[start:end])
         ledger = ClientLedger(folder / "ledger.sqlite", limit=Guarantee(5.0, 1e-5), clock=self.time)
-        return Site(Participant(name, users, ledger, DeskOf(self, name), folder, first_user=start), folder / "terms")
+        return Site(Participant(name, users, ledger, DeskOf(self, name), folder), folder / "terms")
 
     def start_aggregator(self) -> None:
         """A new process on the old folder, the old one having lost its memory."""

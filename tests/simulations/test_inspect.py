@@ -91,7 +91,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
             stack.enter_context(closing(ledger))
             users = LocalUsers(events.users_subset(np.arange(start, end)), ids.item_ids, ids.user_ids[start:end])
             desks[name] = Desk(core.client_desk(name))
-            options = {"users_per_batch": 6, "keep_sent": name == "hospital", "first_user": start}
+            options = {"users_per_batch": 6, "keep_sent": name == "hospital"}
             participants.append(Participant(name, users, ledger, desks[name], folder / name, **options))
         public = PublicData(ids.item_ids, events.kind, events.value_range, dataset.features)
         waiting = {"gathering": Gathering(expected_users=USERS, min_clients=2, timeout_s=HANG_S), "patience": Patience()}

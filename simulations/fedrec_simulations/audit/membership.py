@@ -87,7 +87,7 @@ def _longest_reports(prepared: Prepared, data: Interactions, questions: Sequence
 def _squared_mu(prepared: Prepared, data: Interactions, questions: Sequence[Question], user: np.intp) -> float:
     total, mine = 0.0, data.users_subset(np.array([user]))
     for question in questions:
-        norms = squared_norms(prepared.steps[question.step](question, mine, int(user)), question.releases)[:, 0]
+        norms = squared_norms(prepared.steps[question.step](question, mine), question.releases)[:, 0]
         stds = noise_stds(question, prepared.plan)
         total += math.fsum(norm / stds[r.name] ** 2 for norm, r in zip(norms, question.releases, strict=True))
     return total

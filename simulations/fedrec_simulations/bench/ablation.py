@@ -238,8 +238,8 @@ def _rmse(model: Model, split: Split) -> float:
 def _clipped(step: ClientStep) -> ClientStep:
     """Users whose weights are below the limit stay below it, as where weights are only clipped (Ada-DPALS eq. 12)."""
 
-    def report(question: Question, mine: Interactions, first_user: int) -> Reports:
-        exact, fill = step(question, mine, first_user), _fill(question, mine)
+    def report(question: Question, mine: Interactions) -> Reports:
+        exact, fill = step(question, mine), _fill(question, mine)
         per_event, users = np.repeat(fill, np.diff(mine.user_ptr)), len(fill)
         blocks = [b if len(b.coefficients) == users != len(mine) else _shrunk(b, per_event) for b in exact.blocks]
         return replace(exact, blocks=tuple(blocks))

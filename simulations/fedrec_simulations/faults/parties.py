@@ -82,7 +82,6 @@ class ClientProcess:
         machine: Machine,
         network: Network,
         users: LocalUsers,
-        first_user: int,
         *,
         limit: Guarantee,
         users_per_batch: int,
@@ -94,9 +93,7 @@ class ClientProcess:
         self.ledger = ClientLedger(path, limit=limit, clock=machine.clock.of(machine.party))
         self.ledger._database = Database(self.ledger._database, machine)  # type: ignore[assignment]
         desk = ReportDeskAfar(machine.party, network, tries)
-        self.participant = Participant(
-            machine.party, users, self.ledger, desk, folder, users_per_batch=users_per_batch, first_user=first_user
-        )
+        self.participant = Participant(machine.party, users, self.ledger, desk, folder, users_per_batch=users_per_batch)
 
     def handle(self, message: Message) -> bytes:
         """The answer's bytes; a message that cannot be read is answered with a refusal."""

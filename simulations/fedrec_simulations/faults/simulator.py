@@ -220,7 +220,6 @@ class _World:
                 machine,
                 self.network,
                 users,
-                first,
                 limit=self.limit,
                 users_per_batch=self.setup.users_per_batch,
                 tries=self.setup.tries,
