@@ -193,8 +193,8 @@ class Scenario(Table):
         return self
 
     def digest(self) -> str:
-        """SHA-256 of everything but where results go and what a figure varies around it."""
-        content = self.model_dump(mode="json", exclude={"run", "figure"})
+        """SHA-256 of everything but where results and budgets go, what is allowed, and what a figure varies around it."""
+        content = self.model_dump(mode="json", exclude={"run": True, "figure": True, "privacy": {"max_total_epsilon", "budget_file"}})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def as_published(self) -> Scenario:

@@ -87,6 +87,12 @@ class PrivacySettings(Table):
 
     epsilon: Epsilon = Field(5.0, description='a number, or "inf" for no privacy')
     delta: float = Field(1e-5, gt=0, lt=1, description="the probability with which the guarantee may fail")
+    max_total_epsilon: Epsilon = Field(
+        math.inf, validate_default=True, description="of all runs on the same data together, at delta: what would pass it is refused"
+    )
+    budget_file: str = Field(
+        "", description="where runs on the same people's data are added up; empty: a file in the user's state folder, named by the data"
+    )
     allow_large_delta: bool = Field(
         False, description="an experiment with a delta of 1 / sqrt(number of users) or more, which is refused otherwise"
     )

@@ -1,8 +1,10 @@
 """Settings of every test: hypothesis draws the same examples each time, and real data is found or skipped with a reason."""
 
 import os
+import tempfile
 from pathlib import Path
 
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="fedrec-tests-")  # budgets of data sets must not end in the developer's own
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores; before anything imports numpy
 
 import pytest

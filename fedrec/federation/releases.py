@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.streams import Streams, SystemStreams
 
 Int64s = npt.NDArray[np.int64]
+Charge = Callable[[Sequence[GaussianEvent]], None]
+"""Told of releases before their noise is drawn. Raises BudgetExceededError where they must not be made."""
 
 
 def noise_stds(question: Question, plan: Plan) -> dict[str, float]:
@@ -41,18 +43,22 @@ def _block_mu(spec: ReleaseSpec, block: BlockSpec, noise_std: Mapping[str, float
 
 
 def release(
-    question: Question, sums: Sequence[Int64s], plan: Plan, ledger: Ledger, *, noise: Streams | SystemStreams
+    question: Question, sums: Sequence[Int64s], plan: Plan, ledger: Ledger, *, noise: Streams | SystemStreams, charge: Charge | None = None
 ) -> tuple[Release, Ledger]:
     """Charge the ledger, then noise exact sums (one int64 array (rows, columns) per block) once.
 
     Guarantee: each `ReleaseSpec` is mu-GDP for the plan's unit and neighbours, mu as planned, if every unit's report is
     within the spec's radius (`reports.within_radius`). Proof: `fedrec.privacy.gaussian`. The ledger is charged for the noise that
-    will be drawn, not for what the plan calls it. Raises BudgetExceededError before any is drawn where its limit would be passed.
+    will be drawn, not for what the plan calls it; then `charge` is told, which may keep it durably. Raises BudgetExceededError before
+    any is drawn where a limit would be passed.
     """
     stds, parts = noise_stds(question, plan), iter(sums)
     by_block = {block.name: stds[spec.name] for spec in question.releases for block in spec.blocks}
-    for event in priced(question, by_block, plan.guarantee):
+    events = priced(question, by_block, plan.guarantee)
+    for event in events:
         ledger = ledger.add(event)
+    if charge is not None:
+        charge(events)
     values = dict[str, npt.NDArray[np.float64]]()
     for spec in question.releases:
         for block in spec.blocks:

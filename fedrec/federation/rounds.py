@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question, Release, Reports
-from fedrec.federation.releases import release
+from fedrec.federation.releases import Charge, release
 from fedrec.federation.reports import within_radius
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger
@@ -79,6 +79,7 @@ class Loopback:
     ledger: Ledger
     users_per_batch: int = 16_384
     bytes_up: int = 0
+    charge: Charge | None = None
 
     def answer(self, question: Question) -> Release:
         """One round over all users, batch by batch, in bounded memory."""
@@ -88,7 +89,7 @@ class Loopback:
                 raise AssertionError(f"client step {question.step!r} made a report larger than its radius")
             sums.add(reports)
             self.bytes_up += reports.wire_bytes
-        answer, self.ledger = release(question, sums.blocks, self.plan, self.ledger, noise=self.noise)
+        answer, self.ledger = release(question, sums.blocks, self.plan, self.ledger, noise=self.noise, charge=self.charge)
         return answer
 
     def reports(self, question: Question) -> Iterator[Reports]:

@@ -66,6 +66,11 @@ def describe(scenario: Scenario, *, users: int = 0) -> dict[str, Any]:
     return dict(finite(content))
 
 
+def releases_of(scenario: Scenario, users: int) -> list[Event]:
+    """Every release that one training makes, to whoever pays it: together an upper bound for any one unit."""
+    return [one.event for one in _RELEASES[scenario.news.variant](scenario, users) for _ in range(one.times)]
+
+
 def _totals(scenario: Scenario, releases: tuple[Releases, ...]) -> dict[str, float]:
     """Epsilon of everything that each kind of unit pays."""
     delta, totals = scenario.privacy.delta, dict[str, float]()

@@ -93,7 +93,11 @@ def simulate(
     overrides: Overrides = None,
     as_json: Json = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an interrupted run of this scenario from its last complete round.")
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue an interrupted run of this scenario from its last kept round; what comes after it is drawn, and charged, anew.",
+        ),
     ] = False,
     runtime: Annotated[
         Runtimes,

@@ -18,6 +18,7 @@ from fedrec.factorization.model import Model
 from fedrec.federation.messages import BlockReports, BlockSpec, Question, Reports
 from fedrec.federation.releases import noise_stds
 from fedrec.privacy.guarantee import non_private
+from fedrec_simulations import statement
 from fedrec_simulations.outcomes import Outcome
 from fedrec_simulations.report.content import (
     BucketBars,
@@ -37,7 +38,6 @@ from fedrec_simulations.report.content import (
     Series,
 )
 from fedrec_simulations.simulate import UNTUNED, Run, promise_in_short, versions
-from fedrec_simulations.training import Trained
 
 INVENTED_ITEMS = 20
 
@@ -51,7 +51,7 @@ def report_content(run: Run) -> ReportContent:
         title=f"The {run.scenario.recipe} recipe on {'planted data' if not run.scenario.data.path else run.dataset.provenance.format}",
         data=_data(run),
         facts=_facts(run, metric),
-        promises=(_promise(run.main),),
+        promises=(_promise(run),),
         methods=tuple(_methods(run)),
         curve=_curve(run, metric),
         buckets=tuple(_buckets(run)),
@@ -118,16 +118,22 @@ def _noise(run: Run) -> Iterator[Fact]:
         yield Fact("Noise", noise, f"on {len(plan.releases)} sums over all users{warning}")
 
 
-def _promise(trained: Trained) -> Promise:
-    plan = trained.prepared.plan
-    said = trained.opinions()
+def _promise(run: Run) -> Promise:
+    plan = run.main.prepared.plan
+    said = run.main.opinions()
     others = (
         Opinion("exact Gaussian (GDP), of the noise drawn", said.gdp, exact=True),
         Opinion("privacy loss distribution (PLD), of the noise drawn", said.pld),
         Opinion("Renyi (RDP), of the noise drawn", said.rdp),
     )
-    covers = "the model of this training, and nothing else on this page: errors and baselines are measured without noise"
-    return Promise(plan.guarantee, covers=covers, second_opinions=others if plan.guarantee.private else ())
+    return Promise(
+        plan.guarantee,
+        covers=statement.COVERS,
+        second_opinions=others if plan.guarantee.private else (),
+        compared=statement.compared(plan.guarantee),
+        not_covered=(*statement.NOT_COVERED, *run.split.not_covered),
+        spent=tuple(statement.spent_words(run.budget)),
+    )
 
 
 def _methods(run: Run) -> Iterator[Method]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from fedrec.evaluation.impressions import ImpressionMetrics
 from fedrec.privacy.guarantee import non_private
 from fedrec.privaterec.sensitivity import exempt
+from fedrec_simulations import statement
 from fedrec_simulations.news_person import ForAPerson, tables
 from fedrec_simulations.news_published import published_rows
 from fedrec_simulations.report.content import (
@@ -71,9 +72,17 @@ def _facts(run: NewsRun) -> Iterator[Fact]:
 def _promises(run: NewsRun) -> Iterator[Promise]:
     main = run.main
     checked = (Opinion("the dearest ledger of a client", main.spent),) if main.guarantee.established else ()
-    covers = "the model of this training, and nothing else on this page: metrics and baselines are measured without noise"
     seconds = checked if main.guarantee.private else ()
-    yield Promise(main.guarantee, covers=covers, accountant="exact, by unit", second_opinions=seconds, name="Training")
+    yield Promise(
+        main.guarantee,
+        covers=statement.COVERS,
+        accountant="exact, by unit",
+        second_opinions=seconds,
+        name="Training",
+        compared=statement.compared(main.guarantee),
+        not_covered=statement.NOT_COVERED,
+        spent=tuple(statement.spent_words(run.budget)),
+    )
     private = [e for e in run.scenario.news.serving_epsilons if math.isfinite(e)]
     if private:
         words = "one served answer at the largest serving ε, remembered until a public date: a fresh one costs as much again"

@@ -22,6 +22,7 @@ from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.releases import Charge
 from fedrec.federation.rounds import Loopback, State, train
 from fedrec.privacy.accounting import compose, epsilon_of
 from fedrec.privacy.guarantee import Guarantee
@@ -36,13 +37,17 @@ Backend = Literal["grid", "ray"]
 
 @dataclass(frozen=True)
 class Job:
-    """One training: its scenario and what follows from it, the private data of all users, and a folder for what the runtime keeps."""
+    """One training: its scenario and what follows from it, the private data of all users, and a folder for what the runtime keeps.
+
+    charge: told of every release before its noise is drawn, by the loopback; of the others' releases all together before the first.
+    """
 
     scenario: Scenario
     facts: PublicFacts
     data: Interactions
     prepared: Prepared
     folder: Path
+    charge: Charge | None = None
 
     @property
     def noise(self) -> Streams | SystemStreams:
@@ -140,7 +145,7 @@ def loopback(job: Job, state: State, released: Sequence[str]) -> Generator[Carri
     ledger = Ledger(job.limit)
     for name in released:
         ledger = ledger.add(plan.event(name))
-    link = Loopback(job.data, job.prepared.steps, plan, job.noise, ledger)
+    link = Loopback(job.data, job.prepared.steps, plan, job.noise, ledger, charge=job.charge)
     started, sent = time.perf_counter(), 0
     for done in train(job.prepared.recipe, link, state):
         names = tuple(release.name for release in done.question.releases)

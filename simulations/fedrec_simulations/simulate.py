@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ from fedrec.serving.export_factorization import factorization_bundle
 from fedrec.serving.exporting import Export, Origin, PublicItems
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
+from fedrec_simulations import statement
 from fedrec_simulations.ceiling import als_model
+from fedrec_simulations.data_budget import DataBudget, budget_of
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate
 from fedrec_simulations.run_folder import RESULT, open_folder
@@ -54,6 +57,7 @@ class Run:
     rivals: dict[str, Outcome]
     rival_models: dict[str, Model]
     published: dict[float, tuple[Trained, Outcome]]
+    budget: DataBudget | None = None
 
     @property
     def main(self) -> Trained:
@@ -80,13 +84,14 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
         split = load_split(scenario, dataset)
     write_json(folder / "data.json", {"provenance": dataset.provenance.describe(), "split": split.describe()})
     facts = public_facts(scenario, dataset, split)
-    runtime = cast.carrier(dataset.catalogue)
-    trained = {e: _train(scenario.with_epsilon(e), facts, split, folder, console, runtime) for e in _epsilons(scenario)}
+    runtime, budget = cast.carrier(dataset.catalogue), budget_of(scenario.privacy, dataset.provenance.files)
+    work = _Work(facts, split, folder, console, runtime, budget)
+    trained = {e: _train(scenario.with_epsilon(e), work, folder) for e in _epsilons(scenario)}
     with stage(console, "evaluating"):
         outcomes = {e: _evaluate(scenario, t.model, split, main=e == scenario.privacy.epsilon) for e, t in trained.items()}
     rivals, models = _rivals(scenario, split, console)
-    published = _published(scenario, facts, split, folder, console, runtime)
-    done = Run(scenario, cast, folder, dataset, split, trained, outcomes, rivals, models, published)
+    published = _published(scenario, work)
+    done = Run(scenario, cast, folder, dataset, split, trained, outcomes, rivals, models, published, budget)
     _write_model(done)
     write_bytes(folder / "metrics.jsonl", _metric_lines(done).encode())
     with stage(console, "drawing the report"):
@@ -108,11 +113,29 @@ def _epsilons(scenario: Scenario) -> list[float]:
     return list(dict.fromkeys([scenario.privacy.epsilon, *scenario.compare.epsilons]))
 
 
-def _train(scenario: Scenario, facts: PublicFacts, split: Split, folder: Path, console: Console, runtime: Runtime) -> Trained:
-    kept = folder / f"epsilon-{scenario.privacy.epsilon:g}"
-    training = Training(scenario, facts, split.train, split.validation, kept, runtime=runtime)
+@dataclass(frozen=True)
+class _Work:
+    """What every training of a run is given."""
+
+    facts: PublicFacts
+    split: Split
+    folder: Path
+    console: Console
+    runtime: Runtime
+    budget: DataBudget | None
+
+
+def _train(scenario: Scenario, work: _Work, folder: Path) -> Trained:
+    kept, split, budget = folder / f"epsilon-{scenario.privacy.epsilon:g}", work.split, work.budget
+    name, noise = f"{work.folder.name}/{kept.relative_to(work.folder)}", scenario.privacy.noise
+    charge = None if budget is None or noise == "seeded" else partial(budget.charge, name, noise)
+    training = Training(scenario, work.facts, split.train, split.validation, kept, runtime=work.runtime, charge=charge)
     plan, metric = training.prepared.plan, "RMSE" if split.train.kind == "ratings" else "NDCG@20"
-    with progress_bar(console) as progress:
+    if budget is not None and charge is not None:
+        budget.require_room(training.unreleased())
+    elif budget is not None:
+        budget.charge(name, noise, training.unreleased())
+    with progress_bar(work.console) as progress:
         task, released = progress.add_task(promise_in_short(plan.guarantee), total=len(plan.releases)), 0
         for record in training.run():
             released += len(record.releases)
@@ -121,15 +144,13 @@ def _train(scenario: Scenario, facts: PublicFacts, split: Split, folder: Path, c
     return training.result
 
 
-def _published(
-    scenario: Scenario, facts: PublicFacts, split: Split, folder: Path, console: Console, runtime: Runtime
-) -> dict[float, tuple[Trained, Outcome]]:
+def _published(scenario: Scenario, work: _Work) -> dict[float, tuple[Trained, Outcome]]:
     """`recipe = "published"` at the same epsilons and with settings that nobody tuned to this data, where the scenario asks for it."""
     if not scenario.compare.published:
         return {}
     theirs = scenario.as_published()
-    trained = {e: _train(theirs.with_epsilon(e), facts, split, folder / "published", console, runtime) for e in _epsilons(scenario)}
-    return {e: (t, _evaluate(theirs, t.model, split, main=False, controls=False)) for e, t in trained.items()}
+    trained = {e: _train(theirs.with_epsilon(e), work, work.folder / "published") for e in _epsilons(scenario)}
+    return {e: (t, _evaluate(theirs, t.model, work.split, main=False, controls=False)) for e, t in trained.items()}
 
 
 def promise_in_short(guarantee: Guarantee) -> str:
@@ -161,6 +182,7 @@ def _rivals(scenario: Scenario, split: Split, console: Console) -> tuple[dict[st
 def _last_words(done: Run) -> str:
     """Where things are, and what must not be done with them."""
     lines = [f"report  {done.folder / 'report.html'}", f"model   {done.folder / 'model'}"]
+    lines += [f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)]
     if done.main.prepared.plan.guarantee.private and done.scenario.privacy.noise == "seeded":
         lines.append("noise   seeded: an experiment. Whoever knows the seed can remove the noise: do not release this model.")
     return "\n".join(lines)
@@ -192,8 +214,9 @@ def _result(done: Run) -> dict[str, Any]:
     plan = done.main.prepared.plan
     opinions = done.main.opinions()
     guarantee = asdict(plan.guarantee)
-    stated = {**guarantee, "noise": done.scenario.privacy.noise, "accountants": asdict(opinions), "plan": plan.digest()}
-    write_json(done.folder / "guarantee.json", stated)
+    stated = statement.stated(plan.guarantee, done.budget, done.split.not_covered)
+    about = {"noise": done.scenario.privacy.noise, "accountants": asdict(opinions), "plan": plan.digest()}
+    write_json(done.folder / "guarantee.json", {**guarantee, **about, **stated})
     comparison = {name: outcome.metrics() for name, outcome in done.rivals.items()}
     curve = [{"epsilon": e, "metrics": outcome.metrics()} for e, outcome in done.outcomes.items()]
     published = [{"epsilon": e, "metrics": outcome.metrics()} for e, (_, outcome) in done.published.items()]
@@ -202,6 +225,7 @@ def _result(done: Run) -> dict[str, Any]:
         "runtime": asdict(done.cast),
         "metrics": done.outcome.metrics(),
         "guarantee": guarantee,
+        **stated,
         "noise": done.scenario.privacy.noise,
         "second_opinion": {"pld": opinions.pld, "rdp": opinions.rdp},
         "verdicts": [verdict.as_dict() for verdict in done.outcome.verdicts],

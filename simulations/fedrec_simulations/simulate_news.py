@@ -23,6 +23,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.evaluation.controls import SHUFFLED, Verdict, compare
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
+from fedrec.privaterec.kept import Kept
 from fedrec.privaterec.person import require_user_limit
 from fedrec.privaterec.prior import public_prior
 from fedrec.privaterec.serving import news_bundle
@@ -32,6 +33,8 @@ from fedrec.serving.bundle import FILE, read
 from fedrec.serving.exporting import Export, Origin
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
+from fedrec_simulations import statement
+from fedrec_simulations.data_budget import DataBudget, budget_of, files_of
 from fedrec_simulations.news_data import NewsData, catalogue_of, load_news
 from fedrec_simulations.news_runtimes import NewsJob, NewsRuntime, carrier
 from fedrec_simulations.run_folder import RESULT, open_folder
@@ -64,6 +67,7 @@ class NewsRun:
     outcomes: dict[float, NewsOutcome]
     baselines: dict[str, ImpressionMetrics]
     seconds: dict[float, float]
+    budget: DataBudget | None = None
 
     @property
     def main(self) -> TrainedNews:
@@ -119,24 +123,46 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
         Console().print(methods_table(content))
         for verdict in done.verdicts:
             Console().print(verdict.sentence, highlight=False, style="" if verdict.outcome == "better" else "bold")
-        Console().print(f"report  {folder / 'report.html'}", soft_wrap=True, highlight=False)
+        lines = [f"report  {folder / 'report.html'}"]
+        lines += [f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)]
+        if done.main.guarantee.private and scenario.privacy.noise == "seeded":
+            lines.append("noise   seeded: an experiment. Whoever knows the seed can remove the noise: do not release this model.")
+        Console().print("\n".join(lines), soft_wrap=True, highlight=False)
     return result
 
 
 def _finish(scenario: Scenario, folder: Path, data: NewsData, catalogue: Catalogue, console: Console, runtime: NewsRuntime) -> NewsRun:
+    budget = budget_of(scenario.privacy, files_of(scenario.data.path))
     trained, seconds = dict[float, TrainedNews](), dict[float, float]()
     users, allowed = data.log.train.num_users, scenario.privacy.allow_large_delta
     for epsilon in dict.fromkeys([scenario.privacy.epsilon, *scenario.compare.epsilons]):
         started = time.perf_counter()
         job = NewsJob(scenario.with_epsilon(epsilon), catalogue, data.log.train, folder / f"epsilon-{epsilon:g}")
         with_sound_delta(promised(job.scenario), users, allowed=allowed)  # before anything is drawn
+        _charge(job, budget)
         done = _train(job, runtime, console)
+        write_json(job.folder / _FINISHED, {})
         trained[epsilon] = replace(done, guarantee=with_sound_delta(done.guarantee, users, allowed=allowed))
         seconds[epsilon] = time.perf_counter() - started
     with stage(console, "evaluating"):
         outcomes = {e: _evaluate(scenario, t, data.log.test) for e, t in trained.items()}
         baselines = _baselines(scenario, data, catalogue) if scenario.compare.baselines else {}
-    return NewsRun(scenario, folder, data, trained, outcomes, baselines, seconds)
+    return NewsRun(scenario, folder, data, trained, outcomes, baselines, seconds, budget)
+
+
+_FINISHED = "finished.json"
+"""Of a training that has made its last step: with its last state beside it, going on draws nothing."""
+
+
+def _charge(job: NewsJob, budget: DataBudget | None) -> None:
+    """A training that may draw is charged in full, also one that goes on; one whose reports or last state are kept draws no more."""
+    from fedrec_simulations.account_news import releases_of
+
+    reports = job.scenario.news.variant == "additive" and (job.folder / "reports.safetensors").exists()
+    done = (job.folder / _FINISHED).exists() and Kept(job.folder).latest() is not None
+    if budget is not None and not reports and not done:
+        events = releases_of(job.scenario, job.train.num_users)
+        budget.charge(f"{job.folder.parent.name}/{job.folder.name}", job.scenario.privacy.noise, events)
 
 
 def _train(job: NewsJob, runtime: NewsRuntime, console: Console) -> TrainedNews:
@@ -195,7 +221,8 @@ def _keep(done: NewsRun) -> None:
     write_arrays(done.folder / "model" / "model.safetensors", main.parameters)
     about = {"recipe": "privaterec", "variant": done.scenario.news.variant, "fedrec": __version__, "guarantee": asdict(main.guarantee)}
     write_json(done.folder / "model" / "manifest.json", {**about, "noise": done.scenario.privacy.noise})
-    write_json(done.folder / "guarantee.json", {**asdict(main.guarantee), "spent": main.spent, "noise": done.scenario.privacy.noise})
+    said = {"spent": main.spent, "noise": done.scenario.privacy.noise, **statement.stated(main.guarantee, done.budget)}
+    write_json(done.folder / "guarantee.json", {**asdict(main.guarantee), **said})
     lines = "".join(json.dumps(finite(row)) + "\n" for row in _rows(done))
     write_bytes(done.folder / "metrics.jsonl", lines.encode())
 
@@ -225,6 +252,7 @@ def _result(done: NewsRun) -> dict[str, Any]:
         "metrics": done.outcome.headline.as_dict(),
         "controls": {"history_swap_auc": done.outcome.swapped.auc},
         "guarantee": asdict(main.guarantee),
+        **statement.stated(main.guarantee, done.budget),
         "spent_epsilon": main.spent,
         "noise": done.scenario.privacy.noise,
         "serving": {"unit": "click", "neighbours": "replace", "delta": done.scenario.privacy.delta, "answers": serving},

@@ -19,7 +19,7 @@ from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict
-from fedrec.federation.releases import priced
+from fedrec.federation.releases import Charge, priced
 from fedrec.federation.rounds import State
 from fedrec.privacy.accounting import GaussianEvent, Opinions, opinions
 from fedrec.privacy.ledger import Ledger
@@ -75,10 +75,18 @@ class Training:
     """A training that can stop after any round and go on from its folder to the same bytes, whichever runtime carries it."""
 
     def __init__(
-        self, scenario: Scenario, facts: PublicFacts, data: Interactions, validation: Fold, folder: Path, *, runtime: Runtime = loopback
+        self,
+        scenario: Scenario,
+        facts: PublicFacts,
+        data: Interactions,
+        validation: Fold,
+        folder: Path,
+        *,
+        runtime: Runtime = loopback,
+        charge: Charge | None = None,
     ) -> None:
         self.prepared = prepare(scenario, facts)
-        self._job, self._runtime = Job(scenario, facts, data, self.prepared, folder), runtime
+        self._job, self._runtime = Job(scenario, facts, data, self.prepared, folder, charge), runtime
         self._validation, self._folder = validation, folder
         self._checkpoints, self._records = Checkpoints(folder / "checkpoints"), folder / "rounds.jsonl"
 
@@ -93,6 +101,7 @@ class Training:
         records = self._known(int(state["round"]))
         released = [name for record in records for name in record.releases]
         self._spent = Ledger(self._job.limit)
+        self._charge_ahead()
         with closing(self._runtime(self._job, state, released)) as rounds:
             for carried in rounds:
                 record = self._record(carried, state)
@@ -101,6 +110,18 @@ class Training:
                 self._keep(state, records)
                 yield record
         self.result = Trained(self.prepared, state, tuple(records))
+
+    def unreleased(self) -> list[GaussianEvent]:
+        """Every release of the plan that no kept round has made."""
+        kept = Checkpoints(self._folder / "checkpoints").latest()
+        made = {name for record in self._known(0 if kept is None else int(kept["round"])) for name in record.releases}
+        return [self.prepared.plan.event(release.name) for release in self.prepared.plan.releases if release.name not in made]
+
+    def _charge_ahead(self) -> None:
+        """For real parties, whose aggregator draws each release once as long as it has its folder: all that is left, when it has none."""
+        if self._job.charge is None or self._runtime is loopback or (self._folder / "aggregator" / "ledger.sqlite").exists():
+            return
+        self._job.charge(self.unreleased())
 
     def _record(self, done: Carried, before: State) -> RoundRecord:
         question, promised = self.prepared.recipe.ask(before), self.prepared.plan.guarantee

@@ -36,13 +36,19 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Promise:
-    """A guarantee, what it covers, the accountant that established it, and second opinions. `name` tells it from others on the page."""
+    """A guarantee, what it covers, the accountant that established it, and second opinions. `name` tells it from others on the page.
+
+    compared: the two inputs that cannot be told apart; spent: what all runs on the same data have cost so far, a sentence each.
+    """
 
     guarantee: Guarantee
     covers: str = "everything this run released"
     accountant: str = "exact Gaussian (GDP)"
     second_opinions: tuple[Opinion, ...] = ()
     name: str = ""
+    compared: str = ""
+    not_covered: tuple[str, ...] = ()
+    spent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

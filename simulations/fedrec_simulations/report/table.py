@@ -9,6 +9,7 @@ from rich.text import Text
 
 from fedrec_simulations.report import wording
 from fedrec_simulations.report.content import Method, ReportContent
+from fedrec_simulations.statement import NOT_PRIVATE
 
 
 def methods_table(content: ReportContent) -> Table:
@@ -17,11 +18,11 @@ def methods_table(content: ReportContent) -> Table:
     table.add_column("method", min_width=16)  # long names wrap, so that numbers need not
     for name in content.metrics:
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("guarantee", min_width=16)  # a narrow terminal wraps it; without it rows could not be told apart
+    table.add_column("guarantee of the model", min_width=16)  # a narrow terminal wraps it; without it rows could not be told apart
     table.add_column("sent", justify="right", no_wrap=True)
     table.add_column("received", justify="right", no_wrap=True)
-    if named := [f"{promise.name}: {wording.guarantee(promise.guarantee)}" for promise in content.promises if promise.name]:
-        table.caption, table.caption_justify = "\n".join(named), "left"  # beside four metrics there is no room for a column
+    named = [f"{promise.name}: {wording.guarantee(promise.guarantee)}" for promise in content.promises if promise.name]
+    table.caption, table.caption_justify = "\n".join([*named, NOT_PRIVATE]), "left"  # beside four metrics there is no room for a column
     for method in content.methods:
         table.add_row(*_cells(method, content.metrics), style="bold" if method.ours else "")
     return table

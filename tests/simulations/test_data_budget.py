@@ -1,0 +1,202 @@
+"""What all runs on one data set have cost is kept over runs, charged before noise, printed, and refused past a limit."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrec.checkpoint import read_json
+from fedrec.errors import BudgetExceededError, RunError
+from fedrec.federation import releases
+from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.selection import PureEvent
+from fedrec.settings import load
+from fedrec_simulations.command import _guarded
+from fedrec_simulations.data_budget import DataBudget, budget_of, files_of
+
+NO_LIMIT = Guarantee(math.inf, 1e-5)
+MU = mu_for(5.0, 1e-5)
+PLAIN = ["compare.als=false", "compare.baselines=false", "evaluation.ranking=false", "run.examples=0", "data.rating_range=[1,5]"]
+KEYS = [*PLAIN, "recipe=fast-dpmf", "model.steps=2"]
+
+
+def one(path: Path, limit: Guarantee = NO_LIMIT) -> DataBudget:
+    return DataBudget(path / "people.jsonl", limit, clock=lambda: 1e9)
+
+
+def ratings(path: Path) -> Path:
+    rows = [f"u{k},i{j},{1 + (k * j) % 5}" for k in range(30) for j in range(k % 7, 25, 3)]
+    path.write_text("user,item,rating\n" + "\n".join(rows) + "\n")
+    return path
+
+
+def simulate(capsys: pytest.CaptureFixture[str], data: Path, *more: str, code: int = 0, words: Sequence[str] = ("--json",)) -> Any:
+    keys = [*KEYS, f"data.path={data}", f"run.directory={data.parent / 'runs'}", *more]
+    capsys.readouterr()
+    assert _guarded(["simulate", *(word for key in keys for word in ("--set", key)), *words]) == code
+    out, err = capsys.readouterr()
+    return json.loads(out) if not code and words == ("--json",) else out + err
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def test_charges_of_all_runs_compose_exactly_and_outlive_the_object(tmp_path: Path) -> None:
+    for run in "abc":
+        one(tmp_path).charge(run, "system", [GaussianEvent("counts", MU * 0.6), GaussianEvent("items", MU * 0.8)])
+    (spent,) = one(tmp_path).spent()
+    assert spent.epsilon == pytest.approx(epsilon_of(math.sqrt(3) * MU, 1e-5))
+    assert (spent.trainings, spent.unit, spent.neighbours) == (3, "user", "add/remove")
+    assert "per user (add/remove, number of users public) in 3 trainings" in spent.words
+
+
+def test_units_do_not_add_and_pure_releases_are_composed_with_gaussian_ones(tmp_path: Path) -> None:
+    one(tmp_path).charge("a", "system", [GaussianEvent("counts", MU)])
+    one(tmp_path).charge("b", "system", [GaussianEvent("report", 0.5, "click", "replace"), PureEvent("label", 1.0)])
+    users, clicks = one(tmp_path).spent()
+    assert users.epsilon == pytest.approx(5.0)
+    assert 1.0 < clicks.epsilon < 1.0 + epsilon_of(0.5, 1e-5) + 1e-6
+
+
+def test_seeded_experiments_and_trainings_without_noise_are_listed_once_and_not_added(tmp_path: Path) -> None:
+    for _ in range(3):
+        one(tmp_path).charge("seeded", "seeded", [GaussianEvent("counts", MU)])
+        one(tmp_path).charge("open", "system", [GaussianEvent("counts", math.inf)])
+    one(tmp_path).charge("run", "system", [GaussianEvent("counts", MU)])
+    (spent,) = one(tmp_path).spent()
+    assert (spent.trainings, spent.experiments, spent.without_noise) == (1, 1, 1)
+    assert spent.epsilon == pytest.approx(5.0)
+    assert "1 training with seeded noise, which must not be released" in spent.words
+
+
+def test_past_the_limit_nothing_is_written(tmp_path: Path) -> None:
+    budget = one(tmp_path, Guarantee(5.0, 1e-5))
+    budget.charge("a", "system", [GaussianEvent("counts", MU)])
+    with pytest.raises(BudgetExceededError, match=r"max_total_epsilon is 5"):
+        budget.charge("b", "system", [GaussianEvent("counts", 0.01)])
+    with pytest.raises(BudgetExceededError, match="epsilon inf"):
+        budget.charge("c", "system", [GaussianEvent("counts", math.inf)])
+    assert len(budget.entries()) == 1
+
+
+@pytest.mark.parametrize("harm", ["changed", "dropped", "cut off", "replaced"])
+def test_a_changed_dropped_or_older_budget_is_noticed(harm: str, tmp_path: Path) -> None:
+    budget = one(tmp_path)
+    for run in "abc":
+        budget.charge(run, "system", [GaussianEvent("counts", MU)])
+    lines = budget.path.read_text().splitlines(keepends=True)
+    harmed = {
+        "changed": [lines[0], lines[1].replace('"b"', '"z"'), lines[2]],
+        "dropped": [lines[0], lines[2]],
+        "cut off": lines[:2],
+        "replaced": [],
+    }[harm]
+    budget.path.write_text("".join(harmed))
+    with pytest.raises(RunError):
+        budget.charge("d", "system", [GaussianEvent("counts", MU)])
+
+
+def test_a_line_that_a_crash_cut_short_was_no_charge(tmp_path: Path) -> None:
+    budget = one(tmp_path)
+    budget.charge("a", "system", [GaussianEvent("counts", MU)])
+    with open(budget.path, "a") as file:
+        file.write('{"number": 2, "time')
+    budget.charge("b", "system", [GaussianEvent("counts", MU)])
+    assert [entry.training for entry in budget.entries()] == ["a", "b"]
+
+
+def test_a_copy_of_the_data_has_the_same_budget_and_invented_data_has_none(tmp_path: Path, state: Path) -> None:
+    data, privacy = ratings(tmp_path / "a.csv"), load(None).privacy
+    copy = shutil.copy(data, tmp_path / "b.csv")
+    first, second = (budget_of(privacy, files_of(str(path))) for path in (data, copy))
+    assert first is not None and second is not None and first.path == second.path
+    assert first.path.is_relative_to(state)
+    assert budget_of(privacy, files_of("")) is None
+
+
+def test_a_second_run_of_the_same_scenario_is_added_and_printed_in_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ratings(tmp_path / "ratings.csv")
+    first, second = simulate(capsys, data), simulate(capsys, data)
+    assert first["budget"]["spent"][0]["epsilon"] == pytest.approx(5.0, rel=1e-6)
+    twice = epsilon_of(math.sqrt(2) * MU, 1e-5)
+    assert second["budget"]["spent"][0]["epsilon"] == pytest.approx(twice, rel=1e-6)
+    folder = Path(second["run_dir"])
+    for name in ("result.json", "guarantee.json"):
+        said = read_json(folder / name)
+        assert said["budget"]["spent"][0]["epsilon"] == pytest.approx(twice, rel=1e-6)
+        assert "and nothing else" in said["covers"]
+        assert any("measured on the data without noise" in each for each in said["not_covered"])
+        assert "with and without one person's rows" in said["compared"]
+    page = (folder / "report.html").read_text()
+    assert "All runs on this data together have spent" in page
+    out = simulate(capsys, data, words=())
+    assert "budget  of all runs on this data: epsilon" in out
+    assert "they are not private" in " ".join(out.split())
+
+
+def test_going_on_without_checkpoints_draws_afresh_and_is_charged_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ratings(tmp_path / "ratings.csv")
+    first = simulate(capsys, data)
+    again = simulate(capsys, data, words=("--json", "--resume"))
+    same = simulate_resumed(capsys, data)
+    assert same["budget"]["spent"][0]["epsilon"] == pytest.approx(5.0, rel=1e-6), "a finished run draws nothing"
+    shutil.rmtree(Path(first["run_dir"]) / "epsilon-5" / "checkpoints")
+    fresh = simulate_resumed(capsys, data)
+    assert fresh["budget"]["spent"][0]["epsilon"] == pytest.approx(epsilon_of(math.sqrt(2) * MU, 1e-5), rel=1e-6)
+    assert again
+
+
+def simulate_resumed(capsys: pytest.CaptureFixture[str], data: Path) -> dict[str, Any]:
+    return dict(json.loads(simulate(capsys, data, words=("--json", "--resume")).splitlines()[-1]))
+
+
+def test_a_run_that_would_pass_the_limit_of_its_data_is_refused_before_noise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = ratings(tmp_path / "ratings.csv")
+    simulate(capsys, data, "privacy.max_total_epsilon=6")
+    monkeypatch.setattr(releases, "_noised", lambda *given, **named: pytest.fail("noise was drawn"))
+    said = simulate(capsys, data, "privacy.max_total_epsilon=6", code=5)
+    assert "max_total_epsilon is 6" in said
+
+
+def test_every_release_is_charged_before_its_noise_is_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, state: Path
+) -> None:
+    data, drawn, sound = ratings(tmp_path / "ratings.csv"), list[int](), releases._noised
+
+    def watched(*given: Any, **named: Any) -> Any:
+        (path,) = (state / "fedrec" / "budgets").glob("*.jsonl")
+        drawn.append(sum(len(json.loads(line)["events"]) for line in path.read_text().splitlines()))
+        return sound(*given, **named)
+
+    monkeypatch.setattr(releases, "_noised", watched)
+    found = simulate(capsys, data)
+    (path,) = (state / "fedrec" / "budgets").glob("*.jsonl")
+    names = [event[0] for line in path.read_text().splitlines() for event in json.loads(line)["events"]]
+    assert names == [release["name"] for release in read_json(Path(found["run_dir"]) / "epsilon-5" / "plan.json")["releases"]]
+    assert len(drawn) == len(names)
+    assert all(charged >= k for k, charged in enumerate(drawn, start=1))
+
+
+def test_a_seeded_run_is_an_experiment_in_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = ratings(tmp_path / "ratings.csv")
+    found = [simulate(capsys, data, "privacy.noise=seeded") for _ in range(2)][-1]
+    assert found["noise"] == read_json(Path(found["run_dir"]) / "model" / "manifest.json")["noise"] == "seeded"
+    (spent,) = found["budget"]["spent"]
+    assert (spent["trainings"], spent["experiments"], spent["epsilon"]) == (0, 1, 0.0)
+    out = simulate(capsys, data, "privacy.noise=seeded", words=())
+    assert "do not release this model" in out
+    assert "an experiment" in (Path(found["run_dir"]) / "report.html").read_text()
+    assert os.path.exists(found["budget"]["file"])
