@@ -120,7 +120,9 @@ def test_a_copy_of_the_data_has_the_same_budget_and_invented_data_has_none(tmp_p
     data, privacy = ratings(tmp_path / "a.csv"), load(None).privacy
     copy = shutil.copy(data, tmp_path / "b.csv")
     first, second = (budget_of(privacy, files_of(str(path))) for path in (data, copy))
-    assert first is not None and second is not None and first.path == second.path
+    assert first is not None
+    assert second is not None
+    assert first.path == second.path
     assert first.path.is_relative_to(state)
     assert budget_of(privacy, files_of("")) is None
 
