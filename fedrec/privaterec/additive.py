@@ -156,6 +156,18 @@ def noise_std(topics: TopicTable, history: int, *, mu: float) -> float:
     return gaussian.noise_std(radius=topics.diameter / history, mu=mu, coarsest_step=2.0**-BITS / history)
 
 
+def within_reach(values: Floats, topics: TopicTable, *, noise_std: float) -> Floats:
+    """(n, B) reports as received, shortened to what a true one does not pass: the longest public row, and noise of its std.
+
+    A mean of rows is no longer than the longest, and noise on B numbers is longer than s (sqrt(B) + 8) with probability below exp(-32).
+    """
+    longest = math.sqrt(float((topics.rows.astype(np.float64) ** 2).sum(1).max())) * 2.0**-BITS
+    reach = longest + noise_std * (math.sqrt(topics.topics - topics.told) + 8)
+    inside = np.clip(np.asarray(values, np.float64), -reach, reach)
+    norms = np.linalg.norm(inside, axis=1, keepdims=True)
+    return np.where(norms > reach, inside * (reach / np.maximum(norms, reach)), inside)
+
+
 def population(reports: Coefficients) -> Population:
     """Mean, and covariance less the noise's with negative eigenvalues set to 0. At least two users."""
     values = reports.values

@@ -6,8 +6,7 @@ end `model/`. Started again, it goes on after the last step to the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -21,8 +20,9 @@ from fedrec.federation.link import AggregatedLink, Patience
 from fedrec.federation.protocol import Answer, Invitation, Refusal, ReleaseDesk, RoundStatus, Terms
 from fedrec.federation.rounds import Link
 from fedrec.privacy.calibration import Plan
-from fedrec.privaterec.additive import TopicTable, noise_std
+from fedrec.privaterec.additive import TopicTable, noise_std, within_reach
 from fedrec.privaterec.fedadam import FedAdam
+from fedrec.privaterec.federated import FORMS, GRADIENT_CLIP, schedule_of
 from fedrec.privaterec.kept import Kept
 from fedrec.privaterec.messages import Arrays, Ask, NewsBroadcast, Reply, news_recipe
 from fedrec.privaterec.reports_training import Collected, collected_of, joined
@@ -34,6 +34,7 @@ from fedrec.settings import Scenario
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
 from fedrec_server.notes import RunNotes, only_one, open_notes
+from fedrec_server.received import bounded_gradients, bounded_impressions, longest_noised, require_gradient, require_reports, sound
 from fedrec_server.stragglers import UNREACHABLE, EveryClient
 from fedrec_server.strategy import flower_step
 
@@ -167,20 +168,37 @@ class RemoteFleet:
         """See `Fleet`. The devices get the public rows and open categories by themselves (`TopicTable.told`)."""
         rows = public_table(self.scenario.news.topics, self.scenario, self.catalogue).rows.astype(np.int32)
         std = noise_std(topics, self.scenario.news.history, mu=plan.report_mu)
-        parts = []
-        for name, arrays in self._told(0, {"topics": rows}):
-            require_reports(name, arrays, users=self.roster.users[name], items=len(rows), topics=topics.topics)
-            sound = {key: array.astype(bool) if key in {"reported", "null"} else array for key, array in arrays.items()}
-            parts.append(collected_of(sound, plan, noise_std=std, told=topics.told))
+        users, parts = self.roster.users, []
+        told = sound(
+            self._told(0, {"topics": rows}),
+            lambda name, arrays: require_reports(name, arrays, users=users[name], items=len(rows), topics=topics.topics),
+        )
+        for _, arrays in bounded_impressions(told, users):
+            told_apart = {key: array.astype(bool) if key in {"reported", "null"} else array for key, array in arrays.items()}
+            told_apart["coefficients"] = within_reach(arrays["coefficients"], topics, noise_std=std)
+            parts.append(collected_of(told_apart, plan, noise_std=std, told=topics.told))
         return joined(parts)
 
     def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
         """See `rounds.Step`: Flower's own strategy takes the step."""
         public: Arrays = {"parameters": course.parameters.astype(np.float32), "cohort": users.astype(np.int64)}
-        told = self._told(course.moments.rounds + 1, public)
-        for name, arrays in told:
-            require_gradient(name, arrays, length=len(course.parameters))
-        return flower_step(course, [arrays for _, arrays in told if arrays["weight"][0]], rule)
+        length = len(course.parameters)
+        told = sound(self._told(course.moments.rounds + 1, public), lambda name, arrays: require_gradient(name, arrays, length=length))
+        bounded = bounded_gradients(told, self._asked(users), longest=self._longest(length))
+        return flower_step(course, [arrays for _, arrays in bounded], rule)
+
+    def _asked(self, users: Int64s) -> dict[str, int]:
+        """How many of a round's users each client has."""
+        first, count = self.roster.first_user, self.roster.users
+        return {name: int(((users >= start) & (users < start + count[name])).sum()) for name, start in first.items()}
+
+    def _longest(self, numbers: int) -> Callable[[int], float] | None:
+        """How long a client's gradient can be, where the variant clips it and adds noise to it."""
+        if self.scenario.news.variant != "dp-fedrec":
+            return None
+        passes = schedule_of(self.scenario, self.num_users).passes
+        _, std = FORMS["dp-fedrec"].sent(self.scenario, passes)[0]
+        return longest_noised(self.scenario.news.clip or GRADIENT_CLIP, std, numbers)
 
     def link(self, plan: Plan, released: Sequence[str]) -> Link:
         """See `Fleet`."""
@@ -221,36 +239,6 @@ class RemoteFleet:
         if not told:
             raise _nobody(round, [reply.answer for reply in heard.values()])
         return told
-
-
-def require_reports(client: str, arrays: Arrays, *, users: int, items: int, topics: int) -> None:
-    """Raises RefusedError where a client's reports are not what was asked for: nobody's word is taken for a shape."""
-    forms = {"coefficients": "f", "users": "i", "candidates": "i", "candidate_ptr": "i", "reported": "u", "null": "u"}
-    with suppress(IndexError, ValueError, KeyError):
-        sizes = np.diff(arrays["candidate_ptr"])
-        rows, shown = arrays["candidates"], arrays["candidates"] >= 0
-        if (
-            all(arrays[name].dtype.kind == kind for name, kind in forms.items())
-            and arrays["coefficients"].shape == (users, topics)
-            and np.isfinite(arrays["coefficients"]).all()
-            and arrays["candidate_ptr"][0] == 0
-            and len(rows) == len(arrays["users"]) == len(sizes) == len(arrays["null"])
-            and (shown.sum(1) == sizes).all()
-            and (shown == (np.arange(rows.shape[1]) < sizes[:, None])).all()
-            and rows.max(initial=0) < items
-            and len(arrays["reported"]) == int(sizes.sum())
-            and (len(rows) == 0 or 0 <= arrays["users"].min() <= arrays["users"].max() < users)
-        ):
-            return
-    raise RefusedError(Refusal.MALFORMED.value, f"{client} told something that is no report", "Use the same version of fedrec everywhere.")
-
-
-def require_gradient(client: str, arrays: Arrays, *, length: int) -> None:
-    """Raises RefusedError where a client's answer is no gradient of so many numbers with its weight."""
-    gradient, weight, loss = (arrays.get(name, np.zeros(0)) for name in ("gradient", "weight", "loss"))
-    sound = gradient.shape == (length,) and gradient.dtype.kind == "f" and bool(np.isfinite(gradient).all())
-    if not sound or weight.shape != (1,) or weight.dtype.kind != "i" or not 0 <= int(weight[0]) < 2**40 or loss.shape != (1,):
-        raise RefusedError(Refusal.MALFORMED.value, f"{client} told something that is no gradient", "Leave it out, and start again.")
 
 
 class _NoDesk:
