@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +50,19 @@ def balance(recommender: Recommender) -> str:
     possible = f"a fresh answer of up to epsilon {ledger.epsilon_left:.4g} still fits" if ledger.epsilon_left else "no fresh answer fits"
     spent = f"epsilon {ledger.epsilon:.4g} of {ledger.limit.epsilon:g} per click (replace)"
     return f"{spent}{days} at delta {ledger.limit.delta:g}{of_all}; {possible}"
+
+
+def person(answered: Answered, recommender: Recommender) -> str:
+    """What all answers that count are for the whole person, at the person's own number of clicks."""
+    ledger, clicks = recommender.ledger, answered.clicks
+    own, whole = ledger.epsilon_of_person(clicks), ledger.epsilon_of_person()
+    answers = len(ledger.counting)
+    limit = "" if math.isinf(ledger.max_user_epsilon) else f" of {ledger.max_user_epsilon:g}"
+    asked = f"{answers} fresh answer{'s' * (answers != 1)} on {clicks} click{'s' * (clicks != 1)}"
+    return (
+        f"{asked}: epsilon {own:.4g} per user (replace), had all of them been others; {whole:.4g}{limit} whatever the history. "
+        "A server that keeps answers may know you again by them"
+    )
 
 
 def explained(answered: Answered, recommender: Recommender) -> str:

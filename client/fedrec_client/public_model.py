@@ -58,7 +58,8 @@ class PublicModel:
 
     def question(self, edit: str, guarantee: Guarantee) -> Question:
         """What an answer is remembered by. edit: `ServingLedger.edit_of` of the whole history, whatever of it this model counts."""
-        return Question(self.version, self.asked_with, edit, guarantee, self.price(guarantee))
+        price = self.price(guarantee)
+        return Question(self.version, self.asked_with, edit, guarantee, price, self.bundle.about.sensitivity / price.mu)
 
     def rows(self, clicks: Clicks) -> npt.NDArray[np.int64]:
         """Row of every event's item; -1 where the catalogue does not have it: an error would tell the server which items one has."""
@@ -68,6 +69,10 @@ class PublicModel:
         """(H,) rows of the latest H clicks, -1 in front where there are fewer, and where the catalogue lacks an item."""
         rows = self.rows(clicks)[self._counted(clicks)][-self.places :]
         return np.concatenate([np.full(self.places - len(rows), -1), rows]).astype(np.int32)
+
+    def counted(self, clicks: Clicks) -> int:
+        """How many clicks a query is made of: at most H, without those whose item the catalogue lacks."""
+        return int((self.window(clicks) >= 0).sum())
 
     @property
     def nothing(self) -> npt.NDArray[np.int32]:

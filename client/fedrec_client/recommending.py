@@ -22,6 +22,7 @@ What is left is time: how long an answer takes depends a little on how many clic
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -74,8 +75,8 @@ class Answered:
     """A list, best first, and what it cost.
 
     answer: what was paid for, None for a list made on this device. fresh: whether it was paid for now. asked: items asked for;
-    hidden: how many of them had been seen. unknown: how many clicks are of items that the catalogue lacks. left: every message
-    that left in this call.
+    hidden: how many of them had been seen. clicks: how many a query is made of; unknown: how many more are of items that the
+    catalogue lacks. left: every message that left in this call.
     """
 
     items: tuple[Recommendation, ...]
@@ -84,6 +85,7 @@ class Answered:
     fresh: bool
     asked: int
     hidden: int
+    clicks: int
     unknown: int
     left: tuple[Left, ...]
 
@@ -100,6 +102,7 @@ class Recommender:
         limit: float = 20.0,
         delta: float = 1e-5,
         renew_every_s: float | None = None,
+        max_user_epsilon: float = math.inf,
         trust: Trust | None = None,
         timeout_s: float = 10.0,
         keys: Keys | None = None,
@@ -107,10 +110,13 @@ class Recommender:
     ) -> None:
         """epsilon: of a fresh answer; limit: of all answers together, or of those of any `renew_every_s` seconds; both at `delta`.
 
+        max_user_epsilon: of the same answers, per user (replace), whatever the history.
+
         Raises SettingsError on what cannot be, RunError where `state` is in use or its ledger is damaged.
         """
-        if not (epsilon > 0 and limit > 0 and 0 < delta < 1):
-            raise SettingsError(f"epsilon {epsilon!r}, limit {limit!r}, delta {delta!r}", "Positive numbers, delta below 1.")
+        if not (epsilon > 0 and limit > 0 and max_user_epsilon > 0 and 0 < delta < 1):
+            words = f"epsilon {epsilon!r}, limit {limit!r}, max_user_epsilon {max_user_epsilon!r}, delta {delta!r}"
+            raise SettingsError(words, "Positive numbers, delta below 1.")
         self.guarantee, self._keys = Guarantee(epsilon, delta, "click", "replace"), keys or SystemStreams()
         self._server = connect(server, trust or Trust(), timeout_s=timeout_s) if isinstance(server, str) else server
         self._name = server if isinstance(server, str) else "server"
@@ -119,7 +125,11 @@ class Recommender:
         self._rehearsed = ""
         state.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.ledger = ServingLedger(
-            state / "ledger.sqlite", limit=replace(self.guarantee, epsilon=limit), renew_every_s=renew_every_s, clock=clock
+            state / "ledger.sqlite",
+            limit=replace(self.guarantee, epsilon=limit),
+            max_user_epsilon=max_user_epsilon,
+            renew_every_s=renew_every_s,
+            clock=clock,
         )
 
     def __enter__(self) -> Self:
@@ -161,7 +171,9 @@ class Recommender:
             kept = ~np.isin(rows, seen)
             items = _listed(model.bundle, rows[kept][:k], reply.scores[kept][:k])
             journal = tuple(self._server.journal[began:])
-            return Answered(items, model.bundle, answer, paid, asked, int((~kept).sum()), int((seen < 0).sum()), journal)
+            return Answered(
+                items, model.bundle, answer, paid, asked, int((~kept).sum()), model.counted(clicks), int((seen < 0).sum()), journal
+            )
         raise ProtocolError("the server retires models faster than they can be asked", "Ask again later: what was paid for is kept.")
 
     def local(self, clicks: Clicks, *, k: int = 10, categories: Sequence[str] = ()) -> Answered:
@@ -174,7 +186,9 @@ class Recommender:
         events = [(int(row), click.rating) for row, click in zip(seen, clicks.events, strict=True) if row >= 0]
         rows, scores = best(model.bundle, model.window(clicks), events, k=k, categories=model.category_bits(categories))
         journal = tuple(self._server.journal[began:])
-        return Answered(_listed(model.bundle, rows, scores), model.bundle, None, False, 0, 0, int((seen < 0).sum()), journal)
+        return Answered(
+            _listed(model.bundle, rows, scores), model.bundle, None, False, 0, 0, model.counted(clicks), int((seen < 0).sum()), journal
+        )
 
     def _rehearse(self, model: PublicModel) -> None:
         if self._rehearsed != model.bundle.sha256:

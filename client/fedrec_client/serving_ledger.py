@@ -6,7 +6,9 @@ form a SHA-256 chain over answers and prices, whose head is also kept beside the
 
 Guarantee: all answers of any period of `renew_every_s` seconds together are (epsilon, delta) = `limit`; of all time where there is no
 period; unit "click", neighbours "replace". Proof: one click is seen by no more than all of them, and all are composed, exactly where they
-are Gaussian (`privaterec.spending`), however each was chosen after those before. A fresh answer is drawn when the history changes.
+are Gaussian (`privaterec.spending`), however each was chosen after those before. With `max_user_epsilon` they are that, too, per user
+(replace): all clicks of the person exchanged for any others (`privaterec.person`), whatever they are, so that what is refused does not
+depend on them. A fresh answer is drawn when the history changes.
 *When* it changes is public: neighbours change at the same moments. So an answer is remembered by the number of changes before it
 (`edit_of`), not by what the history holds: an earlier history that comes back is a new one, and every event of it counts as a change,
 whatever a model takes for a click.
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +35,7 @@ from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
+from fedrec.privaterec.person import of_any_history, of_own_history
 from fedrec.privaterec.spending import ClickLedger, Cohort
 from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading, require_forward_clock
 
@@ -46,6 +50,8 @@ CREATE TABLE IF NOT EXISTS answers (
 _FIELDS = ("number", "time_s", "version", "asked_with", "history", "mu", "padding", "noise_std", "raw", "sent", "head")
 
 
+_ROUNDING = 1e-9  # relative; an answer that takes all that is left reaches the limit up to the last bits
+
 Event = GaussianEvent | PaddedEvent
 """What an answer may cost."""
 
@@ -54,7 +60,8 @@ Event = GaussianEvent | PaddedEvent
 class Question:
     """What an answer is remembered by. asked_with: digest of the public numbers of its release; history: its `edit_of`.
 
-    version: of the bundle it is asked with; it does not tell questions apart. price: of a fresh answer with `guarantee`.
+    version: of the bundle it is asked with; it does not tell questions apart. price: of a fresh answer with `guarantee`; noise_std: of
+    its entries.
     """
 
     version: str
@@ -62,6 +69,7 @@ class Question:
     history: str
     guarantee: Guarantee
     price: Event
+    noise_std: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -104,10 +112,18 @@ def event_of(mu: float, padding: float = 0.0) -> Event:
 class ServingLedger:
     """An open ledger of answers. One process at a time."""
 
-    def __init__(self, path: Path, *, limit: Guarantee, renew_every_s: float | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        limit: Guarantee,
+        max_user_epsilon: float = math.inf,
+        renew_every_s: float | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older than it was."""
         limit.require_same_unit(_CLICK)
-        self.limit, self.renew_every_s = limit, renew_every_s
+        self.limit, self.max_user_epsilon, self.renew_every_s = limit, max_user_epsilon, renew_every_s
         self._clock, self._path, self._file, self._lock = clock, path, HeadFile(path), locked(path)
         with opening(path, self._lock):
             self._database = opened(path, _SCHEMA)
@@ -123,6 +139,18 @@ class ServingLedger:
     def epsilon(self) -> float:
         """What counts against the limit now, at its delta."""
         return self._counting().epsilon
+
+    @property
+    def counting(self) -> tuple[Answer, ...]:
+        """Those that count against the limit now."""
+        return tuple(answer for answer in self._answers if self._counts(answer))
+
+    def epsilon_of_person(self, clicks: int | None = None) -> float:
+        """Of what counts against the limit now, per user (replace): for a person with so many clicks, or whatever the histories."""
+        found = self.counting
+        if clicks is None:
+            return epsilon_of_events([of_any_history(answer.event, answer.noise_std) for answer in found], self.limit.delta)
+        return epsilon_of_events([of_own_history(answer.event, answer.noise_std, clicks) for answer in found if clicks], self.limit.delta)
 
     @property
     def epsilon_of_all_time(self) -> float:
@@ -185,6 +213,8 @@ class ServingLedger:
         drawn = draw()
         if not isinstance(drawn.event, Event) or replace(drawn.event, name="answer") != question.price:
             raise PrivacyError("the answer does not cost what was agreed", "Nothing left this device. Use another model.")
+        if drawn.noise_std < question.noise_std * (1 - _ROUNDING):
+            raise PrivacyError("the answer has less noise than was agreed", "Nothing left this device. Use another model.")
         return self._append(question, drawn), True
 
     def close(self) -> None:
@@ -207,6 +237,20 @@ class ServingLedger:
         except BudgetExceededError:
             cause = f"a fresh answer of epsilon {question.guarantee.epsilon:g} does not fit: {self.epsilon:.4g} of {self.limit} is spent"
             raise BudgetExceededError(cause, self._possible(question)) from None
+        self._require_room_of_person(question)
+
+    def _require_room_of_person(self, question: Question) -> None:
+        """Without a look at the history."""
+        if math.isinf(self.max_user_epsilon):
+            return
+        before = [of_any_history(answer.event, answer.noise_std) for answer in self.counting]
+        after = epsilon_of_events([*before, of_any_history(question.price, question.noise_std)], self.limit.delta)
+        if after > self.max_user_epsilon * (1 + _ROUNDING):
+            cause = (
+                f"a fresh answer would bring all answers to epsilon {after:.4g} per user (replace); the limit is {self.max_user_epsilon:g}"
+            )
+            last = "--last repeats the last answer for nothing; " if self.last(question.asked_with) else ""
+            raise BudgetExceededError(cause, f"A smaller --epsilon costs less; {last}--local ranks on this device and spends nothing.")
 
     def _possible(self, question: Question) -> str:
         ways = [f"--epsilon {_rounded_down(self.epsilon_left)} still fits" if self.epsilon_left > 0.01 else ""]

@@ -56,6 +56,21 @@ def of_person(event: Event, clicks: int) -> Event:
     return GaussianEvent(event.name, mu, UNIT, NEIGHBOURS)
 
 
+def of_any_history(event: Event, noise_std: float) -> Event:
+    """One served answer's price to a person, whatever the histories held and however long they may be.
+
+    Any two means of rows no longer than 1 are at most 2 apart, and any two vectors of clipped attention sqrt2. noise_std: of each entry.
+    """
+    furthest = event.mu if isinstance(event, PaddedEvent) else 2 / noise_std if noise_std else math.inf
+    return GaussianEvent(event.name, furthest, UNIT, NEIGHBOURS)
+
+
+def of_own_history(event: Event, noise_std: float, clicks: int) -> Event:
+    """The same for a person with so many clicks: at most `of_any_history`."""
+    own, any_history = of_person(event, clicks), of_any_history(event, noise_std)
+    return any_history if isinstance(own, GaussianEvent) and own.mu > any_history.mu else own  # type: ignore[union-attr]
+
+
 def epsilon_of_person(costs: Costs, delta: float, *, clicks: int, labels: int = 0) -> float:
     """Epsilon at `delta` per user (replace) of all releases together, of a person with so many clicks in the history and so many labels."""
     history = [of_person(event, clicks) for event in costs.history] if clicks else []

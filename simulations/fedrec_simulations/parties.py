@@ -142,6 +142,9 @@ def recommend(
     renew_every: Annotated[
         float | None, typer.Option("--renew-every", metavar="DAYS", show_default=False, help="The limit is for any so many days.")
     ] = None,
+    max_user_epsilon: Annotated[
+        float, typer.Option("--max-user-epsilon", metavar="E", help="The same for you as a person: all your clicks exchanged, per user.")
+    ] = float("inf"),
     state: Annotated[
         Path | None, typer.Option(metavar="DIR", show_default=False, help="Folder of ledger and models; ~/.local/state/fedrec/recommend.")
     ] = None,
@@ -180,7 +183,7 @@ def recommend(
     if run and not demo:
         raise SettingsError(f"{run} is given without --demo", "To ask a running server: --server URL --history FILE.")
     trust = Trust(ca, pin, certificate, key)
-    device = asking.Device(server, state or asking.default_state(), epsilon, limit, delta, renew_every, trust, timeout)
+    device = asking.Device(server, state or asking.default_state(), epsilon, limit, delta, renew_every, max_user_epsilon, trust, timeout)
     choices = asking.Choices(k, tuple(categories or ()), candidates, local, last, explain)
     words, content = recommend_demo.run(run, device, choices) if demo else asking.run(history, device, choices)
     typer.echo(json.dumps(content) if as_json else words)

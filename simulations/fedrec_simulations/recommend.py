@@ -11,7 +11,7 @@ from typing import Any
 from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
 from fedrec_client.clicks import Clicks, read_clicks
-from fedrec_client.explaining import balance, cost, decoded, explained, promise
+from fedrec_client.explaining import balance, cost, decoded, explained, person, promise
 from fedrec_client.recommending import Answered, Recommender
 from fedrec_client.serving_link import Trust
 
@@ -40,13 +40,20 @@ class Device:
     limit: float
     delta: float
     renew_every_days: float | None
+    max_user_epsilon: float
     trust: Trust
     timeout_s: float
 
     def open(self) -> Recommender:
         """Raises as `Recommender`."""
         every_s = None if self.renew_every_days is None else 86_400 * self.renew_every_days
-        money = {"epsilon": self.epsilon, "limit": self.limit, "delta": self.delta, "renew_every_s": every_s}
+        money = {
+            "epsilon": self.epsilon,
+            "limit": self.limit,
+            "delta": self.delta,
+            "renew_every_s": every_s,
+            "max_user_epsilon": self.max_user_epsilon,
+        }
         return Recommender(self.server, self.state, trust=self.trust, timeout_s=self.timeout_s, **money)  # type: ignore[arg-type]
 
 
@@ -90,6 +97,7 @@ def facts(answered: Answered, recommender: Recommender) -> list[str]:
         f"promise  {promise(answered, recommender)}",
         f"cost     {cost(answered, recommender)}",
         f"spent    {balance(recommender)}",
+        f"person   {person(answered, recommender)}",
     ]
 
 
@@ -105,6 +113,14 @@ def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> d
         "promise": promise(answered, recommender),
         "guarantee": None if answer is None else asdict(recommender.guarantee),
         "spent": {"epsilon": ledger.epsilon, "limit": ledger.limit.epsilon, "left": ledger.epsilon_left, "delta": ledger.limit.delta},
+        "person": {
+            "unit": "user",
+            "neighbours": "replace",
+            "clicks": answered.clicks,
+            "epsilon": ledger.epsilon_of_person(answered.clicks),
+            "any_history": ledger.epsilon_of_person(),
+            "limit": ledger.max_user_epsilon,
+        },
         "answers": len(ledger.answers),
         "asked": answered.asked,
         "hidden": answered.hidden,

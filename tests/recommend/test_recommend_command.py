@@ -15,6 +15,7 @@ import pytest
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.operations.addresses import free_port
+from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.serving.bundle import FILE, read
 from fedrec.serving.texts import Texts
 from fedrec_client.exact_ranking import best, released_model
@@ -55,6 +56,8 @@ def test_a_list_its_promise_and_its_price_then_the_same_for_nothing(
         "per click (replace)",
         "one fresh answer of epsilon 5 per click (replace)",
         "epsilon 5 of 20 per click (replace)",
+        "person   1 fresh answer on 3 clicks: epsilon ",
+        "per user (replace)",
         serving.newest,
     ):
         assert words in out
@@ -67,6 +70,26 @@ def test_a_list_its_promise_and_its_price_then_the_same_for_nothing(
     code, out, _ = said(*ask, "--local", "--explain")
     assert "Nothing left this device" in out
     assert "cost     nothing" in out
+
+
+def test_what_answers_are_for_the_person_is_said_and_limited_whatever_the_history(
+    said: Said, served: PlainServer, real_server: Any, tmp_path: Path
+) -> None:
+    ask = ["--server", real_server(served.paths[0]).http, "--json"]
+    mine, one = tmp_path / "read.txt", tmp_path / "one.txt"
+    found = json.loads(said(*ask, "--history", str(mine))[1])["person"]
+    assert (found["unit"], found["neighbours"], found["clicks"], found["limit"]) == ("user", "replace", 3, "inf")
+    assert found["epsilon"] == pytest.approx(epsilon_of(3 * mu_for(5.0, 1e-5), 1e-5), rel=1e-9)
+    assert found["epsilon"] < found["any_history"]
+    one.write_text("i4\n")
+    refusals = []
+    for history in (mine, one):
+        limited = [*ask, "--history", str(history), "--state", str(tmp_path / history.stem), "--max-user-epsilon"]
+        assert said(*limited, str(0.99 * found["any_history"]))[0] == 5
+        refusals.append(said(*limited, str(0.99 * found["any_history"]))[2])
+        assert said(*limited, str(1.01 * found["any_history"]))[0] == 0
+    assert "per user (replace)" in refusals[0]
+    assert refusals[0] == refusals[1]
 
 
 def test_items_that_the_catalogue_lacks_are_said_on_the_device_alone(

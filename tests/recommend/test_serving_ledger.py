@@ -94,6 +94,44 @@ def test_nothing_is_drawn_where_there_is_no_room_and_the_ways_out_are_named(open
     assert ledger.epsilon <= 10.0
 
 
+def test_answers_are_priced_for_the_person_at_its_own_clicks_and_whatever_the_history(opened: Any) -> None:
+    """Noise of std .5 on means of rows no longer than 1: two histories are 2 apart at most, 4 stds."""
+    ledger, mu = opened(), mu_for(5.0, 1e-5)
+    assert ledger.epsilon_of_person() == ledger.epsilon_of_person(3) == 0.0
+    for history in "ab":
+        answered(ledger, question(history))
+    assert ledger.epsilon_of_person() == pytest.approx(epsilon_of(4 * math.sqrt(2), 1e-5), rel=1e-9)
+    assert ledger.epsilon_of_person(1) == pytest.approx(ledger.epsilon, rel=1e-9)
+    assert ledger.epsilon_of_person(2) == pytest.approx(epsilon_of(2 * mu * math.sqrt(2), 1e-5), rel=1e-9)
+    assert ledger.epsilon_of_person(50) == ledger.epsilon_of_person()
+    assert ledger.epsilon_of_person(0) == 0.0
+
+
+@pytest.mark.parametrize("fits", [0, 1, 2])
+@pytest.mark.parametrize("rest", [0.01, 0.99])
+def test_past_a_limit_per_user_nothing_is_drawn_whatever_was_clicked(opened: Any, fits: int, rest: float) -> None:
+    ledger = opened(max_user_epsilon=epsilon_of(4 * math.sqrt(fits + rest), 1e-5))
+    for number in range(fits):
+        answered(ledger, replace(question(f"{number}"), noise_std=0.5))
+    with pytest.raises(BudgetExceededError, match=r"per user \(replace\); the limit is") as caught:
+        ledger.answer(replace(question("another"), noise_std=0.5), lambda: pytest.fail("drawn"))
+    assert "--local" in caught.value.remedy
+    if fits:
+        assert not answered(ledger, replace(question("0"), noise_std=0.5))[1]  # what was paid for costs nothing
+
+
+def test_an_answer_with_less_noise_than_was_agreed_does_not_leave(opened: Any) -> None:
+    ledger = opened()
+    with pytest.raises(PrivacyError, match="less noise"):
+        answered(ledger, replace(question(), noise_std=0.6))
+    assert not ledger.answers
+
+
+def test_a_question_that_does_not_say_its_noise_is_refused_under_a_limit_per_user(opened: Any) -> None:
+    with pytest.raises(BudgetExceededError, match="inf per user"):
+        opened(max_user_epsilon=1e6).answer(question(), lambda: pytest.fail("drawn"))
+
+
 def test_a_budget_that_renews_says_when_and_then_fits(opened: Any) -> None:
     now = [1e9]
     ledger = opened(renew_every_s=30 * DAY_S, clock=lambda: now[0])
