@@ -222,7 +222,8 @@ def test_the_page_says_what_the_rows_say(tmp_path: Path) -> None:
     own = 2.7764451 * np.std(OURS, ddof=1) / math.sqrt(5)
     assert f"| 1 | {gains.mean():+.4f} ± {half:.4f} (Ada-DPALS) |" in found
     assert f"| **default** | item features | {np.mean(OURS):.4f} ± {own:.4f} |" in found
-    assert "**The default is ahead of every other system measured here, each in the form of its line, at every ε**" in found
+    assert "**The default is ahead of every other system measured here, each in the form of its line, at every ε.**" in found
+    assert "The closest is Ada-DPALS at" in found
     assert "ε per user (add/remove, number of users public)" in found
     assert "| *item mean* | not private |  | 1.0000 ± 0.0000 |" in found
     assert "Not built: DPALS (tail)." in found

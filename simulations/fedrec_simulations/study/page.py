@@ -120,8 +120,8 @@ def _headline(study: Study, group: Group) -> str:
     short = {e: (rival, gain) for e, (rival, gain) in closest.items() if not all(g.above for _, g in study.leads(ours.name, rivals, e))}
     if not short:
         epsilon, (rival, gain) = min(closest.items(), key=lambda pair: pair[1][1].mean)
-        least = f"least at ε = {_shown(epsilon)}, by {margin(gain)} ({rival.label})"
-        return f"**The {ours.label} is ahead of {others} at every ε**, {least}."
+        closest_one = f"The closest is {rival.label} at ε = {_shown(epsilon)}, by {margin(gain)}."
+        return f"**The {ours.label} is ahead of {others} at every ε.** {closest_one}"
     listed = "; ".join(f"ε = {_shown(e)} ({rival.label}: {_side(gain)})" for e, (rival, gain) in short.items())
     return f"**The {ours.label} is not ahead of {others} by more than its interval at {listed}.**"
 
