@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 
 from fedrec import segments
-from fedrec.streams import Streams, SystemStreams
+from fedrec.streams import SecretStreams, Streams, SystemStreams
 from fedrec.threads import map_ranges
 
 
@@ -38,3 +38,9 @@ def test_segment_sums_do_not_depend_on_the_batch() -> None:
         for k, (a, b) in enumerate(itertools.pairwise(pointer)):
             assert function(np.array([0, b - a]), values[a:b])[0] == whole[k]
     np.testing.assert_allclose(segments.sums(pointer, np.ones(pointer[-1])), np.diff(pointer))
+
+
+def test_two_secrets_give_two_noises_and_one_secret_one() -> None:
+    keys = [SecretStreams(bytes([b]) * 32).key(name, round=t) for b, name, t in itertools.product((1, 2), ("a", "b"), (0, 1))]
+    assert len(set(keys)) == 8
+    assert SecretStreams(bytes(32)).key("a") == SecretStreams(bytes(32)).key("a")

@@ -375,3 +375,12 @@ def test_users_without_a_single_event_are_no_obstacle(name: str) -> None:
     made = prepared_for(name, silent, 5)
     *_, last = train(made.recipe, loopback(silent, made), made.recipe.begin())
     assert np.isfinite(predict(made.recipe.model(last.state), silent, ratings)).all()
+
+
+@every_recipe
+def test_who_has_no_events_reports_zeros_as_if_not_there(name: str) -> None:
+    ratings = some_events(name, 6)
+    made = prepared_for(name, ratings, 5)
+    nobody = ratings.select(np.zeros(len(ratings), np.bool_))
+    for question in questions_of(ratings, made):
+        assert not any(total.any() for total in plain_sums(question, nobody, made)), question.step

@@ -102,3 +102,17 @@ def test_the_step_is_the_finest_that_holds_the_bound(bound: float, bits: int) ->
     quantise(np.array([bound]), step, bits=bits)
     with pytest.raises(ValueError):
         quantise(np.array([4 * bound]), step, bits=bits)
+
+
+def test_a_report_too_large_for_one_of_two_releases_is_seen() -> None:
+    ptr, items = np.array([0, 1, 2]), np.array([0, 3], np.int32)
+    blocks = [
+        RealBlock(np.ones(2), np.ones((2, WIDTH))),
+        RealBlock(np.ones(2), np.ones((2, WIDTH))),
+        RealBlock(np.ones(2), np.ones((2, 1))),
+    ]
+    honest = bounded(ptr, items, blocks, [MIXED, DENSE])
+    for forged in range(3):
+        reports = Reports(honest.user_ptr, honest.items, tuple(BlockReports(b.coefficients.copy(), b.vectors) for b in honest.blocks))
+        reports.blocks[forged].coefficients[1] *= 2
+        assert within_radius(reports, [MIXED, DENSE]).tolist() == [True, False]

@@ -78,3 +78,22 @@ def test_noise_that_the_grid_cannot_hold_is_refused_with_a_remedy() -> None:
     with pytest.raises(PrivacyError, match="grid") as caught:
         release(Question(0, "ones", {}, (spec,)), (np.zeros((4, 3), np.int64),), tiny, Ledger(tiny.guarantee), noise=Streams(1))
     assert "epsilon" in caught.value.remedy
+
+
+def one_greedy(question: Question, mine: Interactions, first_user: int) -> Reports:
+    reports = honest(question, mine, first_user)
+    reports.blocks[0].coefficients[-1] *= 2  # the last user's only item
+    return reports
+
+
+def test_one_report_larger_than_its_radius_among_honest_ones_is_never_added() -> None:
+    with pytest.raises(AssertionError, match="radius"):
+        link(one_greedy).answer(QUESTION)
+
+
+def test_every_release_of_a_question_is_charged() -> None:
+    second = ReleaseSpec("second", (block("y", "linear", rows=4, width=1),))
+    question = Question(0, "ones", {}, (SPEC, second))
+    _, ledger = release(question, (np.zeros((4, 1), np.int64),) * 2, PLAN, Ledger(GUARANTEE), noise=Streams(1))
+    assert [event.name for event in ledger.events] == ["first", "second"]
+    assert ledger.epsilon == pytest.approx(GUARANTEE.epsilon)

@@ -253,6 +253,9 @@ def test_the_digest_names_everything_of_a_question(change: dict[str, object]) ->
     assert question_digest(json.dumps({**json.loads(HEADER), **change}).encode()) != DIGEST
     for other in (
         replace(QUESTION, public={**PUBLIC, "V": PUBLIC["V"] + 1}),
+        replace(
+            QUESTION, public={**PUBLIC, "V": PUBLIC["V"] + (np.arange(PUBLIC["V"].size) == PUBLIC["V"].size - 1).reshape(PUBLIC["V"].shape)}
+        ),
         replace(QUESTION, releases=(STATISTICS,)),
         replace(QUESTION, releases=(replace(STATISTICS, radius=2.0), MEAN)),
     ):

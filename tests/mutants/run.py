@@ -13,6 +13,7 @@ import math
 import os
 import queue
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -79,7 +80,7 @@ def read_mutants(folder: Path = HERE) -> list[Mutant]:
         for entry in tomllib.loads(path.read_text())["mutant"]:
             if (extra := set(entry) - FIELDS) or (FIELDS - {"hangs"} - set(entry)):
                 raise ValueError(f"{path.name}: fields {sorted(extra or entry)}: {entry}")
-            tests = tuple(entry["test"].split())
+            tests = tuple(re.split(r"\s+(?=tests/)", entry["test"].strip()))  # ids may hold spaces
             rest = {key: value for key, value in entry.items() if key != "test"}
             found.append(Mutant(area=path.stem, tests=tests, **rest))
     return found

@@ -1,5 +1,6 @@
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -128,5 +129,16 @@ def test_coins_integers_and_subsets_are_uniform() -> None:
     assert stats.chisquare(np.bincount(uniform.integers(50_000, below=7, key=KEY))).pvalue > 1e-5
     drawn = np.sort(uniform.subsets(50_000, members=2, of=5, key=KEY), 1)
     assert stats.chisquare(np.unique(drawn @ [5, 1], return_counts=True)[1]).pvalue > 1e-5
+    ordered = uniform.subsets(48_000, members=3, of=4, key=KEY)
+    assert stats.chisquare(np.unique(ordered @ [16, 4, 1], return_counts=True)[1]).pvalue > 1e-5
+    assert len(np.unique(ordered @ [16, 4, 1])) == 24
     huge = uniform.integers(20_000, below=3 * 2**61, key=KEY)  # a quarter of the words is rejected
     assert stats.kstest(huge / (3 * 2**61), "uniform").pvalue > 1e-5
+
+
+def test_coins_that_protect_are_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word on the edge of the probability, and one past it by less than the callers' own rounding, are heads."""
+    for probability in (0.3, 1e-3, 2.0**-30):
+        edge = int(Fraction(probability) * 2**64)
+        monkeypatch.setattr(uniform, "_words", lambda size, key, *, section, edge=edge: np.full(size, edge + (edge >> 52), np.uint64))
+        assert uniform.coins(1, probability=probability, key=KEY).all()
