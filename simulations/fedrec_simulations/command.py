@@ -176,6 +176,9 @@ def audit(
     overrides: Overrides = None,
     as_json: Json = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer draws: weaker lower bounds, sooner.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Attack everything from the input file on, with one person and without, on planted files.")
+    ] = False,
 ) -> None:
     """Attack a scenario's mechanisms and print, for each attack, a lower bound of epsilon beside the claimed one.
 
@@ -186,11 +189,12 @@ def audit(
     \b
       fedrec audit simulations/privaterec_planted.toml
       fedrec audit --set data.preset=small --set privacy.epsilon=1 --json
+      fedrec audit --whole --set recipe=default --set data.kind=clicks
     """
     from fedrec.settings import load
     from fedrec_simulations.audit.command import run
 
-    found = run(load(scenario, overrides or ()), quick=quick)
+    found = run(load(scenario, overrides or ()), quick=quick, whole=whole)
     typer.echo(json.dumps(found.rows()) if as_json else found.table())
     raise typer.Exit(found.exit_code)
 

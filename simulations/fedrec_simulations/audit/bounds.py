@@ -12,12 +12,18 @@ Clopper-Pearson limits TPR from below and FPR from above, each at half of what m
   (Nasr et al. 2023). As an epsilon it assumes that errors trade off as Gaussians do.
 
 The better of the two is reported, each at half of what may go wrong, so the confidence is that of the whole statement.
+
+Where runs are dear (`separation_bound`) a third way needs fewer: "moments". mu-GDP bounds the chi-squared divergence of the two laws by
+exp(mu^2) - 1, which Gaussians reach, and it is at least d^2 for scores whose means are d standard deviations of one law apart (Hammersley,
+Chapman, Robbins). So mu >= sqrt(log(1 + d^2)), whatever the laws; the limit of d takes Student's limits of means and chi-squared limits
+of a variance, which are right for normal scores, as sums of Gaussian noise are.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -38,7 +44,7 @@ class Bound:
     """Epsilon is at least this, at `confidence`."""
 
     epsilon: float
-    by: Literal["region", "gaussian"]
+    by: Literal["region", "gaussian", "moments"]
     confidence: float
     draws: int
 
@@ -65,6 +71,24 @@ def lower_bound(inside: Floats, outside: Floats, *, delta: float, gaussian: bool
         epsilon = strength if way is region else _epsilon_of_mu(strength, delta)
         found.append(Bound(epsilon, "region" if way is region else "gaussian", confidence, len(inside) + len(outside)))
     return max(found, key=lambda bound: bound.epsilon)
+
+
+def separation_bound(inside: Floats, outside: Floats, *, delta: float, confidence: float = CONFIDENCE) -> Bound:
+    """The better of `lower_bound` and of the moments of scores (n,) with and (n,) without the unit."""
+    half = 1 - (1 - confidence) / 2
+    thresholds = lower_bound(inside, outside, delta=delta, gaussian=True, confidence=half)
+    moments = Bound(_epsilon_of_mu(mu_of_moments(inside, outside, confidence=half), delta), "moments", confidence, thresholds.draws)
+    return max(replace(thresholds, confidence=confidence), moments, key=lambda bound: bound.epsilon)
+
+
+def mu_of_moments(inside: Floats, outside: Floats, *, confidence: float) -> float:
+    """The least mu that allows means so far apart in standard deviations of `outside`; 0 where nothing is shown."""
+    n, wrong = len(outside), (1 - confidence) / 2
+    spreads = [float(np.var(part, ddof=1)) for part in (inside, outside)]
+    error = math.sqrt(spreads[0] / len(inside) + spreads[1] / n)
+    apart = float(np.mean(inside) - np.mean(outside)) - float(special.stdtrit(min(len(inside), n) - 1, 1 - wrong)) * error
+    largest = spreads[1] * (n - 1) / float(special.chdtri(n - 1, 1 - wrong))
+    return math.sqrt(math.log1p(apart**2 / largest)) if apart > 0 and largest > 0 else 0.0
 
 
 def region(tpr: Floats, fpr: Floats, delta: float) -> Floats:

@@ -25,6 +25,7 @@ from fedrec.streams import Streams
 from fedrec_simulations.audit import canaries, coupling, drawn_noise, label_table, membership, one_click, recovery
 from fedrec_simulations.audit.finding import Finding, Recovery
 from fedrec_simulations.audit.uploads import Clients, clients_of, gradient_distance, told_labels
+from fedrec_simulations.audit.whole import whole_finding
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.news_data import catalogue_of, load_news
 
@@ -39,6 +40,7 @@ class Effort:
 
 
 QUICK = Effort(draws=4_000, users=8, uploads=6)
+_QUICK_RUNS = 200  # of the whole command, on each side
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,14 @@ class Audit:
         return "\n".join([*lines, "", *reasons] if reasons else lines)
 
 
-def run(scenario: Scenario, *, quick: bool = False) -> Audit:
-    """Attack what the scenario would send and release. Raises what reading its data raises.
+def run(scenario: Scenario, *, quick: bool = False, whole: bool = False) -> Audit:
+    """Attack what the scenario would send and release; `whole`: all of the command, on planted files. Raises what reading its data raises.
 
-    Everything comes from the scenario's seed, whatever `privacy.noise` says: the same audit twice is the same audit.
+    Everything comes from the scenario's seed, whatever `privacy.noise` says, so that the same audit twice is the same audit; but the attack
+    on the whole command takes the noise that the scenario asks for.
     """
+    if whole:
+        return Audit((whole_finding(scenario, runs=_QUICK_RUNS if quick else 0),))
     attacks = _news if scenario.recipe == "privaterec" else _factorisation
     return Audit(tuple(attacks(scenario, QUICK if quick else Effort())))
 
@@ -207,6 +212,7 @@ def _key(findings: tuple[Finding, ...]) -> list[str]:
     return [
         f"epsilon at delta {deltas} {neighbours};",
         f'claimed, and "at least" as shown by the attack, each with {confidence:.1%} confidence.',
-        "by region: nothing assumed; gaussian: of mu-GDP; exact, support: no estimate.",
+        "by region: nothing assumed; gaussian, moments: of mu-GDP; exact, support: no",
+        "estimate.",
         "recovered: share of private facts named (and by who cannot know).",
     ]

@@ -1,0 +1,192 @@
+"""An attack on the whole command: from two files that differ in one person to everything that the trainings on them release.
+
+Each file is read, divided and prepared by the command's own code, once; then it is trained on many times, with the noise that the
+scenario asks for, and the questions of each training are released again and again, which costs less than another training and has the
+same law. The adversary knows everything but the noise: both files, both divisions, the questions of a run, and so the exact
+sums A (with) and B (without) of every block that was released. It sees the releases r.
+
+What it learns of the noise. On a quarter of the runs it measures the covariance R of the noise between all blocks of a run, number i of
+one with number i of another, in units of the declared stds: it takes neither a declared std nor independence on trust. Noise that is
+missing, or that blocks share, makes R singular; what it then hides is seen exactly.
+
+The test. With d = A - B and z = r - (A + B) / 2, both over the declared stds, the score of a run of the rest is the sum over i of
+d_i' R^-1 z_i: the likelihood ratio of Gaussians, which no test excels (Neyman and Pearson). For independent noise of the declared stds
+it is normal with variance mu^2 and means +- mu^2 / 2, where mu^2 = sum |A - B|^2 / std^2: what a plan promises of a person at the full
+radius of every release. `bounds.separation_bound` makes an epsilon of the scores.
+
+Public to both runs: catalogue, scale, and the number of users, which is that of the file with the person.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.interactions import Interactions
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.statistics import ExactSums
+from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec, triangle
+from fedrec.federation.releases import noise_stds, release
+from fedrec.federation.rounds import Loopback, train
+from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+from fedrec.recipes import Prepared, prepare
+from fedrec.settings import Scenario
+from fedrec.streams import Streams, SystemStreams
+from fedrec_simulations.audit.bounds import separation_bound
+from fedrec_simulations.audit.finding import Finding
+from fedrec_simulations.audit.planted_files import planted_neighbours
+from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+
+Floats = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
+
+_RIDGE = 1e-6  # of a number's declared noise variance: below, noise counts as none
+_LEAST_RUNS, _EFFORT = 1_000, 1_000  # runs; and times 1 / mu^2, which is what keeps the error of an estimated mu in proportion
+_TRAININGS = 40  # on each side: other runs release the same questions again
+
+Asked = tuple[Question, Release, tuple[Int64s, ...], tuple[Int64s, ...]]
+"""A question, its release, and its exact sums with and without the person."""
+
+
+@dataclass(frozen=True)
+class World:
+    """What the command makes of one file: the training data, and what it would train with."""
+
+    scenario: Scenario
+    train: Interactions
+    facts: PublicFacts
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One block of one run, over the declared stds: z (n,) = r - (A + B) / 2 and d (n,) = A - B."""
+
+    z: Floats
+    d: Floats
+
+
+def whole_finding(scenario: Scenario, *, runs: int = 0) -> Finding:
+    """A lower bound of epsilon from `runs` trainings with the person and as many without; 0: `runs_for` the claim."""
+    with tempfile.TemporaryDirectory(prefix="audit-") as folder:
+        pair = planted_neighbours(scenario, Path(folder))
+        inside, outside = (_world(one) for one in (pair.inside, pair.outside))
+    prepared = prepare(pair.inside, inside.facts)
+    claim = prepared.plan.guarantee
+    if not claim.private:
+        return Finding("whole command", scenario.recipe, claim, math.inf, "exact", 1.0, note="no noise")
+    if inside.train.num_items != outside.train.num_items:
+        note = "the person changes the catalogue"
+        return Finding("whole command", scenario.recipe, claim, math.inf, "exact", 1.0, refuted=True, note=note)
+    scores = likelihood_ratios(prepared, inside, outside, runs=runs or runs_for(claim))
+    bound = separation_bound(*scores, delta=claim.delta)
+    note = "from two files to all releases"
+    return Finding("whole command", scenario.recipe, claim, bound.epsilon, bound.by, bound.confidence, bound.draws, note=note)
+
+
+def runs_for(claim: Guarantee) -> int:
+    """Trainings on each side by which the bound of a claim that is kept tightly lies above half of it."""
+    return max(_LEAST_RUNS, math.ceil(_EFFORT / mu_for(claim.epsilon, claim.delta) ** 2))
+
+
+def likelihood_ratios(prepared: Prepared, inside: World, outside: World, *, runs: int) -> tuple[Floats, Floats]:
+    """Scores of runs with and without the person, those left out that the covariance was measured on."""
+    sides = [_runs(prepared, inside, outside, member=member, runs=runs) for member in (True, False)]
+    learn = max(2, runs // 4)
+    covariance = _covariance([(run, sign) for side, sign in zip(sides, (-0.5, 0.5), strict=True) for run in islice(side, learn)])
+    scores = [np.array([_score(run, covariance) for run in side]) for side in sides]
+    return scores[0], scores[1]
+
+
+def _covariance(runs: Sequence[tuple[Sequence[Seen], float]]) -> Floats:
+    """(blocks, blocks) of the noise: z less its expectation, which is `sign` times -d, in the numbers that two blocks both have."""
+    blocks = len(runs[0][0])
+    found = np.empty((blocks, blocks))
+    for b, c in itertools.combinations_with_replacement(range(blocks), 2):
+        n = min(len(runs[0][0][b].z), len(runs[0][0][c].z))
+        products = [np.mean(np.prod([(run[k].z + sign * run[k].d)[:n] for k in (b, c)], axis=0)) for run, sign in runs]
+        found[b, c] = found[c, b] = np.mean(products)
+    return found
+
+
+def _score(run: Sequence[Seen], covariance: Floats) -> float:
+    """Sum over i of d_i' R^-1 z_i over the blocks that have a number i."""
+    sizes = [len(block.z) for block in run]
+    total, start = 0.0, 0
+    for stop in sorted(set(sizes)):
+        here = [k for k, size in enumerate(sizes) if size >= stop]
+        R = covariance[np.ix_(here, here)] + _RIDGE * np.eye(len(here))
+        z, d = (np.array([getattr(run[k], name)[start:stop] for k in here]) for name in ("z", "d"))
+        total += float((d * np.linalg.solve(R, z)).sum())
+        start = stop
+    return total
+
+
+def _world(scenario: Scenario) -> World:
+    """Read and divide, as `fedrec simulate` does."""
+    dataset = load_dataset(scenario)
+    split = load_split(scenario, dataset)
+    return World(scenario, split.train, public_facts(scenario, dataset, split))
+
+
+def _runs(prepared: Prepared, inside: World, outside: World, *, member: bool, runs: int) -> Iterator[list[Seen]]:
+    """Trainings, and for each the same questions released again, with fresh noise every time."""
+    scenario, mine = inside.scenario, inside if member else outside
+    seeds = Streams(scenario.seed).numpy(f"audit/whole/{member}").integers(2**62, size=runs)
+    for part in np.array_split(seeds, min(runs, _TRAININGS)):
+        own = _link(prepared, mine, _noise(scenario, part[0]))
+        done = list(train(prepared.recipe, own, prepared.recipe.begin()))
+        sums = [(_sums(prepared, inside, each.question), _sums(prepared, outside, each.question)) for each in done]
+        yield _seen(prepared, [(each.question, each.answer, A, B) for each, (A, B) in zip(done, sums, strict=True)])
+        for seed in part[1:]:
+            noise, again = _noise(scenario, seed), list[Asked]()
+            for each, (A, B) in zip(done, sums, strict=True):
+                ledger = Ledger(prepared.plan.guarantee)
+                answer, _ = release(each.question, A if member else B, prepared.plan, ledger, noise=noise)
+                again.append((each.question, answer, A, B))
+            yield _seen(prepared, again)
+
+
+def _noise(scenario: Scenario, seed: np.int64) -> Streams | SystemStreams:
+    """What the scenario asks for; a seed of its own for each run where it asks for seeds."""
+    return SystemStreams() if scenario.privacy.noise == "system" else Streams(int(seed))
+
+
+def _link(prepared: Prepared, world: World, noise: Streams | SystemStreams) -> Loopback:
+    return Loopback(world.train, prepared.steps, prepared.plan, noise, Ledger(prepared.plan.guarantee))
+
+
+def _sums(prepared: Prepared, world: World, question: Question) -> tuple[Int64s, ...]:
+    sums = ExactSums(question.blocks)
+    for reports in _link(prepared, world, Streams(0)).reports(question):
+        sums.add(reports)
+    return sums.blocks
+
+
+def _seen(prepared: Prepared, run: Sequence[Asked]) -> list[Seen]:
+    found = list[Seen]()
+    for question, answer, inside, outside in run:
+        stds, sums = noise_stds(question, prepared.plan), zip(inside, outside, strict=True)
+        for spec in question.releases:
+            for block in spec.blocks:
+                A, B = (part * block.step for part in next(sums))
+                std = _stds(spec, block, stds[spec.name])
+                found.append(Seen(((answer.values[block.name] - (A + B) / 2) / std).ravel(), ((A - B) / std).ravel()))
+    return found
+
+
+def _stds(spec: ReleaseSpec, block: BlockSpec, std: float) -> Floats:
+    """(columns,) of the noise of each number of a row."""
+    if block.kind == "linear" or not spec.isometric:
+        return np.full(block.columns, std)
+    row, column = triangle(block.width)
+    return np.where(row == column, std, std / math.sqrt(2))
