@@ -35,6 +35,18 @@ def squares(pointer: Int64s, values: Float64s) -> Float64s:
 
 
 @numba.njit(nogil=True, cache=True)
+def first_fall(pointer: Int64s, items: npt.NDArray[np.int32]) -> Int64s:
+    """(rows,) the first place of each segment whose item is not larger than the one before, -1 where all rise: each occurs once."""
+    out = np.full(len(pointer) - 1, -1, np.int64)
+    for r in range(len(out)):
+        for e in range(pointer[r] + 1, pointer[r + 1]):
+            if items[e] <= items[e - 1]:
+                out[r] = e
+                break
+    return out
+
+
+@numba.njit(nogil=True, cache=True)
 def row_squares(rows: Float64s) -> Float64s:
     """(n,) squared norm of each row of (n, d)."""
     out = np.zeros(rows.shape[0])

@@ -18,6 +18,7 @@ from fedrec.data.interactions import ItemOrder
 from fedrec.factorization.kernels import exact_range, group_by_item, statistics_range
 from fedrec.factorization.tiles import LANES
 from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Reports
+from fedrec.federation.reports import require_distinct
 from fedrec.threads import cores, map_ranges
 
 Floats = npt.NDArray[np.floating]
@@ -129,7 +130,7 @@ class ExactSums:
         """Add the reports of consecutive users. `order` saves the grouping where the same items report again.
 
         Raises ValueError, before anything is added, where an entry has more bits than the format allows, a shape or an id
-        is wrong, or a sum could pass 2^63.
+        is wrong, a user names an item twice, or a sum could pass 2^63.
         """
         if len(reports.blocks) != len(self.specs):
             raise ValueError(f"expected {len(self.specs)} blocks, found {len(reports.blocks)}")
@@ -140,6 +141,7 @@ class ExactSums:
             order = order_by_item(reports.user_ptr, reports.items, rows)
         if order is not None and rows > 1 and not len(order.users) == len(order.positions) == len(reports.items):
             raise ValueError(f"the order has {len(order.users)} events, the reports {len(reports.items)}")
+        require_distinct(reports.user_ptr, reports.items)
         dense = _dense_order(reports.num_users)
         orders = [order if order is not None and s.rows > 1 else dense for s in self.specs]
         reach = [r + _reach(s, b, o) for s, b, o, r in zip(self.specs, reports.blocks, orders, self._reach, strict=True)]

@@ -3,6 +3,8 @@
 Sensitivity. One user's report of a release has joint L2 norm at most `radius`: vectors are scaled to norm at most 1
 (their length moves into the coefficients), coefficients are scaled so that the norm is the radius, and both are cut
 towards zero on the grid, which shrinks every entry. Removing the user removes exactly this report from the sum.
+The norm is the one of the sum only where a user's items are distinct: rows of the same item would add before they are squared. A
+report's items therefore rise strictly within each user, which whoever makes, checks or adds reports demands (`require_distinct`).
 """
 
 from __future__ import annotations
@@ -60,8 +62,9 @@ def bounded(
 ) -> Reports:
     """Scale every user to each release's radius ("exact": to it; "clip": down to it only) and cut to the grid.
 
-    A user whose numbers are all zero stays silent. Raises ValueError on numbers that are not finite.
+    A user whose numbers are all zero stays silent. Raises ValueError on numbers that are not finite, and where a user repeats an item.
     """
+    require_distinct(user_ptr, items)
     real, finished = iter(blocks), list[BlockReports]()
     for release in releases:
         parts = [_unit_vectors(next(real), _pointer(user_ptr, spec), spec) for spec in release.blocks]
@@ -80,9 +83,24 @@ def squared_norms(reports: Reports, releases: Sequence[ReleaseSpec]) -> Floats:
 
 
 def within_radius(reports: Reports, releases: Sequence[ReleaseSpec]) -> npt.NDArray[np.bool_]:
-    """(num_users,) whether every release's norm holds; the check's own rounding is far below the honest slack."""
+    """(num_users,) whether every release's norm holds; the check's own rounding is far below the honest slack.
+
+    False for a user that names an item twice, or its items out of order: its part of the sum may be larger than the norm says.
+    """
     limits = np.array([release.radius**2 for release in releases])[:, None]
-    return np.asarray((squared_norms(reports, releases) <= limits).all(axis=0))
+    distinct = segments.first_fall(reports.user_ptr, reports.items) < 0
+    return np.asarray((squared_norms(reports, releases) <= limits).all(axis=0) & distinct)
+
+
+def require_distinct(user_ptr: Int64s, items: npt.NDArray[np.int32]) -> None:
+    """Raise ValueError unless the items of every user rise, so that none is named twice."""
+    if user_ptr[0] != 0 or user_ptr[-1] != len(items) or bool(np.any(np.diff(user_ptr) < 0)):
+        raise ValueError(f"user_ptr must rise from 0 to {len(items)}, found {int(user_ptr[0])}..{int(user_ptr[-1])}")
+    falls = segments.first_fall(user_ptr, items)
+    if bool((falls >= 0).any()):
+        user = int(np.argmax(falls >= 0))
+        named = f"user {user} names item {int(items[falls[user]])} twice, or items out of order"
+        raise ValueError(f"{named}: contributions would add up past the bound")
 
 
 def _pointer(user_ptr: Int64s, spec: BlockSpec) -> Int64s:

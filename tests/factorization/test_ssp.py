@@ -109,7 +109,7 @@ def test_dpals_gives_every_kept_item_the_same_weight_in_every_report(sampling: L
     state = {**recipe.begin(), "round": np.array(1), "mean": np.array(3.0), "counts": counts}
     question = recipe.ask(state)
     assert question is not None
-    reports = ssp.client_steps(chosen)[question.step](question, ratings, 0)
+    reports = ssp.client_steps(chosen)[question.step](question, ratings)
     gram, spec = reports.blocks[0], question.blocks[0]
     sizes = np.diff(ratings.user_ptr)
     assert list(np.diff(reports.user_ptr)) == list(np.minimum(sizes, 4))

@@ -23,8 +23,10 @@ def some_interactions(rng: np.random.Generator, *, users: int = 60, items: int =
 
 
 def some_reports(rng: np.random.Generator, width: int, *, num_items: int = 19) -> tuple[Reports, tuple[BlockSpec, ...]]:
-    ptr = np.concatenate([[0], np.cumsum(rng.integers(0, 40, 50))]).astype(np.int64)
-    items = np.minimum(rng.geometric(0.3, ptr[-1]) - 1, num_items - 1).astype(np.int32)
+    ptr = np.concatenate([[0], np.cumsum(rng.integers(0, 14, 50))]).astype(np.int64)
+    popular = np.arange(1, num_items + 1) ** -1.5
+    each = [np.sort(rng.choice(num_items, size, replace=False, p=popular / popular.sum())) for size in np.diff(ptr)]
+    items = np.concatenate(each).astype(np.int32)
 
     def integers(*shape: int) -> npt.NDArray[np.int32]:
         return rng.integers(-LARGEST, LARGEST, shape, endpoint=True, dtype=np.int32)
@@ -185,6 +187,17 @@ def test_sums_that_could_pass_63_bits_are_refused_before_anything_is_added() -> 
     with pytest.raises(ValueError, match=r"2\^63"):
         sums.merge(sums)
     assert int(sums.blocks[0][0, 0]) == 2 * n * LARGEST**3
+
+
+def test_an_item_named_twice_by_one_user_is_not_added() -> None:
+    reports, specs = some_reports(np.random.default_rng(6), 4)
+    user = int(np.flatnonzero(np.diff(reports.user_ptr) > 1)[0])
+    items = reports.items.copy()
+    items[reports.user_ptr[user] + 1] = items[reports.user_ptr[user]]
+    sums = ExactSums(specs)
+    with pytest.raises(ValueError, match=f"user {user} names item {items[reports.user_ptr[user]]} twice"):
+        sums.add(Reports(reports.user_ptr, items, reports.blocks))
+    assert not any(block.any() for block in sums.blocks)
 
 
 def test_malformed_reports_are_refused() -> None:

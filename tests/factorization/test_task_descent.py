@@ -48,7 +48,7 @@ def test_without_noise_the_steps_are_those_of_a_second_code() -> None:
     mass = counts * (counts**-0.5 / np.sqrt(12 / 60))  # eq. 16 at mu = 1/2
     theta = np.zeros((12, 3))
     for done in rounds(data, recipe):
-        (reported,), (spec,) = task_descent.client_steps(SETTINGS)[done.question.step](done.question, data, 0).blocks, done.question.blocks
+        (reported,), (spec,) = task_descent.client_steps(SETTINGS)[done.question.step](done.question, data).blocks, done.question.blocks
         plain, sums = np.zeros((12, 3)), np.zeros((12, 3))
         for e, (k, i) in enumerate(zip(labels.users, labels.items, strict=True)):
             x = data.features[k]
@@ -72,7 +72,7 @@ def test_removing_one_user_moves_no_release_by_more_than_its_radius(seed: int, l
         question = recipe.ask(state)
         assert question is not None
         step = task_descent.client_steps(settings)[question.step]
-        everybody, alone = step(question, data, 0), step(question, data.users_subset(np.array([leaver])), leaver)
+        everybody, alone = step(question, data), step(question, data.users_subset(np.array([leaver])))
         mine = slice(everybody.user_ptr[leaver], everybody.user_ptr[leaver + 1])
         np.testing.assert_array_equal(everybody.blocks[0].coefficients[mine], alone.blocks[0].coefficients)
         np.testing.assert_array_equal(everybody.blocks[0].vectors[leaver], alone.blocks[0].vectors[0])

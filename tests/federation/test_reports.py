@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,7 +63,8 @@ def test_exact_scaling_uses_the_whole_radius_and_clipping_leaves_short_reports_a
 def test_a_report_of_a_user_does_not_depend_on_the_batch() -> None:
     rng = np.random.default_rng(1)
     ptr = np.array([0, 3, 3, 9, 11], np.int64)
-    items, vectors = rng.integers(0, ITEMS, 11).astype(np.int32), rng.normal(size=(4, WIDTH))
+    items = np.concatenate([np.sort(rng.choice(ITEMS, size, replace=False)) for size in np.diff(ptr)]).astype(np.int32)
+    vectors = rng.normal(size=(4, WIDTH))
     blocks = [RealBlock(rng.normal(size=11), vectors), RealBlock(rng.normal(size=11), vectors)]
     whole = bounded(ptr, items, blocks, [MIXED])
     for user, (a, b) in enumerate(itertools.pairwise(ptr)):
@@ -72,6 +74,17 @@ def test_a_report_of_a_user_does_not_depend_on_the_batch() -> None:
         for one, all_ in zip(alone.blocks, whole.blocks, strict=True):
             np.testing.assert_array_equal(one.coefficients, all_.coefficients[a:b])
             np.testing.assert_array_equal(one.vectors[0], all_.vectors[user])
+
+
+def test_a_user_that_repeats_an_item_is_refused_and_never_within_the_radius() -> None:
+    """900 times one item: each row within the radius, their sum 30 times it."""
+    ptr, items = np.array([0, 900, 902], np.int64), np.concatenate([np.zeros(900), [0, 2]]).astype(np.int32)
+    blocks = [RealBlock(np.ones(902), np.ones((2, WIDTH))), RealBlock(np.ones(902), np.ones((2, WIDTH)))]
+    with pytest.raises(ValueError, match="user 0 names item 0 twice"):
+        bounded(ptr, items, blocks, [MIXED])
+    distinct = bounded(np.array([0, 2]), items[900:], [RealBlock(b.coefficients[900:], b.vectors[1:]) for b in blocks], [MIXED])
+    assert within_radius(distinct, [MIXED]).all()
+    assert not within_radius(replace(distinct, items=np.array([2, 2], np.int32)), [MIXED]).any()
 
 
 def test_numbers_that_are_not_finite_never_reach_the_grid() -> None:
