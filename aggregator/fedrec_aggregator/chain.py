@@ -1,7 +1,8 @@
 """What an aggregator's ledger says, as a chain of hashes: an entry cannot be changed, dropped or put back in time unseen.
 
-The hash of an entry is SHA-256 of the hash before it and of its own canonical JSON. Whoever has seen a head can tell later
-whether a ledger still holds all that it held then (`Chain.knows`), which is how a restored old copy gives itself away.
+The hash of an entry is SHA-256 of the hash before it and of the SHA-256 of its own canonical JSON (`federation.ledger_heads`), in which
+its number stands. Whoever has seen a head can tell later whether a ledger still holds all that it held then, which is how a restored old
+copy gives itself away. The order is the entries' numbers; their times are written down, and decide nothing: clocks jump.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedrec.federation.protocol import Phase, RoundStatus
+from fedrec.federation.ledger_heads import next_hash
+from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Phase, RoundStatus
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Neighbours, Unit
 
@@ -70,14 +72,23 @@ class Released:
         return RoundStatus(phase=Phase.RELEASED, ledger_head=ledger_head, **told)
 
 
-Entry = Birth | Charge | Released
-_KINDS: Mapping[str, type[Entry]] = {"birth": Birth, "charge": Charge, "released": Released}
+@dataclass(frozen=True)
+class ClockSetBack:
+    """Before the entry that follows, the machine's clock was set back: seconds since 1970 of the last entry, and then."""
+
+    last_s: float
+    now_s: float
+
+
+Entry = Birth | Charge | Released | ClockSetBack
+_KINDS: Mapping[str, type[Entry]] = {"birth": Birth, "charge": Charge, "released": Released, "clock": ClockSetBack}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 @dataclass(frozen=True)
 class Link:
-    """An entry in its place: `content` is its canonical JSON with kind and time (seconds since 1970), `hash` closes over all before it."""
+    """An entry in its place: `content` is its canonical JSON with kind, number and time (seconds since 1970), `hash` closes over all
+    before it."""
 
     entry: Entry
     time_s: float
@@ -85,27 +96,28 @@ class Link:
     hash: str
 
 
-def link(entry: Entry, *, time_s: float, after: str) -> Link:
-    """The entry as it follows the hash `after` ("" for the first)."""
-    content = json.dumps({"kind": _NAMES[type(entry)], "time_s": time_s, **asdict(entry)}, sort_keys=True, separators=(",", ":"))
-    return Link(entry, time_s, content, _hash(after, content))
+def link(entry: Entry, *, time_s: float, after: LedgerHead) -> Link:
+    """The entry as it follows that head."""
+    told = {"kind": _NAMES[type(entry)], "number": after.number + 1, "time_s": time_s, **asdict(entry)}
+    content = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    return Link(entry, time_s, content, next_hash(after.head, _sha256(content)))
 
 
 def read(rows: Iterable[tuple[str, str]]) -> tuple[Link, ...]:
     """The links from (content, hash) rows in order. Raises ValueError at the first that does not follow from those before it."""
     links, head = list[Link](), ""
     for content, stated in rows:
-        if _hash(head, content) != stated:
-            raise ValueError(f"entry {len(links)} does not follow from those before it")
         fields: dict[str, Any] = json.loads(content)
+        if next_hash(head, _sha256(content)) != stated or fields.pop("number") != len(links) + 1:
+            raise ValueError(f"entry {len(links) + 1} does not follow from those before it")
         kind, time_s = _KINDS[fields.pop("kind")], float(fields.pop("time_s"))
         links.append(Link(kind(**fields), time_s, content, stated))
         head = stated
     return tuple(links)
 
 
-def _hash(before: str, content: str) -> str:
-    return hashlib.sha256(f"{before}\n{content}".encode()).hexdigest()
+def _sha256(content: str) -> str:
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 class Chain:
@@ -122,6 +134,19 @@ class Chain:
     def head(self) -> str:
         """Hash of the last entry; "" before the first."""
         return self.links[-1].hash if self.links else ""
+
+    @property
+    def end(self) -> LedgerHead:
+        """The head, and how many entries lead to it."""
+        return LedgerHead(len(self.links), self.head)
+
+    def growth(self, since: LedgerHead, *, most: int) -> LedgerGrowth | None:
+        """How the chain grew after that head, at most so many entries of it; None where it never had that head at that number."""
+        if not 0 <= since.number <= len(self.links) or (self.links[since.number - 1].hash if since.number else "") != since.head:
+            return None
+        new = self.links[since.number : since.number + most]
+        reached = LedgerHead(since.number + len(new), new[-1].hash if new else since.head)
+        return LedgerGrowth(reached, tuple(_sha256(each.content) for each in new), more=reached.number < len(self.links))
 
     @property
     def charges(self) -> tuple[Charge, ...]:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from fedrec.errors import FedRecError, PrivacyError, RefusedError, RunError
 from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question
-from fedrec.federation.protocol import TOKEN_BYTES, Opening, Phase, Receipt, Refusal, ReportDesk, RoundStatus
+from fedrec.federation.protocol import TOKEN_BYTES, LedgerGrowth, LedgerHead, Opening, Phase, Receipt, Refusal, ReportDesk, RoundStatus
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.wire import announced_users, pack_release, question_digest, read_header, refused
 from fedrec.privacy.calibration import Plan
@@ -42,11 +42,11 @@ _BEAT_S = 0.5
 class Aggregator:
     """All runs and rounds of one ledger. `noise`: seeded streams reproduce a loopback's bytes, system streams are for deployments.
 
-    clock: seconds since 1970; deadlines are on it.
+    clock: seconds that never go back; deadlines are on it.
     """
 
     def __init__(
-        self, ledger: ReleaseLedger, limits: Limits, *, noise: Streams | SystemStreams, clock: Callable[[], float] = time.time
+        self, ledger: ReleaseLedger, limits: Limits, *, noise: Streams | SystemStreams, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.ledger, self.limits = ledger, limits
         self._noise, self._clock = noise, clock
@@ -97,6 +97,12 @@ class Aggregator:
             return collection.turn_away(Refusal.BUSY, users)
         self._freeze(collection, enrolled=len(self.ledger.owners()))
         return receipt
+
+    # --- both sides ---
+
+    def growth(self, since: LedgerHead) -> LedgerGrowth:
+        """How the ledger grew since that head. Raises RefusedError (`STALE_LEDGER`)."""
+        return self.ledger.growth(since)
 
     # --- the server's side ---
 
@@ -337,6 +343,10 @@ class _ClientDesk:
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
         return self.aggregator.enroll(self.sender, tokens)
+
+    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
+        self.aggregator.ledger.heed(self.sender, charged)
+        return self.aggregator.growth(since)
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         return self.aggregator.report(self.sender, run, round, batch)

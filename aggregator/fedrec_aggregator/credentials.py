@@ -65,10 +65,10 @@ class Roster:
         servers = {t.name for t in settings.tokens if t.role == "server"} | set(settings.servers)
         return Roster(door, frozenset(servers), clients, settings.any_client)
 
-    def admit(self, auth: AuthContext, metadata: Metadata, role: Role) -> Peer:
+    def admit(self, auth: AuthContext, metadata: Metadata, role: Role | Literal["either"]) -> Peer:
         """The caller, if it may play `role`. Raises RefusedError (`FORBIDDEN`; `NOT_ENROLLED` for a client that is not listed)."""
         peer = self.door(auth, metadata)
-        if peer.role != role:
+        if role not in {peer.role, "either"}:
             raise refused(
                 Refusal.FORBIDDEN, f"this call is a {role}'s, the caller is a {peer.role}", "Use the credentials of the other role."
             )

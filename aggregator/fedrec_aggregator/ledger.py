@@ -1,6 +1,7 @@
 """The aggregator's durable memory: users, plans, attempts, and a hash chain of what was charged and released.
 
-    ledger.sqlite                           users, runs, rounds (digest and attempt), entries (the chain: `fedrec_aggregator.chain`)
+    ledger.sqlite                           users, runs, rounds (digest and attempt), entries (the chain: `fedrec_aggregator.chain`),
+                                            senders (how many entries each client's own ledger had when it last said so)
     releases/<run>/round-003.safetensors    what left, or may leave
 
 A round becomes durable in this order: its attempt (`begin`), its charges (`charge`), the release's bytes (`store`), and the
@@ -13,6 +14,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import sqlite3
 import threading
@@ -24,21 +26,28 @@ from pathlib import Path
 
 from fedrec.checkpoint import write_bytes
 from fedrec.errors import RunError
-from fedrec.federation.protocol import Refusal, RoundStatus
+from fedrec.federation.ledger_heads import REMEDY
+from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal, RoundStatus
 from fedrec.federation.wire import refused
+from fedrec.operations import logs
 from fedrec.privacy.accounting import compose, epsilon_of
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
-from fedrec_aggregator.chain import Birth, Chain, Charge, Entry, Released, link, read
+from fedrec_aggregator.chain import Birth, Chain, Charge, ClockSetBack, Entry, Link, Released, link, read
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, hash TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS users (token BLOB PRIMARY KEY, sender TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS senders (sender TEXT PRIMARY KEY, charged INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, plan TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (run TEXT, round INTEGER, digest TEXT NOT NULL, attempt INTEGER NOT NULL, PRIMARY KEY (run, round));
 """
 _DAY_S = 86_400.0
+ENTRIES_AT_ONCE = 8_192
+"""Of a growth: half a mebibyte; who is further behind asks again."""
+
+log = logging.getLogger(__name__)
 _FREE = "Free disk space or repair the disk and ask again; nothing has left the aggregator that was not charged."
 _RESTORE = "Restore the newest backup of this folder. Never go on from an older one: what was released since would not be counted."
 
@@ -64,8 +73,8 @@ class ReleaseLedger:
     """One folder, one writer. `limit` holds over all runs in it: None for no limit on the number of private runs, and a
     guarantee of infinite epsilon (`non_private`) to allow runs without noise too.
 
-    Raises RunError where the folder cannot be used, is used by another process or is damaged, and RefusedError (`STALE_LEDGER`)
-    where the clock is more than a day behind the last entry: one of the two has gone back in time.
+    Raises RunError where the folder cannot be used, is used by another process or is damaged. A clock that was set back refuses
+    nothing, since time proves nothing about a ledger: that it went back is logged, and written into the chain with the next entry.
     """
 
     def __init__(self, folder: Path, *, limit: Guarantee | None, clock: Callable[[], float] = time.time) -> None:
@@ -129,6 +138,27 @@ class ReleaseLedger:
     def head(self) -> str:
         """Hash of everything charged and released so far."""
         return self._chain.head
+
+    def growth(self, since: LedgerHead) -> LedgerGrowth:
+        """How the chain grew since a head that another party kept. Raises RefusedError (`STALE_LEDGER`) where it never had it."""
+        growth = self._chain.growth(since, most=ENTRIES_AT_ONCE)
+        if growth is None:
+            cause = f"the aggregator's ledger does not hold the {since.number} entries that were seen of it"
+            raise refused(Refusal.STALE_LEDGER, cause, REMEDY)
+        return growth
+
+    def heed(self, sender: str, charged: int) -> None:
+        """A client's own ledger has so many entries now. Raises RefusedError (`STALE_LEDGER`) where it had more: it was put back."""
+        with self._lock:
+            known = self._charged_by.get(sender, 0)
+            if charged < known:
+                cause = f"the ledger of client {sender!r} has {charged} entries, it had {known}: it was restored from an older backup"
+                remedy = "Put back its newest state folder. Where it is gone, what its users have spent is not known."
+                raise refused(Refusal.STALE_LEDGER, cause, remedy)
+            if charged > known:
+                with self._durably() as db:
+                    db.execute("INSERT OR REPLACE INTO senders VALUES (?, ?)", (sender, charged))
+                self._charged_by[sender] = charged
 
     def knows(self, head: str) -> bool:
         """Whether this ledger ever had that head; one that does not has gone back in time, or is another one."""
@@ -207,10 +237,10 @@ class ReleaseLedger:
         if not entries:
             return
         with self._durably() as db:
-            links, head = [], self._chain.head
-            for entry in entries:
-                links.append(link(entry, time_s=self._clock(), after=head))
-                head = links[-1].hash
+            links, end, now_s = list[Link](), self._chain.end, self._clock()
+            for entry in (*self._clock_note(now_s), *entries):
+                links.append(link(entry, time_s=now_s, after=end))
+                end = LedgerHead(end.number + 1, links[-1].hash)
             first = len(self._chain.links)
             db.executemany("INSERT INTO entries VALUES (?, ?, ?)", [(first + i, new.content, new.hash) for i, new in enumerate(links)])
         self._chain.extend(links)
@@ -226,10 +256,15 @@ class ReleaseLedger:
             raise RunError(f"{self.folder / 'ledger.sqlite'} is damaged: {failure}", _RESTORE) from failure
         if not self._chain.links:
             self._append([Birth(os.urandom(16).hex())])
-        behind_s = self._chain.links[-1].time_s - self._clock()
-        if behind_s > _DAY_S:
-            cause = f"the clock is {behind_s / _DAY_S:.1f} days before the last entry of the ledger in {self.folder}"
-            raise refused(Refusal.STALE_LEDGER, cause, "Set the clock; if it is right, restore the newest backup of the ledger.")
+        self._clock_note(self._clock())
+
+    def _clock_note(self, now_s: float) -> tuple[ClockSetBack, ...]:
+        """What goes before the next entry where the clock is more than a day behind the last one."""
+        if not self._chain.links or self._chain.links[-1].time_s - now_s <= _DAY_S:
+            return ()
+        note = ClockSetBack(self._chain.links[-1].time_s, now_s)
+        logs.say(log, "clock-set-back", level=logging.WARNING, wait_s=note.last_s - now_s)
+        return (note,)
 
     def _load(self) -> None:
         self._chain = Chain(read(self._db.execute("SELECT content, hash FROM entries ORDER BY seq")))
@@ -237,6 +272,7 @@ class ReleaseLedger:
         self._plans = {run: Plan.of(json.loads(plan)) for run, plan in self._db.execute("SELECT run, plan FROM runs")}
         rows = self._db.execute("SELECT run, round, digest, attempt FROM rounds")
         self._attempts = {(run, round): Attempt(digest, attempt) for run, round, digest, attempt in rows}
+        self._charged_by = dict[str, int](self._db.execute("SELECT sender, charged FROM senders"))
 
     @contextmanager
     def _durably(self) -> Iterator[sqlite3.Connection]:

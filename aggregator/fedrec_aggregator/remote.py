@@ -19,7 +19,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
-from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus
 from fedrec.federation.wire import refused
 from fedrec.privacy.calibration import Plan
 from fedrec_aggregator.api import aggregator_pb2 as pb
@@ -128,6 +128,11 @@ class RemoteReportDesk(_Line):
         parts = [tokens[start : start + size] for start in range(0, len(tokens), size)] or [()]
         return max(int(self._unary(methods.ENROLL, pb.EnrollRequest(tokens=part)).users) for part in parts)
 
+    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
+        """As the protocol's. Raises RefusedError or UnreachableError."""
+        request = pb.GetGrowthRequest(number=since.number, head=since.head, charged=charged)
+        return methods.read_growth(self._unary(methods.GET_GROWTH, request))
+
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         """As the protocol's. Raises UnreachableError; RefusedError only where the caller itself is turned away."""
         try:
@@ -154,6 +159,10 @@ class RemoteReleaseDesk(_Line):
     def enrolled(self) -> int:
         """As the protocol's. Raises UnreachableError."""
         return int(self._unary(methods.ENROLLED, pb.EnrolledRequest()).users)
+
+    def growth(self, since: LedgerHead) -> LedgerGrowth:
+        """As the protocol's. Raises RefusedError or UnreachableError."""
+        return methods.read_growth(self._unary(methods.GET_GROWTH, pb.GetGrowthRequest(number=since.number, head=since.head)))
 
     def open_run(self, run: str, plan: Plan) -> None:
         """As the protocol's. Raises RefusedError or UnreachableError."""

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 
 from fedrec.errors import BudgetExceededError, FedRecError, RefusedError
-from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.protocol import LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus
 from fedrec.federation.wire import announced_users, refused
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
@@ -84,6 +84,7 @@ class Service:
     def handlers(self) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
         """Ours, and the standard health check."""
         unary: dict[Method, Callable[[Call], Awaitable[Message]]] = {
+            methods.GET_GROWTH: self._get_growth,
             methods.ENROLL: self._enroll,
             methods.REPORT: self._report,
             methods.ENROLLED: self._enrolled,
@@ -120,6 +121,14 @@ class Service:
 
     def _say(self, event: str, **fields: logs.Field) -> None:
         logs.say(self.log, event, level=logging.INFO, **fields)
+
+    async def _get_growth(self, call: Call) -> Message:
+        asked, peer = await self._first(call, pb.GetGrowthRequest), call.place.peer
+        since = LedgerHead(asked.number, asked.head)
+        if peer.role == "client":
+            desk = self.core.client_desk(peer.name)
+            return methods.growth_message(await self._in(self._reports, call, desk.growth, since, asked.charged))
+        return methods.growth_message(await self._in(self._calls, call, self.core.growth, since))
 
     # --- clients ---
 

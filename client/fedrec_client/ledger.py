@@ -4,8 +4,12 @@ Every user of a site answers the same questions, so each has spent the same, and
 them. An entry is a round: the releases it was charged for, composed exactly over all runs (`fedrec.privacy.ledger`). The
 entries form a SHA-256 chain, whose head is also kept in a small file beside the database.
 
-It is noticed where an entry was changed or dropped, where the ledger is older than its head file, and where the clock is more than
-a day before the last entry (`ledger_files` says what is not).
+It is noticed where an entry was changed or dropped, and where the ledger is older than its head file (`ledger_files` says what is not). How
+many entries there are is told to the aggregator, which notices where a whole folder was put back. Entries follow each other by their
+numbers; their times are written down and decide nothing, since clocks jump.
+
+Beside the entries lies the newest head that was seen of the aggregator's own ledger (`fedrec.federation.ledger_heads`): it is lost or
+put back with them alone.
 """
 
 from __future__ import annotations
@@ -23,12 +27,12 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import BudgetExceededError, RefusedError, RunError, UnitMismatchError
-from fedrec.federation.protocol import Refusal
+from fedrec.federation.protocol import LedgerHead, Refusal
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
-from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading, require_forward_clock
+from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading
 from fedrec_client.pseudonyms import SECRET_BYTES
 
 _GENESIS = hashlib.sha256(b"fedrec client ledger 1").hexdigest()
@@ -38,6 +42,7 @@ CREATE TABLE IF NOT EXISTS entries (
     number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL, question TEXT NOT NULL, plan TEXT NOT NULL,
     releases TEXT NOT NULL, head TEXT NOT NULL, UNIQUE (run, round)
 );
+CREATE TABLE IF NOT EXISTS aggregator (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL, head TEXT NOT NULL);
 """
 
 
@@ -72,7 +77,8 @@ class ClientLedger:
             self._secret: bytes = self._database.execute("SELECT value FROM secret").fetchone()[0]
             self._entries = list(_verified(_rows(self._database), path))
             self._file.agree([_GENESIS, *(entry.head for entry in self._entries)])
-            self._require_forward_clock()
+            found = self._database.execute("SELECT number, head FROM aggregator").fetchone()
+            self._seen = LedgerHead(*found) if found else LedgerHead()
 
     @property
     def secret(self) -> bytes:
@@ -111,7 +117,7 @@ class ClientLedger:
 
         There must be room for all that is left of the plan: a run that cannot be finished is refused before its first round.
         Raises RefusedError: WRONG_PLAN where the run had another plan, ALREADY_REPORTED where the round had another question,
-        WRONG_QUESTION where a release was charged in another round, BUDGET past the limit, STALE_LEDGER where the clock went back;
+        WRONG_QUESTION where a release was charged in another round, BUDGET past the limit;
         RunError where the entry cannot be written.
         """
         with self._mutex:
@@ -120,9 +126,22 @@ class ClientLedger:
                 return False
             self._require_new_releases(run, releases)
             self._require_room(run, plan)
-            self._require_forward_clock()
             self._append(run, round, question, digest, [(name, plan[name].mu) for name in releases])
             return True
+
+    def ledger_head(self) -> LedgerHead:
+        """The newest head seen of the aggregator's ledger."""
+        return self._seen
+
+    def keep_ledger_head(self, head: LedgerHead) -> None:
+        """Durably; `LedgerHead()` forgets. Raises RunError where it cannot be written."""
+        with self._mutex:
+            try:
+                with self._database:
+                    self._database.execute("INSERT OR REPLACE INTO aggregator VALUES (1, ?, ?)", (head.number, head.head))
+            except sqlite3.Error as failure:
+                raise RunError(f"{self._path} cannot be written: {failure}", "Free space or correct permissions.") from None
+            self._seen = head
 
     def close(self) -> None:
         """Let another process have it."""
@@ -163,10 +182,6 @@ class ClientLedger:
             spent = f"Spent: epsilon {self.epsilon:.4g} of {self.limit}."
             remedy = f"{spent} Still possible: a run of epsilon {self.epsilon_left:.4g}. {failure.cause}."
             raise _refused(Refusal.BUDGET, "the plan needs more than this client's limit leaves", remedy) from None
-
-    def _require_forward_clock(self) -> None:
-        if self._entries:
-            require_forward_clock(self._clock(), self._entries[-1].time_s)
 
     def _spent(self) -> Ledger:
         return Ledger(self.limit, tuple(event for entry in self._entries for event in entry.events))

@@ -8,6 +8,7 @@ before a report leaves, and the same question is answered again with the same re
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 import fedrec
 from fedrec.checkpoint import write_json
 from fedrec.errors import SettingsError
-from fedrec.federation.protocol import Answer, Invitation, Terms
+from fedrec.federation.protocol import Answer, Invitation, LedgerHead, Terms
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics
@@ -53,8 +54,16 @@ class Status:
     metrics_address: str
 
 
-def run(settings: ClientSettings, *, ready: Callable[[Status], None] | None = None, stop: threading.Event | None = None) -> None:
+def run(
+    settings: ClientSettings,
+    *,
+    ready: Callable[[Status], None] | None = None,
+    stop: threading.Event | None = None,
+    new_aggregator_ledger: bool = False,
+) -> None:
     """Answer until SIGTERM, SIGINT or `stop`. `ready` is told when tasks are taken.
+
+    new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it has now.
 
     A signal ends an answer in its middle, which is safe. Raises FedRecError where data, ledger, aggregator's certificate
     or SuperNode cannot be used.
@@ -67,6 +76,9 @@ def run(settings: ClientSettings, *, ready: Callable[[Status], None] | None = No
         stack.callback(logs.close, log)
         metrics, metrics_address = _metrics(settings.metrics, stack)
         participant = open_participant(settings, folder, stack)
+        if new_aggregator_ledger and isinstance(participant, Participant):
+            participant.ledger.keep_ledger_head(LedgerHead())
+            logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
         node = SuperNode(settings.superlink, folder)
 
         writing = threading.Lock()

@@ -1,6 +1,7 @@
 """One client's way through a run: it joins on terms it can keep, answers each round once, and says no with a reason.
 
-Order in a round: the plan and the question are checked; the ledger is charged, durably; the reports are made and handed to
+Order in a round: the plan and the question are checked, and that the aggregator's ledger still holds what was seen of it; the own
+ledger is charged, durably; the reports are made and handed to
 the aggregator in batches. A crash anywhere costs nothing twice: the same question again is charged once, and its reports
 are the same bytes under the same ids, which the aggregator counts once. The server gets an `Answer` and nothing else:
 counts, a stable code, and words that no user's event has any part in. What the operator should know goes to the log.
@@ -21,6 +22,7 @@ import numpy as np
 
 from fedrec.data.interactions import Interactions
 from fedrec.errors import DataError, FedRecError, PrivacyError, RefusedError, SettingsError, UnreachableError
+from fedrec.federation.ledger_heads import follow
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Invitation, Receipt, Refusal, ReportDesk, Terms
 from fedrec.federation.rounds import ClientStep
@@ -109,8 +111,13 @@ class Participant:
         self._known = terms, mine
         unknown = self.users.unknown_events(terms)
         self._notes.keep_translation(terms.run, users=mine.num_users, events=len(mine), unknown_events=unknown)
+        self._see_the_aggregators_ledger()
         self._enroll()
         return Answer(self.name, self.users.num_users)
+
+    def _see_the_aggregators_ledger(self) -> None:
+        """Raises RefusedError (`STALE_LEDGER`) where it, or this client's own, has gone back in time."""
+        follow(lambda since: self._desk.growth(since, len(self.ledger.entries)), self.ledger)
 
     def _enroll(self) -> None:
         try:
@@ -128,6 +135,7 @@ class Participant:
         self._require_plan(plan, question)
         require_answerable(question, step, terms, self._bounds)
         digest = question_digest(header)
+        self._see_the_aggregators_ledger()
         self.ledger.charge(invitation.run, question.round, digest, plan, [release.name for release in question.releases])
         return self._deliver(self._delivery(invitation.run, question, digest, step, mine), header)
 

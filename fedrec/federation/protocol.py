@@ -103,6 +103,23 @@ class RoundStatus:
 
 
 @dataclass(frozen=True)
+class LedgerHead:
+    """How far a ledger reached when it was seen: how many entries, and their chain's hash ("" before the first)."""
+
+    number: int = 0
+    head: str = ""
+
+
+@dataclass(frozen=True)
+class LedgerGrowth:
+    """How a ledger reached `head` since a head that was asked about: the SHA-256 of each entry after that one; `more` entries follow."""
+
+    head: LedgerHead
+    entries_sha256: tuple[str, ...] = ()
+    more: bool = False
+
+
+@dataclass(frozen=True)
 class Receipt:
     """What the aggregator did with a batch: users counted, and users turned away by `Refusal`. Never an exception for a bad batch."""
 
@@ -115,6 +132,10 @@ class ReportDesk(Protocol):
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
         """Make these users known; again is the same. Returns how many users this sender has. Raises RefusedError."""
+
+    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
+        """How the aggregator's ledger grew since that head. charged: entries of this client's own ledger, which must never be fewer
+        than they were. Raises RefusedError (`STALE_LEDGER`) where either ledger has gone back."""
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         """Hand in a batch made by `wire.pack_reports`. Raises UnreachableError."""

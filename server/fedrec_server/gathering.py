@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from typing import Protocol
 
 from fedrec.errors import UnreachableError
 from fedrec.federation.protocol import Answer, Broadcast, Terms
+from fedrec.operations import logs
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ def gather(terms: Terms, desk: Enrolling, clients: Broadcast, gathering: Gatheri
 
     An aggregator that does not answer is waited for too. Raises UnreachableError at the deadline, saying who is missing.
     """
-    deadline = gathering.clock() + gathering.timeout_s
+    deadline, said = gathering.clock() + gathering.timeout_s, ""
     while True:
         answers, missing = list[Answer](), None
         try:
@@ -58,6 +62,9 @@ def gather(terms: Terms, desk: Enrolling, clients: Broadcast, gathering: Gatheri
             missing = failure
         if gathering.clock() >= deadline:
             raise missing
+        if missing.cause != said:
+            said = missing.cause
+            logs.say(log, f"waiting: {said}", level=logging.WARNING, run=terms.run)
         gathering.sleep(gathering.pause_s)
 
 

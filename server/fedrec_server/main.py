@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from fedrec import __version__
 from fedrec.checkpoint import write_json
 from fedrec.errors import FedRecError, RunError, SettingsError
+from fedrec.federation.protocol import ReleaseDesk
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics
@@ -36,6 +37,7 @@ from fedrec_server.flower import Owner, bundle, server_app
 from fedrec_server.gate import Certificate, Gate, GateLimits
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, check, run_rounds
+from fedrec_server.seen_ledger import FollowedDesk, SeenLedger
 from fedrec_server.settings import ServerSettings, SuperLinkTable
 from fedrec_server.superlink import SuperLink
 
@@ -71,8 +73,11 @@ def run(
     *,
     ready: Callable[[Status], None] | None = None,
     stop: threading.Event | None = None,
+    new_aggregator_ledger: bool = False,
 ) -> None:
     """Train to the end; the model then lies in the state folder. `ready` is told when clients can connect.
+
+    new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it has now.
 
     SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot begin or go on.
     """
@@ -86,6 +91,9 @@ def run(
         log = logs.configure("server", file=Path(settings.log) if settings.log else None)
         stack.callback(logs.close, log)
         stack.enter_context(_signals(told))
+        if new_aggregator_ledger:
+            memory(settings).forget()
+            logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
         try:
             _run(scenario, settings, folder, _Sleep(told), stack, ready)
         except FedRecError as failure:
@@ -99,9 +107,10 @@ def _run(
 ) -> None:
     log = logging.getLogger(__name__)
     _keep_loopback_direct()
-    desk = None
+    desk: FollowedDesk | None = None
     if settings.aggregator is not None:
-        desk = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=Retry(sleep=sleep)))
+        remote = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=Retry(sleep=sleep)))
+        desk = FollowedDesk(remote, memory(settings))
     flower = stack.enter_context(_Flower(settings.superlink, folder))
     metrics, metrics_address = _metrics(settings.metrics, stack)
     training = _training(scenario, settings, desk, folder, metrics, sleep, flower.owner)  # while the SuperLink starts
@@ -124,7 +133,7 @@ def _run(
 def _training(
     scenario: Scenario,
     settings: ServerSettings,
-    desk: RemoteReleaseDesk | None,
+    desk: ReleaseDesk | None,
     folder: Path,
     metrics: Metrics,
     sleep: _Sleep,
@@ -152,7 +161,7 @@ class _Training:
     scenario: Scenario
     settings: ServerSettings
     public: PublicData | None
-    desk: RemoteReleaseDesk | None
+    desk: ReleaseDesk | None
     folder: Path
     metrics: Metrics
     sleep: _Sleep
@@ -197,7 +206,7 @@ class _Training:
         elif self.public is not None and self.desk is not None:
             self._rounds(clients, self.public, self.desk)
 
-    def _rounds(self, clients: NewsBroadcast, public: PublicData, desk: RemoteReleaseDesk) -> None:
+    def _rounds(self, clients: NewsBroadcast, public: PublicData, desk: ReleaseDesk) -> None:
         chosen, sleep = self.settings, self.sleep
         rounds = run_rounds(
             self.scenario,
@@ -281,6 +290,11 @@ class _Flower:
     @property
     def superlink_pid(self) -> int:
         return self._child.pid if self._child else 0
+
+
+def memory(settings: ServerSettings) -> SeenLedger:
+    """What was seen of the aggregator's ledger, by this server."""
+    return SeenLedger(Path(settings.seen_ledger or Path(settings.state) / "aggregator-ledger.json"))
 
 
 def access(table: AggregatorAccess) -> Access:

@@ -22,26 +22,29 @@ from fedrec_client.click_ledger import runs_of
 from fedrec_client.ledger import Entry, read_entries
 from fedrec_client.serving_ledger import read_answers
 from fedrec_client.settings import ClientSettings
+from fedrec_simulations.checks import Doubt
 from fedrec_simulations.inspect_aggregator import DELTA, ledger_of
 
 
-def release_ledger(settings: AggregatorSettings, now_s: float) -> str:
-    """What an aggregator has released. Raises RunError where its chain is broken or the clock went back."""
+def release_ledger(settings: AggregatorSettings, now_s: float) -> str | Doubt:
+    """What an aggregator has released; a clock before its last entry is a doubt. Raises RunError where its chain is broken."""
     links = _links(settings)
     if not links:
         return "begins with the first run"
-    _require_forward(links[-1].time_s, now_s)
+    if clock := _set_back(links[-1].time_s, now_s):
+        return clock
     limit = settings.limit or Guarantee(math.inf, 1e-5)
     spent = _account([link.entry.event for link in links if isinstance(link.entry, Charge)], limit)
     return f"{len(links)} entries, unbroken; {_priced(spent.epsilon, limit)} released so far, limit {settings.privacy.max_epsilon:g}"
 
 
-def client_ledger(settings: ClientSettings, now_s: float) -> str:
-    """What each user of a client has spent. Raises RunError."""
+def client_ledger(settings: ClientSettings, now_s: float) -> str | Doubt:
+    """What each user of a client has spent; a clock before its last entry is a doubt. Raises RunError."""
     entries = _entries(settings)
     if not entries:
         return "begins with the first run"
-    _require_forward(entries[-1].time_s, now_s)
+    if clock := _set_back(entries[-1].time_s, now_s):
+        return clock
     limit = settings.privacy.limit
     spent = _account([event for entry in entries for event in entry.events], limit)
     return f"{len(entries)} rounds, unbroken; {_priced(spent.epsilon, limit)} spent so far, limit {limit.epsilon:g}"
@@ -122,6 +125,14 @@ def _room(guarantee: Guarantee, charged: Sequence[GaussianEvent], limit: Guarant
     run = GaussianEvent("run of this scenario", mu_for(guarantee.epsilon, guarantee.delta), guarantee.unit, guarantee.neighbours)
     after = _account(charged, limit).add(run)
     return f"{guarantee} fits; {_priced(after.epsilon, limit)} after it, limit {limit.epsilon:g}"
+
+
+def _set_back(last_s: float, now_s: float) -> Doubt | None:
+    """Entries follow each other by number, whatever the clock says."""
+    if now_s >= last_s - 86_400:
+        return None
+    remedy = "Set the clock, or leave it if it is right now: the ledger goes on all the same, and notes the jump."
+    return Doubt(f"the clock is {(last_s - now_s) / 86_400:.1f} days before the ledger's last entry", remedy)
 
 
 def _require_forward(last_s: float, now_s: float) -> None:

@@ -20,6 +20,15 @@ def _settings(example: str) -> typer.models.OptionInfo:
     return option
 
 
+NewLedger = Annotated[
+    bool,
+    typer.Option(
+        "--new-aggregator-ledger",
+        help="Forget what was seen of the aggregator's ledger, once its operator has said why it is another.",
+    ),
+]
+
+
 @app.command(short_help="Run the aggregator: take reports, release noised sums.")
 def aggregator(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
     """Run the aggregator: take one bounded report per user and round over gRPC, and release each round's sum once, with noise.
@@ -39,7 +48,7 @@ def aggregator(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
 
 
 @app.command(short_help="Run a client: hold people's data, answer rounds within their limit.")
-def client(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
+def client(settings: Annotated[Path, _settings("docs/deploy.md")], new_aggregator_ledger: NewLedger = False) -> None:
     """Run a client: the data of one person, or of a site where each person is a unit of privacy of its own.
 
     It joins the server's rounds through Flower, but runs only the code installed here. Before a report leaves, its
@@ -55,7 +64,7 @@ def client(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
     from fedrec_simulations.doctor import preflight
 
     preflight(client=settings)
-    run(load(settings))
+    run(load(settings), new_aggregator_ledger=new_aggregator_ledger)
 
 
 @app.command(short_help="Run the server: train a scenario with clients and an aggregator elsewhere.")
@@ -63,6 +72,7 @@ def server(
     settings: Annotated[Path, _settings("docs/deploy.md")],
     scenario: Annotated[Path, typer.Option("--scenario", metavar="FILE", help="What to train: a scenario file (TOML).")],
     overrides: Overrides = None,
+    new_aggregator_ledger: NewLedger = False,
 ) -> None:
     """Run the server: train a scenario with clients and an aggregator that run elsewhere, and keep the released model.
 
@@ -80,7 +90,7 @@ def server(
     from fedrec_simulations.doctor import preflight
 
     preflight(server=settings, scenario=scenario)
-    run(load_scenario(scenario, overrides or ()), load(settings))
+    run(load_scenario(scenario, overrides or ()), load(settings), new_aggregator_ledger=new_aggregator_ledger)
 
 
 @app.command(short_help="Serve released models to private queries.")

@@ -1,13 +1,23 @@
+import inspect
+import json
 import sqlite3
+import time
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedrec.errors import RefusedError, RunError
+from fedrec.federation.ledger_heads import follow, grown
+from fedrec.federation.protocol import LedgerGrowth, LedgerHead
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
+from fedrec_aggregator import ledger as ledger_module
+from fedrec_aggregator.chain import Birth, ClockSetBack, link, read
+from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 
 EVERYBODY, RUN, DAY_S = list(range(12)), "run-1", 86_400.0
@@ -86,16 +96,145 @@ def test_every_head_ever_told_is_known_after_a_restart(world: Any) -> None:
     assert len(set(heads)) == 3
 
 
-def test_a_clock_more_than_a_day_behind_the_ledger_is_refused(world: Any) -> None:
-    released(world)
-    world.clock.now_s -= DAY_S
+def round_of(world: Any, round: int) -> None:
+    world.open(round)
+    world.send(EVERYBODY, round)
+    world.aggregator.close(RUN, round)
+
+
+def kinds(world: Any) -> list[str]:
+    with closing(sqlite3.connect(world.folder / "ledger.sqlite")) as database:
+        return [json.loads(content)["kind"] for (content,) in database.execute("SELECT content FROM entries ORDER BY seq")]
+
+
+def test_a_clock_that_jumped_ahead_and_is_set_right_bricks_nothing_and_is_noted_once(world: Any, caplog: Any) -> None:
+    world.clock.now_s += 3 * DAY_S
+    round_of(world, 0)
+    world.clock.now_s -= 3 * DAY_S
     world.restart()
-    world.clock.now_s -= 60
-    with pytest.raises(RefusedError, match="clock") as caught:
-        world.restart()
-    assert caught.value.code == "stale-ledger"
-    world.clock.now_s += 120
+    assert any("clock-set-back" in record.getMessage() for record in caplog.records)
+    for round in (1, 2):
+        world.open(round)
+        world.send(EVERYBODY, round)
+        assert world.aggregator.close(RUN, round).phase == "released"
+    assert kinds(world).count("clock") == 1
+    note = next(link.entry for link in world.aggregator.ledger._chain.links if isinstance(link.entry, ClockSetBack))
+    assert note.last_s - note.now_s == 3 * DAY_S
+    world.restart()  # the chain with the note in it is whole
+    assert len(world.aggregator.ledger.spends().charges) == 6
+
+
+def test_a_clock_that_is_set_back_in_the_middle_of_a_round_ends_the_round_when_it_was_to_end(make: Callable[..., Any]) -> None:
+    """Deadlines are on a clock that nobody sets."""
+    assert inspect.signature(Aggregator).parameters["clock"].default is time.monotonic
+
+
+def test_entries_are_numbered_and_a_wrong_number_is_damage() -> None:
+    first = link(Birth("00"), time_s=5.0, after=LedgerHead())
+    second = link(Birth("01"), time_s=-5.0, after=LedgerHead(1, first.hash))
+    skipped = link(Birth("01"), time_s=-5.0, after=LedgerHead(2, first.hash))
+    assert [each.entry for each in read([(first.content, first.hash), (second.content, second.hash)])] == [Birth("00"), Birth("01")]
+    with pytest.raises(ValueError, match="entry 2"):
+        read([(first.content, first.hash), (skipped.content, skipped.hash)])
+
+
+@dataclass
+class Memory:
+    """What a party keeps."""
+
+    head: LedgerHead = field(default_factory=LedgerHead)
+
+    def ledger_head(self) -> LedgerHead:
+        return self.head
+
+    def keep_ledger_head(self, head: LedgerHead) -> None:
+        self.head = head
+
+
+def test_whoever_kept_a_head_follows_the_ledger_from_there(world: Any) -> None:
+    memory = Memory()
+    for round in range(3):
+        follow(world.aggregator.growth, memory)
+        assert memory.head.head == world.aggregator.ledger.head()
+        round_of(world, round)
+    before = memory.head
+    world.restart()
+    follow(world.aggregator.growth, memory)
+    assert memory.head.number > before.number
+    assert world.aggregator.ledger.knows(before.head)
+
+
+@pytest.mark.parametrize("since", [0, 1])
+def test_a_ledger_put_back_is_refused_in_a_new_run_by_whoever_saw_it_charged(world: Any, since: int) -> None:
+    """Also where it has grown as long again, or longer, on another way."""
+    for round in range(since):
+        round_of(world, round)
+    world.stop()
+    old = (world.folder / "ledger.sqlite").read_bytes()
     world.start()
+    round_of(world, since)
+    memory = Memory()
+    follow(world.aggregator.growth, memory)
+    seen = memory.head
+    world.stop()
+    (world.folder / "ledger.sqlite").write_bytes(old)
+    world.start()
+    for _ in range(2):
+        world.clock.now_s += 1.0  # what is released now is another release
+        with pytest.raises(RefusedError) as caught:
+            follow(world.aggregator.growth, memory)
+        assert caught.value.code == "stale-ledger"
+        assert "newest backup" in caught.value.remedy
+        assert "--new-aggregator-ledger" in caught.value.remedy
+        assert memory.head == seen
+        round_of(world, since)
+        round_of(world, since + 1)
+
+
+def test_a_growth_that_does_not_lead_to_the_head_it_states_is_refused() -> None:
+    seen = grown(LedgerHead(), ["aa", "bb"])
+    told = grown(seen, ["cc"])
+    for lie in (
+        LedgerGrowth(LedgerHead(3, "0" * 64), ("cc",)),
+        LedgerGrowth(told, ("dd",)),
+        LedgerGrowth(LedgerHead(9, told.head), ("cc",)),
+        LedgerGrowth(told, ()),
+        LedgerGrowth(LedgerHead()),
+    ):
+        memory = Memory(seen)
+        with pytest.raises(RefusedError):
+            follow(lambda _, lie=lie: lie, memory)
+        assert memory.head == seen
+    memory = Memory(seen)
+    follow(lambda _: LedgerGrowth(told, ("cc",)), memory)
+    assert memory.head == told
+
+
+def test_a_long_growth_is_followed_piece_by_piece(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ledger_module, "ENTRIES_AT_ONCE", 2)
+    for round in range(3):
+        round_of(world, round)
+    memory, asked = Memory(), list[int]()
+
+    def grow(since: LedgerHead) -> LedgerGrowth:
+        asked.append(since.number)
+        growth: LedgerGrowth = world.aggregator.growth(since)
+        return growth
+
+    follow(grow, memory)
+    assert asked == list(range(0, memory.head.number, 2))
+    assert memory.head.head == world.aggregator.ledger.head()
+
+
+def test_a_client_whose_own_ledger_got_shorter_is_refused_also_after_a_restart(world: Any) -> None:
+    desk = world.aggregator.client_desk("client-0")
+    for charged in (0, 2, 2, 5):
+        desk.growth(LedgerHead(), charged)
+    world.restart()
+    with pytest.raises(RefusedError, match="has 4 entries, it had 5") as caught:
+        world.aggregator.client_desk("client-0").growth(LedgerHead(), 4)
+    assert (caught.value.code, "newest state folder" in caught.value.remedy) == ("stale-ledger", True)
+    world.aggregator.client_desk("client-1").growth(LedgerHead(), 0)
 
 
 def test_a_folder_has_one_aggregator(make: Callable[..., Any]) -> None:

@@ -16,7 +16,7 @@ from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import UnreachableError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question
-from fedrec.federation.protocol import Invitation, Receipt, Refusal, Terms
+from fedrec.federation.protocol import Invitation, LedgerGrowth, LedgerHead, Receipt, Refusal, Terms
 from fedrec.federation.rounds import Loopback, RoundDone, train
 from fedrec.federation.wire import Batch, question_digest, question_header, unpack_reports
 from fedrec.privacy.guarantee import Guarantee
@@ -38,10 +38,14 @@ class Desk:
     counted: set[bytes] = field(default_factory=set)
     lost: Iterator[bool] | None = None
     turned_away: Callable[[bytes], Refusal | None] = lambda batch: None
+    grow: Callable[[LedgerHead, int], LedgerGrowth] = lambda since, charged: LedgerGrowth(since)
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
         self.enrolled |= set(tokens)
         return len(self.enrolled)
+
+    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
+        return self.grow(since, charged)
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         if self.lost is not None and next(self.lost, False):

@@ -9,8 +9,9 @@ import pytest
 
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RefusedError, UnreachableError
+from fedrec.federation.ledger_heads import grown
 from fedrec.federation.messages import Reports
-from fedrec.federation.protocol import Answer, Refusal
+from fedrec.federation.protocol import Answer, LedgerGrowth, LedgerHead, Refusal
 from fedrec.federation.reports import within_radius
 from fedrec.federation.wire import select_users
 from fedrec.privacy.guarantee import Guarantee
@@ -48,6 +49,42 @@ def flat(reports: list[Reports], question: Any) -> list[bytes]:
     for b in range(len(question.blocks)):
         parts += [[r.blocks[b].coefficients for r in reports], [r.blocks[b].vectors for r in reports]]
     return [np.concatenate(part).tobytes() for part in parts]
+
+
+def test_an_aggregator_whose_ledger_went_back_gets_no_user_no_charge_and_no_report(site, run) -> None:
+    """Over runs and restarts: what was seen in one run is remembered in the next."""
+    heads = {number: grown(LedgerHead(), ["aa"] * number) for number in range(9)}
+    now = [6]
+
+    def grow(since: LedgerHead, charged: int) -> LedgerGrowth:
+        if since != heads.get(since.number) or since.number > now[0]:
+            raise RefusedError(Refusal.STALE_LEDGER.value, "the aggregator's ledger does not hold what was seen", "Restore it.")
+        return LedgerGrowth(heads[now[0]], ("aa",) * (now[0] - since.number))
+
+    site.desk.grow = grow
+    assert not site.participant.join(run.terms).refusal
+    site.restart()
+    now[0] = 5
+    enrolled, before = set(site.desk.enrolled), site.participant.ledger.entries
+    assert site.participant.join(run.terms).refusal == Refusal.STALE_LEDGER
+    assert site.participant.join(replace(run.terms, run="run-2")).refusal == Refusal.STALE_LEDGER
+    assert site.participant.answer(run.invitation(run.questions()[0])).refusal == Refusal.STALE_LEDGER
+    assert (site.desk.enrolled, site.desk.batches, site.participant.ledger.entries) == (enrolled, [], before)
+    now[0] = 7
+    assert not site.participant.join(run.terms).refusal
+    site.participant.ledger.keep_ledger_head(LedgerHead())  # as --new-aggregator-ledger does
+    now[0] = 1
+    assert not site.participant.join(run.terms).refusal
+
+
+def test_the_aggregator_is_told_how_many_entries_this_clients_ledger_has(site, run) -> None:
+    told = list[int]()
+    site.desk.grow = lambda since, charged: (told.append(charged), LedgerGrowth(since))[1]
+    site.participant.join(run.terms)
+    for question in run.questions()[:2]:
+        site.participant.answer(run.invitation(question))
+    site.participant.join(run.terms)
+    assert told == [0, 0, 1, 2]
 
 
 def test_joining_enrols_a_pseudonym_for_every_user_and_again_the_same_ones(site, run) -> None:

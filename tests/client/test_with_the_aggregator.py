@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedrec.errors import UnreachableError
-from fedrec.federation.protocol import Answer, Opening, Phase, Receipt
+from fedrec.federation.protocol import Answer, LedgerGrowth, LedgerHead, Opening, Phase, Receipt
 from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.streams import Streams
@@ -41,6 +41,10 @@ class Flaky:
 
     def enroll(self, tokens: Any) -> int:
         return int(self.desk.enroll(tokens))
+
+    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
+        growth: LedgerGrowth = self.desk.growth(since, charged)
+        return growth
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         fate = self.lost.pop() if self.lost else self.rng.choice(["there", "back", "", "", "", ""])

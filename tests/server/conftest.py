@@ -20,7 +20,7 @@ from fedrec.data.dataset import Dataset
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.federation.link import Patience
-from fedrec.federation.protocol import Answer, Invitation, Receipt, Terms
+from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Receipt, Terms
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
@@ -245,6 +245,9 @@ class DeskOf:
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
         return self.world.desk.client_desk(self.name).enroll(tokens)
+
+    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
+        return self.world.desk.client_desk(self.name).growth(since, charged)
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         return self.world.desk.client_desk(self.name).report(run, round, batch)

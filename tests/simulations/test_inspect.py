@@ -17,7 +17,7 @@ from fedrec.checkpoint import write_arrays, write_json
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import RunError
 from fedrec.federation.link import Patience
-from fedrec.federation.protocol import Answer, Invitation, Receipt, Terms
+from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Receipt, Terms
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
@@ -50,6 +50,10 @@ class Desk:
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
         return int(self.desk.enroll(tokens))
+
+    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
+        growth: LedgerGrowth = self.desk.growth(since, charged)
+        return growth
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         self.crossed.append(batch)

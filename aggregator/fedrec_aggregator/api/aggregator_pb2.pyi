@@ -6,6 +6,28 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class GetGrowthRequest(_message.Message):
+    __slots__ = ("number", "head", "charged")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    CHARGED_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    head: str
+    charged: int
+    def __init__(self, number: _Optional[int] = ..., head: _Optional[str] = ..., charged: _Optional[int] = ...) -> None: ...
+
+class GetGrowthReply(_message.Message):
+    __slots__ = ("number", "head", "entries_sha256", "more")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_SHA256_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    head: str
+    entries_sha256: _containers.RepeatedScalarFieldContainer[bytes]
+    more: bool
+    def __init__(self, number: _Optional[int] = ..., head: _Optional[str] = ..., entries_sha256: _Optional[_Iterable[bytes]] = ..., more: _Optional[bool] = ...) -> None: ...
+
 class EnrollRequest(_message.Message):
     __slots__ = ("tokens",)
     TOKENS_FIELD_NUMBER: _ClassVar[int]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from google.protobuf.message import Message
 
-from fedrec.federation.protocol import Phase, Refusal, RoundStatus
+from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Phase, Refusal, RoundStatus
 from fedrec.federation.wire import refused
 from fedrec.privacy.calibration import Plan
 from fedrec_aggregator.api import aggregator_pb2 as pb
@@ -34,7 +34,7 @@ class Method:
     """One call: who may make it, and what goes in and out."""
 
     name: str
-    role: Literal["client", "server"]
+    role: Literal["client", "server", "either"]
     request: type[Message]
     reply: type[Message]
 
@@ -46,6 +46,7 @@ class Method:
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Aggregator"].full_name
 
+GET_GROWTH = Method("GetGrowth", "either", pb.GetGrowthRequest, pb.GetGrowthReply)
 ENROLL = Method("Enroll", "client", pb.EnrollRequest, pb.EnrollReply)
 REPORT = Method("Report", "client", pb.ReportFrame, pb.ReportReply)
 ENROLLED = Method("Enrolled", "server", pb.EnrolledRequest, pb.EnrolledReply)
@@ -54,6 +55,18 @@ OPEN_ROUND = Method("OpenRound", "server", pb.OpenRoundRequest, pb.RoundStatus)
 GET_ROUND = Method("GetRound", "server", pb.GetRoundRequest, pb.RoundStatus)
 CLOSE_ROUND = Method("CloseRound", "server", pb.CloseRoundRequest, pb.RoundStatus)
 GET_RELEASE = Method("GetRelease", "server", pb.GetReleaseRequest, pb.ReleaseFrame)
+
+
+def growth_message(growth: LedgerGrowth) -> pb.GetGrowthReply:
+    """A ledger's growth for the wire."""
+    entries = [bytes.fromhex(entry) for entry in growth.entries_sha256]
+    return pb.GetGrowthReply(number=growth.head.number, head=growth.head.head, entries_sha256=entries, more=growth.more)
+
+
+def read_growth(message: pb.GetGrowthReply) -> LedgerGrowth:
+    """A ledger's growth from the wire; whether it is true is the reader's to see."""
+    entries = tuple(entry.hex() for entry in message.entries_sha256)
+    return LedgerGrowth(LedgerHead(message.number, message.head), entries, message.more)
 
 
 def status_message(status: RoundStatus) -> pb.RoundStatus:

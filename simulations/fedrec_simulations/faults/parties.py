@@ -14,7 +14,7 @@ from typing import Any
 
 from fedrec.checkpoint import Arrays
 from fedrec.errors import BudgetExceededError, FedRecError, PrivacyError, ProtocolError, RefusedError, UnreachableError
-from fedrec.federation.protocol import Answer, Invitation, Opening, Phase, Receipt, Refusal, RoundStatus, Terms
+from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus, Terms
 from fedrec.federation.wire import pack_answer, pack_invitation, pack_terms, read_answer, read_invitation, read_terms
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
@@ -136,6 +136,11 @@ class ReportDeskAfar:
     def enroll(self, tokens: Sequence[bytes]) -> int:
         """As the protocol's."""
         return int(self._call("enroll", tuple(tokens)))
+
+    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
+        """As the protocol's."""
+        growth: LedgerGrowth = self._call("growth", since, charged)
+        return growth
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         """As the protocol's."""

@@ -135,7 +135,7 @@ def release_book(folder: Path) -> ReleaseBook:
     """Raises ValueError where the chain is broken."""
     entries, head, heads = list[dict[str, Any]](), "", {""}
     for content, stated in _rows(folder, "SELECT content, hash FROM entries ORDER BY seq"):
-        head = hashlib.sha256(f"{head}\n{content}".encode()).hexdigest()
+        head = hashlib.sha256(f"{head}\n{hashlib.sha256(content.encode()).hexdigest()}".encode()).hexdigest()
         if head != stated:
             raise ValueError(f"the chain is broken at entry {len(entries)}")
         heads.add(head)
