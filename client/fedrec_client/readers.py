@@ -1,7 +1,7 @@
 """The clicks of one site's users among news, public texts beside them, and their translation into a run's item numbers.
 
-A shard is the exact native format, a safetensors file. MIND's folders and click logs made from ratings are read by `fedrec.data`; of
-them all users take part, none is held out.
+A shard is the exact native format, a safetensors file. MIND's folders are read by `fedrec.data`; of them all users take part, none is
+held out.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fedrec.checkpoint import write_bytes
-from fedrec.data.clicklog import ClickLogProtocol, click_log
 from fedrec.data.features import PublicFeatures
-from fedrec.data.film_news import read_rated_news
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.mind import read_mind
 from fedrec.errors import DataError
 from fedrec.federation.protocol import Terms
-from fedrec.streams import Streams
 from fedrec_client.settings import ClientData
 
 SHARD_FORMAT = "fedrec-news-shard/1"
@@ -32,13 +29,12 @@ _ARRAYS = ("history_ptr", "history", "users", "candidate_ptr", "candidates", "cl
 
 @dataclass(frozen=True)
 class LocalReaders:
-    """Private: `clicks` of this site's users by the site's own item numbers. Public: `news`, and vectors (m, p) or what makes them."""
+    """Private: `clicks` of this site's users by the site's own item numbers. Public: `news`, and vectors (m, p) where there are some."""
 
     clicks: Impressions
     news: News
     user_ids: tuple[str, ...]
     vectors: npt.NDArray[np.float32] | None = None
-    features: PublicFeatures | None = None
 
     @property
     def num_users(self) -> int:
@@ -73,7 +69,7 @@ class LocalReaders:
         news = News(**{name: tuple(column[j] for j in rows) for name, column in vars(self.news).items()})
         if self.vectors is not None:
             return news, self.vectors[rows]
-        return news, public_vectors(news, self.features or PublicFeatures({}), seed=seed)
+        return news, public_vectors(news, PublicFeatures({}), seed=seed)
 
     def _numbers(self, terms: Terms) -> npt.NDArray[np.int64]:
         places = {item: j for j, item in enumerate(terms.items)}
@@ -85,13 +81,9 @@ def read_readers(data: ClientData) -> LocalReaders:
     path = Path(data.path)
     if data.format == "news-shard":
         return read_news_shard(path)
-    if data.format == "mind":
-        mind = read_mind(path)
-        clicks = mind.splits.get("train") or next(iter(mind.splits.values()))
-        return LocalReaders(clicks, mind.news, _numbered(clicks.num_users))
-    rated = read_rated_news(path)
-    log = click_log(rated.ratings, replace(ClickLogProtocol(), test_share=1e-9, validation_share=0.0), streams=Streams(0))
-    return LocalReaders(log.train, rated.news, _numbered(log.train.num_users), features=rated.features)
+    mind = read_mind(path)
+    clicks = mind.splits.get("train") or next(iter(mind.splits.values()))
+    return LocalReaders(clicks, mind.news, tuple(str(k) for k in range(clicks.num_users)))
 
 
 def write_clicks(path: Path, clicks: Impressions, names: tuple[str, ...]) -> None:
@@ -147,7 +139,3 @@ def _checked(clicks: Impressions) -> Impressions:
     if len(clicks.users) != len(clicks.candidate_ptr) - 1 or len(clicks.clicked) != len(clicks.candidates):
         raise ValueError("every impression has a user, and every candidate is clicked or not")
     return clicks
-
-
-def _numbered(users: int) -> tuple[str, ...]:
-    return tuple(str(k) for k in range(users))

@@ -15,7 +15,7 @@ from fedrec.operations.party_settings import AggregatorAccess, FilePath, PinnedT
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings_tables import Epsilon
 
-NEWS_FORMATS = ("mind", "click-log", "news-shard")
+NEWS_FORMATS = ("mind", "news-shard")
 """Values of data.format that are about news."""
 
 EXAMPLE = """
@@ -55,9 +55,7 @@ class ClientData(Table):
     """Where the events of this site's users are; they are never written anywhere else."""
 
     path: FilePath = Field(min_length=1, description="file or folder of the data")
-    format: str = Field(
-        "auto", description="auto, shard, or a format that `fedrec data formats` lists; of news: mind, click-log, or news-shard"
-    )
+    format: str = Field("auto", description="auto, shard, or a format that `fedrec data formats` lists; of news: mind or news-shard")
     kind: Literal["auto", "ratings", "clicks"] = Field("auto", description="what to take part with; clicks may be made from ratings")
     click_threshold: float = Field(0.0, description="the lowest rating that counts as a click")
     columns: dict[str, str] = Field(default_factory=dict, description="column names of tables: user, item, rating, timestamp")

@@ -6,11 +6,14 @@ The protocol, user by user, on the items it liked in their order (`ClickLogProto
    each. No like is both, so that a guarantee for one click has one role of it to protect. Users with fewer than 20 likes are left out.
 2. A tenth of the users is the test: whole users, whom training never meets, drawn at random or the latest ones (`Division`). "Latest"
    is by the first known time of each user where every user has one, else by first row. A tenth of the others, drawn, is for validation.
-3. An impression shows its label among 36 others, drawn without repetition in proportion to how often an item is a label *of train*,
-   never one that the user likes. Popularity alone then says little (AUC about 50); with uniform others it would look like personal
-   taste. The order of the candidates is random.
+3. An impression shows its label among 36 others, drawn without repetition in proportion to how often an item is a label *of train*.
+   Popularity alone then says little (AUC about 50); with uniform others it would look like personal taste. The order of the candidates
+   is random. What is shown is public to a server of news, so in train the others are drawn without a look at what the user likes: if
+   they left it out, an item that is often shown and never to this user would be one that the user likes. In validation and test,
+   which no guarantee covers, an item that the user likes is never among the others: it would count as an error.
 
-What decides the draw, label counts of train, is as private as train: a benchmark's choice, no part of a mechanism.
+What decides the draw, label counts of train, is as private as train: a benchmark's choice, no part of a mechanism. A site cannot make
+impressions in this way (its own counts would tell its clicks), so clients read no click log.
 """
 
 from __future__ import annotations
@@ -115,7 +118,7 @@ def click_log(ratings: OrderedRatings, protocol: ClickLogProtocol | None = None,
     weights = np.bincount(mine.items[labels[0]], minlength=ratings.num_items)
     return ClickLog(
         *(
-            _impressions(mine, users, events, weights, protocol, streams.numpy(f"click-log-candidates-{name}"))
+            _impressions(mine, users, events, weights, protocol, streams.numpy(f"click-log-candidates-{name}"), blind=name == "train")
             for (name, users), events in zip(parts.items(), labels, strict=True)
         )
     )
@@ -179,13 +182,24 @@ def _labels(mine: _Likes, users: Int64s, protocol: ClickLogProtocol, rng: np.ran
 
 
 def _impressions(
-    mine: _Likes, users: Int64s, labels: Int64s, weights: Int64s, protocol: ClickLogProtocol, rng: np.random.Generator
+    mine: _Likes,
+    users: Int64s,
+    labels: Int64s,
+    weights: Int64s,
+    protocol: ClickLogProtocol,
+    rng: np.random.Generator,
+    *,
+    blind: bool,
 ) -> Impressions:
+    """blind: the others of an impression are any but its label, whatever else the user likes."""
     sizes = mine.history_sizes(users, protocol)
     history, _ = _ranges(mine.ptr[users], sizes)
     owner = (np.searchsorted(mine.ptr, labels, side="right") - 1).astype(np.int32)
-    others = draw_others(weights, own_ptr=mine.ptr, own=mine.items, users=owner, size=protocol.candidates - 1, rng=rng)
-    shown = np.column_stack([mine.items[labels], others])
+    clicked = mine.items[labels]
+    left_out = (np.arange(len(labels) + 1), clicked, np.arange(len(labels), dtype=np.int32)) if blind else (mine.ptr, mine.items, owner)
+    own_ptr, own, of = left_out
+    others = draw_others(weights, own_ptr=own_ptr, own=own, users=of, size=protocol.candidates - 1, rng=rng)
+    shown = np.column_stack([clicked, others])
     places = rng.permuted(np.tile(np.arange(protocol.candidates), (len(labels), 1)), axis=1)
     return Impressions(
         num_news=len(weights),

@@ -58,14 +58,33 @@ def test_history_is_the_first_half_of_the_likes_at_most_so_many_and_labels_come_
             assert labels == [j for j in likes if j in labels], "labels keep the order of the likes"
 
 
-def test_others_are_distinct_never_liked_by_the_user_and_always_labels_of_train(log):
+def test_others_are_distinct_and_always_labels_of_train_and_never_liked_by_whom_is_tested(log):
     labels_of_train = set(log.train.candidates[log.train.clicked].tolist())
     for part in (log.train, log.validation, log.test):
         for _, labels, others, likes in users_of(part):
             assert len(others) == len(labels)
-            for row in others:
-                assert len(set(row)) == 9
-                assert set(row) <= labels_of_train - set(likes)
+            for label, row in zip(labels, others, strict=True):
+                assert len({label, *row}) == 10
+                assert set(row) <= labels_of_train - (set() if part is log.train else set(likes))
+
+
+def test_what_train_shows_does_not_tell_what_a_history_holds(log):
+    """How often a user's own history and earlier labels are shown: as often as other items of their popularity.
+
+    When they were left out, an item that the others of a user never show was one of that user's likes.
+    """
+    counts = np.bincount(log.train.candidates[log.train.clicked], minlength=log.train.num_news)
+    shown = expected = 0.0
+    for history, labels, others, _ in users_of(log.train):
+        for label, row in zip(labels, others, strict=True):
+            mine = [j for j in history if counts[j]]
+            shown += len(set(mine) & set(row))
+            weights = counts.astype(float)
+            weights[label] = 0
+            inclusion = 1 - (1 - weights / weights.sum()) ** 9  # with repetition: a little less than without
+            expected += inclusion[mine].sum()
+    assert shown > 30
+    assert shown == pytest.approx(expected, rel=0.35)
 
 
 def test_the_place_of_the_click_tells_nothing(log):
