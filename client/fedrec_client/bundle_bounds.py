@@ -60,10 +60,11 @@ def require_bounded(bundle: Bundle, bounds: Bounds = Bounds()) -> None:
 
 def rehearse(bundle: Bundle, guarantee: Guarantee) -> None:
     """Raises ProtocolError where invented histories cannot be asked for with `guarantee`. Touches no private data."""
-    H, m = bundle.about.history, bundle.size
+    H = bundle.about.history
+    rows = bundle.size + (bundle.about.form == "attention")  # the anonymous item too
     invented = np.full((3, H), -1, np.int32)
-    invented[1, -1] = m - 1
-    invented[2] = np.arange(H) % max(m, 1)
+    invented[1, -1] = rows - 1
+    invented[2] = np.arange(H) % max(rows, 1)
     try:
         ask(bundle, invented, guarantee=guarantee, key=bytes(32))  # the answers are thrown away, so the key may be known
     except Exception as failure:  # of invented histories: its words are public

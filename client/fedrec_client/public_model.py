@@ -16,7 +16,7 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import inner_mu
 from fedrec.serving.bundle import Bundle
-from fedrec_client.clicks import Clicks
+from fedrec_client.clicks import Click, Clicks
 from fedrec_client.serving_ledger import Event, Question, event_of
 
 
@@ -65,9 +65,21 @@ class PublicModel:
         """Row of every event's item; -1 where the catalogue does not have it: an error would tell the server which items one has."""
         return np.array([self._rows.get(click.item, -1) for click in clicks.events], np.int64)
 
+    @property
+    def padded(self) -> bool:
+        """Whether clicks are hidden behind the anonymous item (row m) before a release, and its price is lower for that."""
+        return self.bundle.about.form == "attention" and float(self.bundle.more["padding"].item()) > 0
+
     def window(self, clicks: Clicks) -> npt.NDArray[np.int32]:
-        """(H,) rows of the latest H clicks, -1 in front where there are fewer, and where the catalogue lacks an item."""
-        rows = self.rows(clicks)[self._counted(clicks)][-self.places :]
+        """(H,) rows of the latest H clicks, -1 in front where there are fewer, and where the catalogue lacks an item.
+
+        Padding makes an answer cheaper for a click that is exchanged for an item or for the anonymous one, not for an empty place
+        (`privacy.padding`). So where a model pads, an event that is no click, or of an item that the catalogue lacks, is a click on
+        the anonymous item: what the server says of the catalogue and of ratings does not take the padding off.
+        """
+        rows, counted = self.rows(clicks), np.array([self._counts(click) for click in clicks.events], np.bool_)
+        rows = np.where(counted & (rows >= 0), rows, self.bundle.size) if self.padded else rows[counted]
+        rows = rows[-self.places :]
         return np.concatenate([np.full(self.places - len(rows), -1), rows]).astype(np.int32)
 
     def counted(self, clicks: Clicks) -> int:
@@ -91,7 +103,6 @@ class PublicModel:
     def _rows(self) -> Mapping[str, int]:
         return {item: row for row, item in enumerate(self.bundle.ids.all())}
 
-    def _counted(self, clicks: Clicks) -> list[int]:
-        """Places of the events that count as clicks: all, or those rated well enough."""
-        liked = self.bundle.about.liked
-        return [place for place, click in enumerate(clicks.events) if click.rating is None or click.rating >= liked]
+    def _counts(self, click: Click) -> bool:
+        """Whether an event is a click: one without a rating is, or one that is rated well enough."""
+        return click.rating is None or click.rating >= self.bundle.about.liked

@@ -114,7 +114,8 @@ def _of_attention(served: ModelRecommender, catalogue: PublicItems, origin: Orig
 
 
 def ask_attention(bundle: Bundle, history: npt.NDArray[np.integer], *, guarantee: Guarantee, key: bytes) -> Asked:
-    """Alg. 2 on the device: (n, B) shares of the basis that leave, for histories (n, H); `models.ModelRecommender` serves the same.
+    """Alg. 2 on the device: (n, B) shares of the basis that leave, for histories (n, H) of rows, m for the anonymous item, -1 for no click;
+    `models.ModelRecommender` serves the same.
 
     Guarantee: that of `attention.gaussian_plan`, per click replaced, at the theta and padding that the bundle states.
     """

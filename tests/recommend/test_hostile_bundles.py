@@ -225,6 +225,21 @@ def test_a_cached_bundle_out_of_bounds_does_not_block_the_next(served: PlainServ
     assert not (folder / f"{version}.safetensors").exists()
 
 
+def test_where_a_model_pads_no_word_of_the_server_makes_a_click_an_empty_place(tmp_path: Path) -> None:
+    """Padding hides clicks, not empty places: a click that is none would cost more than the answer's price."""
+    clicks = Clicks((Click("i1", 5.0), Click(f"i{X}", 5.0), Click("i3", 2.0)))
+    for name, changed, expected in (
+        ("padded", without(X), [1, ITEMS, ITEMS]),
+        ("padded, all known", {}, [1, X, ITEMS]),
+        ("not padded", {**without(X), "padding": np.array(0.0)}, [-1, 1, -1]),
+    ):
+        content = attention(**changed)
+        content["about"] = content["about"] | {"liked": 4.0}
+        write_bundle(tmp_path / name, **content)
+        window = PublicModel(bundles.read(tmp_path / name)).window(clicks)
+        assert window.tolist() == [-1] * (HISTORY - 3) + expected, name
+
+
 def test_the_window_of_an_unknown_item_stays_in_its_place(bundle: bundles.Bundle) -> None:
     known = PublicModel(bundle).window(Clicks.of(["i1", "i2", "i3"]))
     unknown = PublicModel(bundle).window(Clicks.of(["i1", "nowhere", "i3"]))
