@@ -192,3 +192,12 @@ def test_the_latest_likes_are_taken_and_one_exchange_moves_one_place() -> None:
         before, after = (set(table([first, 3, 7, 5, 1], None)[0].tolist()) for first in (9, new))
         assert len(before - after) <= 1
         assert len(after - before) <= 1
+
+
+@pytest.mark.parametrize("noise", ["seeded", "system"])
+def test_the_bundle_says_where_the_noise_of_training_came_from(noise: str) -> None:
+    origin = Origin("run", 1e-5, Guarantee(5.0, 1e-5), 5.0, noise)  # type: ignore[arg-type]
+    names = [f"item {j}" for j in range(ITEMS)]
+    catalogue = PublicItems.of_features(names, None, PublicFeatures({}))
+    about, _ = factorization_bundle(released("ratings"), catalogue, origin, settings=SETTINGS, synthetic=SYNTHETIC, streams=Streams(1))
+    assert (about.noise, about.experiment) == (noise, noise == "seeded")
