@@ -22,6 +22,7 @@ import polars as pl
 
 from fedrec.data.delimited import require_file
 from fedrec.data.impressions import Impressions, Int32s, Int64s, News
+from fedrec.data.keyed_hash import id_words
 from fedrec.errors import DataError, MalformedRowError
 
 Unknown = Literal["refuse", "add", "drop"]
@@ -91,7 +92,8 @@ class _Reading:
         candidates = joined["candidates"].astype(np.int32)
         clicked = joined["clicked"].astype(np.bool_) if self.labelled else np.zeros(len(candidates), np.bool_)
         shown = _pointers(joined["candidate_ptr"])
-        found = Impressions(len(self.ids), ptr, history, joined["users"].astype(np.int32), shown, candidates, clicked)
+        words = id_words(list(self.users))
+        found = Impressions(len(self.ids), ptr, history, joined["users"].astype(np.int32), shown, candidates, clicked, words)
         return _only_known(found) if self.unknown == "drop" else found
 
     def _add(self, name: str, values: npt.NDArray[np.generic]) -> None:

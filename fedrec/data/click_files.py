@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
-from fedrec.data.dataset import Catalogue, Dataset, Provenance, added, digest_file
+from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, Provenance, added, digest_file
 from fedrec.data.delimited import require_file
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Int32s
@@ -59,7 +59,8 @@ def _dataset(
         events.append(part)
         reports.append(report)
     catalogue = Catalogue(tuple(map(str, range(num_items))), None, tuple(map(str, range(num_users))))
-    provenance = Provenance(name, tuple(digest_file(file) for file in files), added(reports))
+    digests = tuple(digest_file(file) for file in files)
+    provenance = Provenance(name, digests, added(reports), (CATALOGUE_OF_ROWS,))
     return Dataset(events[0], catalogue, PublicFeatures({}), provenance, events[1] if len(events) > 1 else None)
 
 

@@ -4,7 +4,7 @@ The protocol, user by user, on the items it liked in their order (`ClickLogProto
 
 1. The first half of the likes, at most 50, is the history. Up to 15 of the others, drawn at random, are the labels: one impression
    each. No like is both, so that a guarantee for one click has one role of it to protect. Users with fewer than 20 likes are left out.
-2. A tenth of the users is the test: whole users, whom training never meets, drawn at random or the latest ones (`Division`). "Latest"
+2. About a tenth of the users is the test: whole users, whom training never meets, drawn or the latest ones (`Division`). "Latest"
    is by the first known time of each user where every user has one, else by first row. A tenth of the others, drawn, is for validation.
 3. An impression shows its label among 36 others, drawn without repetition in proportion to how often an item is a label *of train*.
    Popularity alone then says little (AUC about 50); with uniform others it would look like personal taste. The order of the candidates
@@ -12,13 +12,16 @@ The protocol, user by user, on the items it liked in their order (`ClickLogProto
    they left it out, an item that is often shown and never to this user would be one that the user likes. In validation and test,
    which no guarantee covers, an item that the user likes is never among the others: it would count as an error.
 
-What decides the draw, label counts of train, is as private as train: a benchmark's choice, no part of a mechanism. A site cannot make
-impressions in this way (its own counts would tell its clicks), so clients read no click log.
+Every draw is a function of the streams, the user's id and the item's id, so that one person's rows in or out of the log divide nobody
+else anew and change no other person's history or labels. Two things hang on everybody's rows all the same, as `not_covered` says: the
+label counts by which others are drawn, and who the latest users are. They are a benchmark's choice, no part of a mechanism, and whoever
+knows the seed can tell labels from candidates. A site cannot make impressions in this way (its own counts would tell its clicks), so
+clients read no click log.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -27,6 +30,7 @@ import numpy.typing as npt
 from fedrec.data.drawing import draw_others
 from fedrec.data.impressions import Impressions
 from fedrec.data.interactions import Float32s, Int32s, Int64s, Interactions
+from fedrec.data.keyed_hash import Words, below, first_words, hashed, hashed_events
 from fedrec.errors import DataError
 from fedrec.streams import Streams
 
@@ -39,6 +43,7 @@ class OrderedRatings:
     """n ratings (or clicks) in an order in which every user's own rows go from old to new.
 
     users, items: (n,) int32 in [0, num_users) and [0, num_items). values: (n,) float32. times: (n,) int64 seconds, 0 unknown, or None.
+    user_words, item_words: uint64 hashes of the external ids (`keyed_hash`), by which is drawn; None where the ids are the numbers.
     """
 
     users: Int32s
@@ -47,6 +52,8 @@ class OrderedRatings:
     times: Int64s | None
     num_users: int
     num_items: int
+    user_words: Words | None = None
+    item_words: Words | None = None
 
     def __post_init__(self) -> None:
         sizes = [len(self.users), len(self.items), len(self.values), *([] if self.times is None else [len(self.times)])]
@@ -59,7 +66,7 @@ class OrderedRatings:
     def take(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> OrderedRatings:
         """The given rows."""
         times = None if self.times is None else self.times[rows]
-        return OrderedRatings(self.users[rows], self.items[rows], self.values[rows], times, self.num_users, self.num_items)
+        return replace(self, users=self.users[rows], items=self.items[rows], values=self.values[rows], times=times)
 
 
 @dataclass(frozen=True)
@@ -98,8 +105,9 @@ def by_time(interactions: Interactions) -> OrderedRatings:
         raise DataError("the data set has no time for every event", "Name its timestamp column, or take a log in a known order.")
     order = np.argsort(times, kind="stable")
     ratings = OrderedRatings(
-        interactions.users, interactions.items, interactions.values, times, interactions.num_users, interactions.num_items
-    )
+        interactions.users, interactions.items, interactions.values, times, interactions.num_users, interactions.num_items,
+        interactions.user_words, interactions.item_words,
+    )  # fmt: skip
     return ratings.take(order)
 
 
@@ -112,16 +120,26 @@ def click_log(ratings: OrderedRatings, protocol: ClickLogProtocol | None = None,
     likes = _likes(ratings, protocol.liked)
     order = np.argsort(likes.users, kind="stable")
     ptr = np.concatenate([[0], np.cumsum(np.bincount(likes.users, minlength=likes.num_users))]).astype(np.int64)
-    mine = _Likes(ptr, likes.items[order])
-    parts = _split_users(ratings, np.flatnonzero(np.diff(ptr) >= protocol.least_likes), protocol, streams)
-    labels = [_labels(mine, users, protocol, streams.numpy(f"click-log-labels-{name}")) for name, users in parts.items()]
+    user_words = first_words(likes.num_users) if likes.user_words is None else likes.user_words
+    item_words = first_words(likes.num_items) if likes.item_words is None else likes.item_words
+    mine = _Likes(ptr, likes.items[order], user_words, item_words)
+    parts = _split_users(ratings, mine, np.flatnonzero(np.diff(ptr) >= protocol.least_likes), protocol, streams)
+    labels = [_labels(mine, users, protocol, streams.key("click-log-labels")) for users in parts.values()]
     weights = np.bincount(mine.items[labels[0]], minlength=ratings.num_items)
+    key = streams.key("click-log-candidates")
     return ClickLog(
         *(
-            _impressions(mine, users, events, weights, protocol, streams.numpy(f"click-log-candidates-{name}"), blind=name == "train")
+            _impressions(mine, users, events, weights, protocol, key, blind=name == "train")
             for (name, users), events in zip(parts.items(), labels, strict=True)
         )
     )
+
+
+def not_covered(protocol: ClickLogProtocol) -> tuple[str, ...]:
+    """Sentences on what such a log reads off all users' rows, so that no guarantee for training covers it."""
+    latest = ("who the latest users are, whom the click log tests: read off the times of all users",)
+    drawn = ("the candidates of every impression of the click log: drawn by how often an item is a label of train",)
+    return drawn + (latest if protocol.division == "latest" else ())
 
 
 @dataclass(frozen=True)
@@ -130,6 +148,12 @@ class _Likes:
 
     ptr: Int64s
     items: Int32s
+    user_words: Words
+    item_words: Words
+
+    def draws(self, key: bytes) -> Words:
+        """One for each like."""
+        return hashed_events(key, self.ptr, self.items, self.user_words, self.item_words)
 
     def history_sizes(self, users: Int64s, protocol: ClickLogProtocol) -> Int64s:
         return np.asarray(np.minimum(protocol.history, np.diff(self.ptr)[users] // 2))
@@ -141,22 +165,21 @@ def _likes(ratings: OrderedRatings, liked: float) -> OrderedRatings:
     return likes.take(np.sort(first))
 
 
-def _split_users(ratings: OrderedRatings, users: Int64s, protocol: ClickLogProtocol, streams: Streams) -> dict[str, Int64s]:
+def _split_users(ratings: OrderedRatings, mine: _Likes, users: Int64s, protocol: ClickLogProtocol, streams: Streams) -> dict[str, Int64s]:
     """Users of each part, in increasing order."""
-    tested = round(protocol.test_share * len(users))
     if protocol.division == "latest":
-        tested_last = users[np.argsort(_arrivals(ratings)[users], kind="stable")]
+        latest = users[np.argsort(_arrivals(ratings)[users], kind="stable")[len(users) - round(protocol.test_share * len(users)) :]]
+        tested = np.isin(users, latest)
     else:
-        tested_last = streams.numpy("click-log-test").permutation(users)
-    others = streams.numpy("click-log-validation").permutation(tested_last[: len(users) - tested])
-    checked = round(protocol.validation_share * len(others))
-    parts = {"train": others[checked:], "validation": others[:checked], "test": tested_last[len(users) - tested :]}
+        tested = below(hashed(streams.key("click-log-test"), mine.user_words[users]), protocol.test_share)
+    checked = ~tested & below(hashed(streams.key("click-log-validation"), mine.user_words[users]), protocol.validation_share)
+    parts = {"train": users[~tested & ~checked], "validation": users[checked], "test": users[tested]}
     empty = [name for name, part in parts.items() if not len(part) and not (name == "validation" and protocol.validation_share == 0)]
     if empty:
         raise DataError(
             f"{len(users)} users with at least {protocol.least_likes} likes leave none for {empty[0]}", "Take a larger log or fewer likes."
         )
-    return {name: np.sort(part) for name, part in parts.items()}
+    return parts
 
 
 def _arrivals(ratings: OrderedRatings) -> Int64s:
@@ -172,35 +195,29 @@ def _arrivals(ratings: OrderedRatings) -> Int64s:
     return first_row if ((first_time == none) & (first_row != none)).any() else first_time
 
 
-def _labels(mine: _Likes, users: Int64s, protocol: ClickLogProtocol, rng: np.random.Generator) -> Int64s:
+def _labels(mine: _Likes, users: Int64s, protocol: ClickLogProtocol, key: bytes) -> Int64s:
     """Where among all likes the labels of these users stand, user by user, old to new."""
     sizes = mine.history_sizes(users, protocol)
     events, owner = _ranges(mine.ptr[users] + sizes, np.diff(mine.ptr)[users] - sizes)
-    shuffled = np.lexsort((rng.random(len(events)), owner))
+    shuffled = np.lexsort((mine.draws(key)[events], owner))
     starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(users)))])
     return np.sort(events[shuffled[np.arange(len(events)) - starts[owner] < protocol.labels]])
 
 
 def _impressions(
-    mine: _Likes,
-    users: Int64s,
-    labels: Int64s,
-    weights: Int64s,
-    protocol: ClickLogProtocol,
-    rng: np.random.Generator,
-    *,
-    blind: bool,
+    mine: _Likes, users: Int64s, labels: Int64s, weights: Int64s, protocol: ClickLogProtocol, key: bytes, *, blind: bool
 ) -> Impressions:
     """blind: the others of an impression are any but its label, whatever else the user likes."""
     sizes = mine.history_sizes(users, protocol)
     history, _ = _ranges(mine.ptr[users], sizes)
     owner = (np.searchsorted(mine.ptr, labels, side="right") - 1).astype(np.int32)
-    clicked = mine.items[labels]
+    clicked, seeds = mine.items[labels], mine.draws(key)[labels]
     left_out = (np.arange(len(labels) + 1), clicked, np.arange(len(labels), dtype=np.int32)) if blind else (mine.ptr, mine.items, owner)
     own_ptr, own, of = left_out
-    others = draw_others(weights, own_ptr=own_ptr, own=own, users=of, size=protocol.candidates - 1, rng=rng)
+    others = draw_others(weights, own_ptr=own_ptr, own=own, users=of, size=protocol.candidates - 1, seeds=seeds)
     shown = np.column_stack([clicked, others])
-    places = rng.permuted(np.tile(np.arange(protocol.candidates), (len(labels), 1)), axis=1)
+    each = np.asarray(seeds[:, None] + np.arange(protocol.candidates, dtype=np.uint64), np.uint64)
+    places = np.argsort(hashed(key, each.ravel()).reshape(each.shape), axis=1)
     return Impressions(
         num_news=len(weights),
         history_ptr=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
@@ -209,6 +226,7 @@ def _impressions(
         candidate_ptr=np.arange(len(labels) + 1, dtype=np.int64) * protocol.candidates,
         candidates=np.take_along_axis(shown, places, axis=1).ravel(),
         clicked=(places == 0).ravel(),
+        user_words=mine.user_words[users],
     )
 
 

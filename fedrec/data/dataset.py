@@ -11,6 +11,9 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import id_words
 
+CATALOGUE_OF_ROWS = "the catalogue: no table of items came with the data, it is read off everybody's rows"
+"""What `Provenance.not_covered` says of items that only the private rows name: an item of one person alone leaves with that person."""
+
 _BLOCK_BYTES = 1 << 24
 
 
@@ -56,11 +59,15 @@ class FileDigest:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a data set came from: the format's name, the files with their digests, and the reader's report."""
+    """Where a data set came from: the format's name, the files with their digests, and the reader's report.
+
+    not_covered: sentences on what the reader took from all users' rows, so that no guarantee for training covers it.
+    """
 
     format: str
     files: tuple[FileDigest, ...]
     report: ReadReport
+    not_covered: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, object]:
         """The same as plain values, for a run's record."""

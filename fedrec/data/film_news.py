@@ -22,6 +22,7 @@ from fedrec.data.dataset import Catalogue, Dataset
 from fedrec.data.delimited import number_ids, positions_in, read_numeric
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.impressions import News
+from fedrec.data.keyed_hash import number_words
 from fedrec.data.metadata import Record, read_records, split_names, without_year
 from fedrec.data.movielens import ML_1M, ML_10M, Film, MovieLensFormat, film_features, read_films
 from fedrec.data.read import detect, read
@@ -32,11 +33,15 @@ _IN_ROW_ORDER = {form.name: form for form in (ML_1M, ML_10M)}
 
 @dataclass(frozen=True)
 class RatedNews:
-    """What a click log is made from: public texts and features of m items, and private ratings in their order."""
+    """What a click log is made from: public texts and features of m items, and private ratings in their order.
+
+    not_covered: as `Provenance.not_covered`.
+    """
 
     news: News
     features: PublicFeatures
     ratings: OrderedRatings
+    not_covered: tuple[str, ...] = ()
 
 
 def read_rated_news(path: Path, format: str = "auto", **options: object) -> RatedNews:
@@ -49,7 +54,7 @@ def read_rated_news(path: Path, format: str = "auto", **options: object) -> Rate
     if name in _IN_ROW_ORDER and not options:
         return read_rated_films(path, _IN_ROW_ORDER[name])
     data = read(path, name, **options)
-    return RatedNews(news_of(data), data.features, by_time(data.interactions))
+    return RatedNews(news_of(data), data.features, by_time(data.interactions), data.provenance.not_covered)
 
 
 def read_rated_films(path: Path, form: MovieLensFormat = ML_1M, *, metadata: Path | None = None) -> RatedNews:
@@ -115,5 +120,6 @@ def _in_order(path: Path, form: MovieLensFormat, films: Sequence[Film]) -> Order
     low, high = form.value_range
     if rows.ratings.min() < low or rows.ratings.max() > high:
         raise DataError(f"{path} holds ratings outside {low:g} to {high:g}", f"Check that the file is {form.name}.")
-    ratings = OrderedRatings(users, items, rows.ratings, rows.times, len(user_ids), len(films))
+    words = number_words(user_ids), number_words(np.array([film.id for film in films]))
+    ratings = OrderedRatings(users, items, rows.ratings, rows.times, len(user_ids), len(films), *words)
     return ratings.take(np.argsort(rows.times, kind="stable")) if rows.times.min() > 0 else ratings

@@ -7,10 +7,12 @@ clicked before (MIND, Wu et al. 2020). The same types carry any catalogue with t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+
+from fedrec.data.keyed_hash import Words, first_words, hashed, number_words
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -43,7 +45,8 @@ class Impressions:
     user k's history, oldest click first: `history[history_ptr[k]:history_ptr[k + 1]]`, -1 for an item that has no number here.
     users: (n,) int32, whose impression it is.
     impression i showed `candidates[candidate_ptr[i]:candidate_ptr[i + 1]]`; clicked: bool, aligned with candidates.
-    No click is both in a user's history and in one of its impressions.
+    No click is both in a user's history and in one of its impressions. user_words: (num_users,) uint64, the hash of each external id
+    (`keyed_hash.id_words`), by which users are divided; None where the ids are the numbers.
     """
 
     num_news: int
@@ -53,6 +56,7 @@ class Impressions:
     candidate_ptr: Int64s
     candidates: Int32s
     clicked: npt.NDArray[np.bool_]
+    user_words: Words | None = None
 
     def __len__(self) -> int:
         return len(self.users)
@@ -68,8 +72,8 @@ class Impressions:
         lengths = self.candidate_ptr[impressions + 1] - starts
         ptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         index = np.repeat(starts - ptr[:-1], lengths) + np.arange(ptr[-1])
-        shown = self.candidates[index], self.clicked[index]
-        return Impressions(self.num_news, self.history_ptr, self.history, self.users[impressions], ptr, *shown)
+        shown, clicked = self.candidates[index], self.clicked[index]
+        return replace(self, users=self.users[impressions], candidate_ptr=ptr, candidates=shown, clicked=clicked)
 
     def users_subset(self, users: npt.NDArray[np.integer]) -> Impressions:
         """The impressions and histories of the given users alone, renumbered 0..len(users)-1 in the given order."""
@@ -79,7 +83,12 @@ class Impressions:
         place = np.full(self.num_users, -1, np.int32)
         place[users] = np.arange(len(users))
         kept = self.select(np.flatnonzero(place[self.users] >= 0))
-        return Impressions(self.num_news, ptr, history, place[kept.users], kept.candidate_ptr, kept.candidates, kept.clicked)
+        words = number_words(users) if self.user_words is None else self.user_words[users]
+        return replace(kept, history_ptr=ptr, history=history, users=place[kept.users], user_words=words)
+
+    def user_draws(self, key: bytes) -> Words:
+        """(num_users,) uniform 64-bit draws, one for each user: functions of the key and the user's id alone."""
+        return hashed(key, first_words(self.num_users) if self.user_words is None else self.user_words)
 
     def by_user(self) -> Iterator[tuple[int, Int64s, Impressions]]:
         """Each user with impressions, which they are, and these alone."""

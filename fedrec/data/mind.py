@@ -19,6 +19,7 @@ from fedrec.data.behaviors import Unknown, read_behaviors, read_growing
 from fedrec.data.clicklog import ClickLog
 from fedrec.data.delimited import require_file
 from fedrec.data.impressions import Impressions, News
+from fedrec.data.keyed_hash import below
 from fedrec.errors import DataError, MalformedRowError
 from fedrec.streams import Streams
 
@@ -37,7 +38,7 @@ class Mind:
     splits: dict[str, Impressions]
 
     def click_log(self, *, streams: Streams, held_out_users: bool = False) -> ClickLog:
-        """Train and dev as train, validation (a random tenth of the users of train) and test; or train alone, a tenth its test.
+        """Train and dev as train, validation (about a tenth of the users of train) and test; or train alone, a tenth its test.
 
         MIND's dev holds later impressions of the same users: unlike with `held_out_users`, a test user may have been in train.
         Raises DataError where a split is missing.
@@ -47,8 +48,8 @@ class Mind:
             raise DataError(f"there is no split {missing[0]}", remedy)
         others, test = self.splits["train"], self.splits.get("dev")
         if held_out_users or test is None:
-            others, test = _a_tenth(others, streams.numpy("click-log-test"))
-        return ClickLog(*_a_tenth(others, streams.numpy("click-log-validation")), test)
+            others, test = _a_tenth(others, streams.key("click-log-test"))
+        return ClickLog(*_a_tenth(others, streams.key("click-log-validation")), test)
 
 
 def read_mind(path: Path, *, unknown: Unknown = "refuse") -> Mind:
@@ -123,10 +124,10 @@ def _split_of(folder: Path) -> str | None:
     return next((name for ending, name in _SPLITS.items() if folder.name.lower().endswith(ending)), None)
 
 
-def _a_tenth(part: Impressions, rng: np.random.Generator) -> tuple[Impressions, Impressions]:
-    """All but a tenth of the users, drawn at random, and that tenth."""
-    users, tenth = rng.permutation(part.num_users), round(0.1 * part.num_users)
-    return part.users_subset(np.sort(users[tenth:])), part.users_subset(np.sort(users[:tenth]))
+def _a_tenth(part: Impressions, key: bytes) -> tuple[Impressions, Impressions]:
+    """All but about a tenth of the users, and that tenth: each user by a hash of the key and its id, whoever else is there."""
+    tenth = below(part.user_draws(key), 0.1)
+    return part.users_subset(np.flatnonzero(~tenth)), part.users_subset(np.flatnonzero(tenth))
 
 
 def _news_lines(path: Path) -> Iterator[tuple[int, list[str]]]:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrec.data.dataset import Catalogue, Dataset, Provenance, ReadReport, added, digest_file
+from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, Provenance, ReadReport, added, digest_file
 from fedrec.data.delimited import Ids, NumericColumns, is_integer, number_ids, positions_in, read_numeric, require_file
 from fedrec.data.features import PublicFeatures, bag_of
 from fedrec.data.interactions import Interactions
@@ -93,7 +93,8 @@ def read_movielens(
     features, described, notes = film_features(folder, catalogue, films, item_features, min_items)
     files = [folder / name for name in names] + ([folder / form.films] if films else []) + described
     report = added(reports, notes)
-    provenance = Provenance(form.name, tuple(digest_file(file) for file in files), report)
+    untold = () if films else (CATALOGUE_OF_ROWS,)
+    provenance = Provenance(form.name, tuple(digest_file(file) for file in files), report, untold)
     return Dataset(events[0], catalogue, features, provenance, events[1] if given else None)
 
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 import numpy as np
 import polars as pl
 
-from fedrec.data.dataset import Catalogue, Dataset, Provenance, added, digest_file
+from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, Provenance, added, digest_file
 from fedrec.data.delimited import count_bytes, is_number, number_ids, require_file
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Int32s, Kind
@@ -154,7 +154,12 @@ def _dataset(
     titles = None if table is None else table.titles_of(item_ids)
     files = tuple(digest_file(file) for file in (*_files(path), *(() if table is None else (table.path,))))
     report = added([report], notes)
-    return Dataset(events, Catalogue(item_ids, titles, user_ids), features, Provenance(name, files, report))
+    untold = () if table is not None and len(table.ids) == len(item_ids) else (_untold(table),)
+    return Dataset(events, Catalogue(item_ids, titles, user_ids), features, Provenance(name, files, report, untold))
+
+
+def _untold(table: ItemTable | None) -> str:
+    return CATALOGUE_OF_ROWS if table is None else f"the items that {table.path.name} does not name: they are read off everybody's rows"
 
 
 def _in_table(items: Int32s, item_ids: tuple[str, ...], table: ItemTable) -> tuple[Int32s, tuple[str, ...], tuple[str, ...]]:

@@ -63,7 +63,12 @@ def public_facts(scenario: Scenario, dataset: Dataset, split: Known) -> PublicFa
 
 
 def load_split(scenario: Scenario, dataset: Dataset) -> Split:
-    """Divide the data as the scenario says; every kind checks itself for leaks."""
+    """Divide the data as the scenario says; every kind checks itself for leaks. `not_covered` has the data's part too."""
+    split = _split(scenario, dataset)
+    return replace(split, not_covered=(*dataset.provenance.not_covered, *split.not_covered))
+
+
+def _split(scenario: Scenario, dataset: Dataset) -> Split:
     if scenario.split.kind == "given":
         if dataset.given_test is None:
             raise SettingsError('split.kind = "given" needs data that comes with its own test events', "Choose another split.kind.")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrec.data.clicklog import ClickLog, ClickLogProtocol, click_log
+from fedrec.data.clicklog import ClickLog, ClickLogProtocol, click_log, not_covered
 from fedrec.data.features import PublicFeatures
 from fedrec.data.film_news import read_rated_news
 from fedrec.data.impressions import Impressions, News
@@ -21,12 +21,16 @@ from fedrec.streams import Streams
 
 @dataclass(frozen=True)
 class NewsData:
-    """Public: `news` and `features` (empty where the texts are all there is). Private: `log`."""
+    """Public: `news` and `features` (empty where the texts are all there is). Private: `log`.
+
+    not_covered: sentences on what was read off all users' data, so that no guarantee for training covers it.
+    """
 
     name: str
     news: News
     features: PublicFeatures
     log: ClickLog
+    not_covered: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, object]:
         """Sizes, for the run folder."""
@@ -64,7 +68,9 @@ def _mind(scenario: Scenario) -> NewsData:
     if scenario.news.no_click == "leave-out":
         log = ClickLog(*map(only_told, (log.train, log.validation, log.test)))
     part = users_of_train or scenario.data.unknown_news != "refuse"
-    return NewsData("a part of MIND" if part else "MIND", mind.news, PublicFeatures({}), log)
+    added = ("news without a line in news.tsv: their ids are read off everybody's impressions",)
+    untold = added if scenario.data.unknown_news == "add" else ()
+    return NewsData("a part of MIND" if part else "MIND", mind.news, PublicFeatures({}), log, untold)
 
 
 def only_told(impressions: Impressions) -> Impressions:
@@ -77,7 +83,8 @@ def _click_log(scenario: Scenario) -> NewsData:
     rated = read_rated_news(Path(scenario.data.path))
     protocol = ClickLogProtocol(division="latest" if scenario.split.kind == "temporal" else "drawn")
     log = click_log(rated.ratings, protocol, streams=Streams(scenario.split.seed))
-    return NewsData(f"click log of {Path(scenario.data.path).name}", rated.news, rated.features, log)
+    untold = (*rated.not_covered, *not_covered(protocol))
+    return NewsData(f"click log of {Path(scenario.data.path).name}", rated.news, rated.features, log, untold)
 
 
 def _planted(scenario: Scenario) -> NewsData:

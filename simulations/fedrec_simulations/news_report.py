@@ -80,7 +80,7 @@ def _promises(run: NewsRun) -> Iterator[Promise]:
         second_opinions=seconds,
         name="Training",
         compared=statement.compared(main.guarantee),
-        not_covered=statement.NOT_COVERED,
+        not_covered=(*statement.NOT_COVERED, *run.data.not_covered),
         spent=tuple(statement.spent_words(run.budget)),
     )
     private = [e for e in run.scenario.news.serving_epsilons if math.isfinite(e)]

@@ -182,6 +182,7 @@ def _rivals(scenario: Scenario, split: Split, console: Console) -> tuple[dict[st
 def _last_words(done: Run) -> str:
     """Where things are, and what must not be done with them."""
     lines = [f"report  {done.folder / 'report.html'}", f"model   {done.folder / 'model'}"]
+    lines += [f"beyond  not covered by the guarantee: {what}" for what in done.split.not_covered]
     lines += [f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)]
     if done.main.prepared.plan.guarantee.private and done.scenario.privacy.noise == "seeded":
         lines.append("noise   seeded: an experiment. Whoever knows the seed can remove the noise: do not release this model.")

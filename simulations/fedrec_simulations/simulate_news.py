@@ -124,6 +124,7 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
         for verdict in done.verdicts:
             Console().print(verdict.sentence, highlight=False, style="" if verdict.outcome == "better" else "bold")
         lines = [f"report  {folder / 'report.html'}"]
+        lines += [f"beyond  not covered by the guarantee: {what}" for what in done.data.not_covered]
         lines += [f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)]
         if done.main.guarantee.private and scenario.privacy.noise == "seeded":
             lines.append("noise   seeded: an experiment. Whoever knows the seed can remove the noise: do not release this model.")
@@ -221,7 +222,11 @@ def _keep(done: NewsRun) -> None:
     write_arrays(done.folder / "model" / "model.safetensors", main.parameters)
     about = {"recipe": "privaterec", "variant": done.scenario.news.variant, "fedrec": __version__, "guarantee": asdict(main.guarantee)}
     write_json(done.folder / "model" / "manifest.json", {**about, "noise": done.scenario.privacy.noise})
-    said = {"spent": main.spent, "noise": done.scenario.privacy.noise, **statement.stated(main.guarantee, done.budget)}
+    said = {
+        "spent": main.spent,
+        "noise": done.scenario.privacy.noise,
+        **statement.stated(main.guarantee, done.budget, done.data.not_covered),
+    }
     write_json(done.folder / "guarantee.json", {**asdict(main.guarantee), **said})
     lines = "".join(json.dumps(finite(row)) + "\n" for row in _rows(done))
     write_bytes(done.folder / "metrics.jsonl", lines.encode())
@@ -252,7 +257,7 @@ def _result(done: NewsRun) -> dict[str, Any]:
         "metrics": done.outcome.headline.as_dict(),
         "controls": {"history_swap_auc": done.outcome.swapped.auc},
         "guarantee": asdict(main.guarantee),
-        **statement.stated(main.guarantee, done.budget),
+        **statement.stated(main.guarantee, done.budget, done.data.not_covered),
         "spent_epsilon": main.spent,
         "noise": done.scenario.privacy.noise,
         "serving": {"unit": "click", "neighbours": "replace", "delta": done.scenario.privacy.delta, "answers": serving},

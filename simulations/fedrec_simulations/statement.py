@@ -12,7 +12,6 @@ COVERS = "the released model and nothing else: model/ and serving.safetensors"
 NOT_COVERED = (
     "metrics, verdicts, baselines and validation errors, on this page and in every file: measured on the data without noise",
     "counts of users, items and events: exact",
-    "the catalogue, where no table of items came with the data: it is then read off everybody's rows",
 )
 NOT_PRIVATE = "A guarantee covers its model alone. The numbers beside it are measured on the data without noise: they are not private."
 
@@ -36,7 +35,7 @@ def spent_words(budget: DataBudget | None) -> list[str]:
 
 
 def stated(guarantee: Guarantee, budget: DataBudget | None, more: Sequence[str] = ()) -> dict[str, Any]:
-    """For guarantee.json and result.json; `more` is what the split does not cover."""
+    """For guarantee.json and result.json; `more` is what was read off everybody's rows: by the reader, and by the split."""
     spends = [{**vars(one), "words": one.words} for one in spent(budget)]
     return {
         "compared": compared(guarantee),

@@ -11,8 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedrec.data.clicklog import ClickLog, ClickLogProtocol, click_log
 from fedrec.data.dataset import Catalogue, Dataset
+from fedrec.data.film_news import read_rated_films
+from fedrec.data.impressions import News
 from fedrec.data.interactions import Interactions
+from fedrec.data.keyed_hash import id_words
+from fedrec.data.mind import read_mind
 from fedrec.data.splits import Split
 from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question
@@ -189,3 +194,90 @@ def sums_of(question: Question, steps: Mapping[str, ClientStep], data: Interacti
     for start in range(0, data.num_users, 16):
         sums.add(steps[question.step](question, data.users_subset(np.arange(start, min(start + 16, data.num_users)))))
     return sums.blocks
+
+
+CATALOGUES = {
+    "a table with its items": ("table", {}, ()),
+    "a table alone": ("table", {"features_path": ""}, ("the catalogue: no table of items",)),
+    "films": ("ml-1m", {}, ()),
+    "ratings without films": ("ml-1m", {}, ("the catalogue: no table of items",)),
+    "click lists": ("clicks-lists", {}, ("the catalogue: no table of items",)),
+}
+
+
+@pytest.mark.parametrize("name", CATALOGUES)
+def test_a_catalogue_that_is_read_off_everybodys_rows_is_said_not_to_be_covered(name: str, tmp_path: Path) -> None:
+    form, data, said = CATALOGUES[name]
+    path = written(tmp_path / "data", form, log_of(1))
+    if name == "ratings without films":
+        (path / "movies.dat").unlink()
+    chosen = scenario_of(path, form, {"kind": "given" if form == "clicks-lists" else "random"}, data)
+    found = load_split(chosen, load_dataset(chosen)).not_covered
+    assert [sentence.startswith(start) for sentence, start in zip(found, said, strict=True)] == [True] * len(said)
+
+
+def test_an_item_that_the_table_of_items_does_not_name_is_said_not_to_be_covered(tmp_path: Path) -> None:
+    path = written(tmp_path / "data", "table", [*log_of(1), Row("3", "99999", 4.0, 5)])
+    chosen = scenario_of(path, "table", {"kind": "random"}, {})
+    assert load_dataset(chosen).provenance.not_covered == ("the items that items.csv does not name: they are read off everybody's rows",)
+
+
+def test_cuts_in_time_that_are_read_off_the_data_are_said_not_to_be_covered(tmp_path: Path) -> None:
+    path = written(tmp_path / "data", "ml-1m", log_of(1))
+    for cuts, covered in (({}, False), ({"cuts": ["1970-01-12T16:00:00", "1970-01-12T20:30:00Z"]}, True)):
+        chosen = scenario_of(path, "ml-1m", {"kind": "temporal", **cuts}, {})
+        found = load_split(chosen, load_dataset(chosen)).not_covered
+        assert bool(found) is not covered
+    assert chosen.split.cuts == (1_008_000, 1_024_200)
+
+
+Read = tuple[list[str], list[str]]
+"""History and labels of one reader, by news id."""
+
+
+def readers_of(log: ClickLog, news: News, names: dict[int, str]) -> dict[str, dict[str, Read]]:
+    """Of every part: who is in it, with history and labels."""
+    found: dict[str, dict[str, Read]] = {}
+    for name in ("train", "validation", "test"):
+        part = getattr(log, name)
+        mine = found[name] = {}
+        for k, word in enumerate(part.user_words.tolist()):
+            shown = np.isin(np.repeat(part.users, np.diff(part.candidate_ptr)), k) & part.clicked
+            history = part.history[part.history_ptr[k] : part.history_ptr[k + 1]]
+            mine[names[word]] = [news.ids[j] for j in history], [news.ids[j] for j in part.candidates[shown]]
+    return found
+
+
+def test_removing_one_user_from_the_log_moves_no_other_readers_part_history_or_labels(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    rows = [
+        Row(str(5 * k + 2), str(3 * int(j) + 1), 5.0, 1_000 * k + n + 1) for k in range(80) for n, j in enumerate(rng.permutation(25)[:12])
+    ]
+    protocol = ClickLogProtocol(least_likes=6, history=6, labels=3, candidates=6)
+    found = []
+    for folder, kept in (("with", rows), ("without", [row for row in rows if row.user != "12"])):
+        rated = read_rated_films(written(tmp_path / folder, "ml-1m", kept))
+        ids = sorted({row.user for row in rows})
+        names = dict(zip(id_words(ids).tolist(), ids, strict=True))
+        found.append(readers_of(click_log(rated.ratings, protocol, streams=Streams(1)), rated.news, names))
+    whole, less = found
+    assert any(part.pop("12", None) for part in whole.values())
+    assert whole == less
+
+
+def test_removing_one_user_from_behaviors_moves_no_other_readers_part(tmp_path: Path) -> None:
+    news = [f"N{j}\tsports\tgolf\tTitle {j}\t\thttps://x\t[]\t[]" for j in range(6)]
+    lines = [f"{n}\tU{n * 7}\t11/15/2019 10:22:32 AM\tN{n % 6}\tN{(n + 1) % 6}-1 N{(n + 2) % 6}-0" for n in range(60)]
+    found = []
+    for folder, kept in (("with", lines), ("without", lines[:3] + lines[4:])):
+        where = tmp_path / folder / "train"
+        where.mkdir(parents=True)
+        (where / "news.tsv").write_text("\n".join(news) + "\n")
+        (where / "behaviors.tsv").write_text("\n".join(kept) + "\n")
+        mind = read_mind(where)
+        ids = [f"U{n * 7}" for n in range(60)]
+        names = dict(zip(id_words(ids).tolist(), ids, strict=True))
+        found.append(readers_of(mind.click_log(streams=Streams(3), held_out_users=True), mind.news, names))
+    whole, less = found
+    assert any(part.pop("U21", None) for part in whole.values())
+    assert whole == less
