@@ -77,19 +77,19 @@ class Entry:
         return Bound(**json.loads(self.content)["bound"])
 
     @property
-    def round(self) -> int:
-        """Of an answer."""
-        return int(json.loads(self.content)["round"])
+    def answer(self) -> Answer:
+        """Which question was answered, and for whom."""
+        read = json.loads(self.content)
+        return Answer(read["round"], read["question"], np.unpackbits(np.frombuffer(bytes.fromhex(read["users"]), np.uint8)))
 
-    @property
-    def question(self) -> str:
-        """Of an answer: the question's digest."""
-        return str(json.loads(self.content)["question"])
 
-    def users(self, count: int) -> npt.NDArray[np.bool_]:
-        """Of an answer: (count,) which of the site's users answered."""
-        bits = np.frombuffer(bytes.fromhex(json.loads(self.content)["users"]), np.uint8)
-        return np.unpackbits(bits, count=count).astype(bool)
+@dataclass(frozen=True)
+class Answer:
+    """question: its digest; users: 1 for each of the site's users who answered, 0 for others and behind the last, to whole bytes."""
+
+    round: int
+    question: str
+    users: npt.NDArray[np.uint8]
 
 
 class ClickSpending:
@@ -105,6 +105,7 @@ class ClickSpending:
             self.secret: bytes = self._database.execute("SELECT value FROM secret").fetchone()[0]
             self._entries = list(_verified(self._database, path))
             self._file.agree([_GENESIS, *(entry.head for entry in self._entries)])
+            self._index(self._entries)
             if self._entries:
                 require_forward_clock(self._clock(), self._entries[-1].time_s)
 
@@ -148,15 +149,14 @@ class ClickSpending:
         more than `most` times in the run (`BUDGET`).
         """
         with self._mutex:
-            before = [entry for entry in self._entries if (entry.run, entry.kind) == (run, "answer")]
-            same = next((entry for entry in before if entry.round == round), None)
-            if same is not None and same.question != question:
+            before = self._answered.get((run, round))
+            if before is not None and before != question:
                 words = f"round {round} was answered already, to another question"
                 raise _refused(Refusal.ALREADY_REPORTED, words, "Nothing left: the server must ask otherwise.")
-            if same is not None:
+            if before is not None:
                 return False
-            times = sum((entry.users(len(users)).astype(np.int64) for entry in before), np.zeros(len(users), np.int64)) + users
-            if int(times.max(initial=0)) > most:
+            bits = np.unpackbits(np.packbits(users))
+            if int((self._times.get(run, np.zeros(len(bits), np.int64)) + bits).max(initial=0)) > most:
                 words = f"a user would answer more than {most} times, which is what was paid for"
                 raise _refused(Refusal.BUDGET, words, "Nothing left: the server must ask otherwise.")
             content = {"round": round, "question": question, "users": np.packbits(users).tobytes().hex()}
@@ -168,6 +168,16 @@ class ClickSpending:
         with self._mutex:
             self._database.close()
             self._lock.close()
+
+    def _index(self, entries: Sequence[Entry], *, anew: bool = True) -> None:
+        """Which rounds of a run were answered, to what, and how often each user did."""
+        if anew:
+            self._answered, self._times = dict[tuple[str, int], str](), dict[str, npt.NDArray[np.int64]]()
+        for entry in entries:
+            if entry.kind == "answer":
+                told = entry.answer
+                self._answered[entry.run, told.round] = told.question
+                self._times[entry.run] = self._times.get(entry.run, np.zeros(len(told.users), np.int64)) + told.users
 
     def _require_room(self, costs: Costs) -> None:
         after = dearest_click([*(entry.price for entry in self.runs), costs], self.limit)
@@ -184,9 +194,11 @@ class ClickSpending:
         except sqlite3.Error as failure:
             with suppress(sqlite3.Error):  # a commit that is said to have failed may be on disk, and is spent then
                 self._entries = list(_verified(self._database, self._path))
+                self._index(self._entries)
             remedy = "Nothing left this client. Free space or correct permissions."
             raise RunError(f"{self._path} cannot be written: {failure}", remedy) from None
         self._entries.append(Entry(*row, head))
+        self._index(self._entries[-1:], anew=False)
         self._file.write(len(self._entries), head)
 
 

@@ -58,7 +58,7 @@ def device(folder: Path, round: int | None) -> Content:
 
 def _answered(entries: Sequence[Entry], run: str, round: int | None) -> list[int]:
     """Numbers of the rounds of a run that were answered."""
-    rounds = (entry.round for entry in entries if (entry.run, entry.kind) == (run, "answer"))
+    rounds = (entry.answer.round for entry in entries if (entry.run, entry.kind) == (run, "answer"))
     return sorted(number for number in rounds if round in {None, number})
 
 
