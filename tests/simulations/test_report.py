@@ -9,6 +9,7 @@ import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedrec.evaluation.controls import Verdict, compare
+from fedrec.evaluation.ratings import RatingMetrics
 from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.settings import load
+from fedrec_simulations import findings
+from fedrec_simulations.outcomes import Outcome
 from fedrec_simulations.report import charts, page, svg, wording
 from fedrec_simulations.report.content import (
     BucketBars,
@@ -417,3 +422,22 @@ def test_terminal_table_shows_each_method_with_its_guarantee_and_bytes() -> None
     assert "2.14 MB" in ours
     assert any("odd [red]name[/]" in line for line in lines)
     assert sum("no privacy" in line for line in lines) == 5
+
+
+def test_the_published_recipe_beside_a_run_is_named_as_one_whose_settings_nobody_tuned() -> None:
+    """Of a run as far as names go: one training of ours and one of theirs at two epsilons."""
+    outcome = Outcome(RatingMetrics(0.9, 0.7, 0.001, 100, 10), (), None, ())
+    trained = {e: SimpleNamespace(rounds=[], prepared=SimpleNamespace(plan=SimpleNamespace(guarantee=PRIVATE[e]))) for e in (1, 5)}
+    run = SimpleNamespace(
+        scenario=load(None),
+        rivals={},
+        trained=trained,
+        main=trained[5],
+        outcomes=dict.fromkeys(trained, outcome),
+        published={e: (t, outcome) for e, t in trained.items()},
+    )
+    named = [method.name for method in findings._methods(run)]  # type: ignore[arg-type]
+    assert named == ["published recipe, settings not tuned"] * 2 + ["fedrec default"] * 2
+    curve = findings._curve(run, "rmse")  # type: ignore[arg-type]
+    assert curve is not None
+    assert set(curve.lines) == {"fedrec default", "published recipe, settings not tuned"}

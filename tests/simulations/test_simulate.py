@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -117,18 +116,6 @@ def test_the_run_folder_keeps_settings_plan_guarantee_metrics_model_checkpoints_
     assert "per user (add/remove, number of users public)" in page
     assert read_json(folder / "result.json")["metrics"] == finished["metrics"]
     assert not list(folder.rglob("*.part"))
-
-
-def test_the_published_recipe_beside_a_run_is_named_as_one_whose_settings_nobody_tuned(tmp_path: Path) -> None:
-    result = finish(start(tmp_path, "--set", "compare.published=true", "--set", "model.steps=1"))
-    folder = Path(result["run_dir"])
-    names = {json.loads(line)["name"] for line in (folder / "metrics.jsonl").read_text().splitlines()}
-    page = (folder / "report.html").read_text()
-    assert "published recipe, settings not tuned, epsilon 5" in names
-    rows = re.findall(r"<th scope=\"row\">([^<]+)<", page.split("Methods side by side")[1].split("</table>")[0])
-    assert rows.count("published recipe, settings not tuned") == 2  # one at each epsilon
-    assert not any("published" in name and "settings not tuned" not in name for name in names)
-    assert "published SSP2" not in page
 
 
 def test_the_released_file_alone_predicts_as_the_run_did(finished: dict[str, Any]) -> None:
