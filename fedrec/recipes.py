@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from fedrec.data.interactions import Kind
-from fedrec.errors import SettingsError
+from fedrec.errors import DataError, SettingsError
 from fedrec.factorization import am_dpsgd, clicks, convex_ssp, default, gradient, noisy_descent, public_people, ssp, weighted_descent
 from fedrec.factorization.collective import CollectiveRecipe
 from fedrec.factorization.convex_losses import LOSSES, Loss
@@ -40,7 +40,9 @@ class Prepared:
 
 
 def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
-    """Everything public that a run needs. Raises SettingsError on combinations that cannot work."""
+    """Everything public that a run needs. Raises SettingsError on combinations that cannot work, DataError where there is no choice."""
+    if facts.num_items < 2:
+        raise DataError(f"a catalogue of {facts.num_items} item leaves nothing to choose among", "Train on data of two items or more.")
     return RECIPES[scenario.recipe](scenario, facts)
 
 

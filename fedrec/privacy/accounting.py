@@ -23,6 +23,9 @@ from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
 
 log = logging.getLogger(__name__)
 
+LARGEST_CHECKED = 1e4
+"""Epsilon above which second opinions are not computed: their grids would take minutes and gigabytes, and nothing is protected."""
+
 
 @dataclass(frozen=True)
 class GaussianEvent:
@@ -93,25 +96,28 @@ class Opinions:
 
 
 def opinions(events: Sequence[GaussianEvent], delta: float) -> Opinions:
-    """All three accountants on the same events. A second opinion that fails counts as infinite, and is logged."""
+    """All three accountants on the same events. A second opinion that fails counts as infinite, and is logged; above
+    `LARGEST_CHECKED` none is computed, and both are infinite."""
     mu = compose(events)
-    if math.isinf(mu):
-        return Opinions(math.inf, math.inf, math.inf)
-    return Opinions(epsilon_of(mu, delta), _second(_pld_accountant, events, delta), _second(_rdp_accountant, events, delta))
+    epsilon = epsilon_of(mu, delta)
+    if epsilon > LARGEST_CHECKED:
+        return Opinions(epsilon, math.inf, math.inf)
+    return Opinions(epsilon, _second(_pld_accountant(mu), events, delta), _second(_rdp_accountant(), events, delta))
 
 
-def _pld_accountant() -> dp_accounting.PrivacyAccountant:
-    return pld.PLDAccountant(value_discretization_interval=1e-4)
+def _pld_accountant(mu: float) -> dp_accounting.PrivacyAccountant:
+    """Losses of mu-GDP spread over about 20 mu: a grid in proportion has as many points for any of them, and 1e-6 of error."""
+    return pld.PLDAccountant(value_discretization_interval=max(1e-4, 5e-4 * mu))
 
 
 def _rdp_accountant() -> dp_accounting.PrivacyAccountant:
+    least = [1 + 2.0**-k for k in range(20, 5, -1)]  # the optimum of a large epsilon lies beside 1
     fine = [1 + x / 50 for x in range(1, 1000)]  # orders near the optimum, which the default grid misses by percents
-    return rdp.RdpAccountant(orders=[*fine, *range(21, 512), 1024, 4096])
+    return rdp.RdpAccountant(orders=[*least, *fine, *range(21, 512), 1024, 4096])
 
 
-def _second(accountant: object, events: Sequence[GaussianEvent], delta: float) -> float:
+def _second(counter: dp_accounting.PrivacyAccountant, events: Sequence[GaussianEvent], delta: float) -> float:
     try:
-        counter = accountant()  # type: ignore[operator]
         for event in events:
             counter.compose(dp_accounting.GaussianDpEvent(1 / event.mu))
         return float(counter.get_epsilon(delta))

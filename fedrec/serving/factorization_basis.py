@@ -60,6 +60,9 @@ def directions(released: Released, settings: BasisSettings) -> TopicTable:
     Raises SettingsError where they have none.
     """
     centred = centred_tastes(released)
+    if not centred.shape[1]:
+        cause = "a user without events differs from nobody in no coordinate of this model: a history cannot become coefficients of it"
+        raise SettingsError(cause, 'Serve a model of another recipe, for example "default".')
     moments, Q = np.linalg.eigh((centred * released.shares[:, None]).T @ centred)
     leading = Q[:, ::-1][:, : settings.coefficients][:, moments[::-1][: settings.coefficients] > 1e-9 * max(float(moments[-1]), 1e-15)]
     if not leading.size:

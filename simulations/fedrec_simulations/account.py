@@ -10,6 +10,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.privacy.accounting import LARGEST_CHECKED
 from fedrec.privacy.guarantee import compared
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
@@ -68,7 +69,12 @@ def table(described: dict[str, Any]) -> str:
         for release in described["releases"]
     ]
     names = {"gdp": "exact Gaussian", "pld": "privacy loss distribution", "rdp": "Renyi"}
-    lines += ["", *(f"epsilon {unit} by {names[key]}: {_number(value).strip()}" for key, value in said.items())]
+    late = said["gdp"] != "inf" and said["gdp"] > LARGEST_CHECKED
+    shown = {
+        key: f"not computed above epsilon = {LARGEST_CHECKED:g}" if late and value == "inf" else _number(value)
+        for key, value in said.items()
+    }
+    lines += ["", *(f"epsilon {unit} by {names[key]}: {value.strip()}" for key, value in shown.items())]
     return "\n".join([*lines, f"plan {described['plan'][:16]}"])
 
 

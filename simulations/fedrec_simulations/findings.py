@@ -275,7 +275,9 @@ def _taste(model: Model, history: Interactions) -> npt.NDArray[np.float64]:
 
     What is the same for everybody, an item's bias or a user's, then says nothing, and the scale of a factor does not matter.
     """
+    V = np.asarray(model.item_vectors, np.float64)
+    if history.num_users < 2:  # one person has no covariance
+        return np.asarray(V - V.mean(axis=0))
     some = history.users_subset(np.arange(min(history.num_users, 2_000)))
     moments, axes = np.linalg.eigh(np.atleast_2d(np.cov(np.asarray(model.user_vectors(some), np.float64), rowvar=False)))
-    V = np.asarray(model.item_vectors, np.float64)
     return np.asarray((V - V.mean(axis=0)) @ (axes * np.sqrt(np.maximum(moments, 0))))

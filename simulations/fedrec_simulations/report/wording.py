@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from fedrec.privacy.accounting import LARGEST_CHECKED
 from fedrec.privacy.guarantee import Guarantee, compared
 from fedrec_simulations.report.content import ExampleReport, Opinion, PrivacyCurve, Promise
 
@@ -61,6 +62,8 @@ def opinion(promise: Promise, second: Opinion) -> str:
     first, epsilon = promise.guarantee.epsilon, second.epsilon
     if second.exact and epsilon > first * (1 + _AGREE):
         return "DISAGREES: what was drawn costs more than is promised. Do not release this model."
+    if math.isinf(epsilon) and first > LARGEST_CHECKED:
+        return f"not computed above epsilon = {LARGEST_CHECKED:g}"
     if math.isnan(epsilon) or epsilon < first * (1 - _AGREE):
         return "DISAGREES: it lies below the first accountant. Trust neither until that is explained."
     if epsilon <= first * (1 + _AGREE):
