@@ -233,6 +233,33 @@ def data_describe(
     typer.echo(json.dumps(described) if as_json else table(described))
 
 
+@data_app.command("split", short_help="Write training, validation and test data as files.")
+def data_split(
+    path: Annotated[str, typer.Argument(metavar="DATA", help="File or folder of the data.")],
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder for the three files, new or empty.")],
+    overrides: Overrides = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write into a folder that holds something already.")] = False,
+) -> None:
+    """Divide a data set as a run with these settings would, and write train.parquet, validation.parquet and test.parquet.
+
+    Columns: user and item, ids as in the data; rating and timestamp where there are any; for split.kind=held-out-users, target (to be
+    predicted, or shown beforehand). split.json says what was done and what no guarantee covers. Rows are those of people: keep them
+    as you keep the data.
+
+    Examples:
+
+    \b
+      fedrec data split ml-1m --output parts
+      fedrec data split ml-1m --output parts --set split.kind=held-out-users
+    """
+    from fedrec.settings import load
+    from fedrec_simulations.data_verbs import keys_of_news
+    from fedrec_simulations.split_files import write_split
+
+    words = [f"data.path={json.dumps(path, ensure_ascii=False)}", *keys_of_news(path, overrides or ()), *(overrides or ())]
+    typer.echo(write_split(load(None, words), output, overwrite=overwrite))
+
+
 @data_app.command("plant", short_help="Write a planted data set.")
 def data_plant(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for the events, in Parquet parts, and items.csv.")],

@@ -106,7 +106,7 @@ def test_the_reference_page_describes_every_key_verb_and_format() -> None:
     assert all(row[-1].removesuffix(" |").strip() for row in rows)
     for name in ("data.path", "data.format", "split.kind", "split.seed", "privacy.epsilon", "privacy.delta", "recipe", "seed", *FORMATS):
         assert f"| `{name}` |" in page
-    for verb in ("simulate", "account", "bench", "data formats", "data describe", "data plant"):
+    for verb in ("simulate", "account", "bench", "data formats", "data describe", "data split", "data plant"):
         assert f"### `fedrec {verb}`" in page
 
 

@@ -115,6 +115,7 @@ def test_a_bare_group_shows_its_help(arguments: tuple[str, ...], said: Said) -> 
         (["nope"], "nope"),
         (["data", "nope"], "nope"),
         (["data", "describe"], "PATH"),
+        (["data", "split", "x"], "--output"),
         (["data", "plant"], "FOLDER"),
         (["data", "plant", "x", "--seed", "one"], "--seed"),
         (["data", "plant", "x", "--seed", "-1"], "-1"),
