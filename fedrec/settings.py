@@ -11,6 +11,7 @@ import json
 import math
 import tomllib
 from collections.abc import Sequence, Set
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -223,7 +224,25 @@ def validated(content: dict[str, Any], *, source: str) -> Scenario:
         key = ".".join(str(part) for part in first["loc"]) or "scenario"
         found = "" if isinstance(first["input"], dict | Scenario) else f", found {first['input']!r}"
         message = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            near = nearest_keys(key)
+            meant = f"Did you mean {' or '.join(near)}? " if near else ""
+            raise SettingsError(f"{source}: there is no key {key}{found}", f"{meant}docs/reference.md lists every key.") from None
         raise SettingsError(f"{source}: {key}: {message}{found}", "docs/reference.md lists every key.") from None
+
+
+def nearest_keys(name: str) -> list[str]:
+    """Keys of a scenario that a mistyped one may stand for, the likeliest first: of the same last part, or spelt alike."""
+    last = name.rpartition(".")[2]
+    known = list[str]()
+    for table, field in Scenario.model_fields.items():
+        kind = field.annotation
+        inside = kind.model_fields if isinstance(kind, type) and issubclass(kind, Table) else None
+        known += [table] if inside is None else [f"{table}.{key}" for key in inside]
+    same = [key for key in known if key.rpartition(".")[2] == last]
+    alike = get_close_matches(name, known, n=1, cutoff=0.8)
+    lasts = get_close_matches(last, [key.rpartition(".")[2] for key in known], n=1, cutoff=0.75)
+    return same or alike or [key for key in known if key.rpartition(".")[2] in lasts]
 
 
 def _toml(path: Path) -> dict[str, Any]:

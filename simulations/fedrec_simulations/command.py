@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from click import ClickException
+from click import ClickException, NoSuchOption
 
 from fedrec import __version__
 from fedrec.errors import FedRecError, RunError, SettingsError
@@ -33,6 +33,8 @@ EXIT_CODES = {
 }
 
 _WRAPPED = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
+
+typer.core.HAS_RICH = False  # help is plain text; with rich installed typer escapes the brackets of defaults for it all the same
 
 app = typer.Typer(
     name="fedrec",
@@ -346,6 +348,11 @@ def _guarded(arguments: list[str]) -> int:
 
 def _help_of(failure: ClickException) -> str:
     context = getattr(failure, "ctx", None)
+    if isinstance(failure, NoSuchOption):
+        from fedrec.settings import nearest_keys
+
+        if keys := nearest_keys(failure.option_name.lstrip("-").replace("-", "_")):
+            return f"A scenario key is set with --set, for example --set {keys[0]}=VALUE; see fedrec simulate --help."
     return f"See {context.command_path if context else 'fedrec'} --help."
 
 

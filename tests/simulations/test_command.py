@@ -268,3 +268,15 @@ def test_real_processes_answer_with_the_same_codes_and_a_closed_pipe_is_quiet(tm
         ["bash", "-o", "pipefail", "-c", f"{sys.executable} -c '{ENTRY}' --help | true"], capture_output=True, text=True, cwd=tmp_path
     )
     assert (piped.returncode, piped.stderr) == (1, "")
+
+
+def test_an_option_that_is_a_scenario_key_is_answered_with_how_to_set_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command._guarded(["simulate", "--epsilon", "5"]) == 2
+    assert "--set privacy.epsilon=VALUE" in capsys.readouterr().err
+
+
+def test_help_prints_defaults_in_plain_brackets(capsys: pytest.CaptureFixture[str]) -> None:
+    command._guarded(["simulate", "--help"])
+    out = capsys.readouterr().out
+    assert "[default: loopback]" in out
+    assert "\\[" not in out
