@@ -36,6 +36,7 @@ class Bench(StrEnum):
     serving = "serving"
     serving_basis = "serving-basis"
     serving_news = "serving-news"
+    linkage = "linkage"
 
 
 _OF = {
@@ -57,7 +58,7 @@ def bench(
             metavar="WHAT",
             show_choices=False,
             help="Speed: kernels, als, encoder, readers, intake, processes, grid, sgld, serving. Quality: ablation, quality, clicks, news, "
-            "news-paper, paper, study, serving-basis, serving-news.",
+            "news-paper, paper, study, serving-basis, serving-news, linkage.",
         ),
     ],
     name: Annotated[
@@ -99,7 +100,8 @@ def bench(
     news-paper and processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
     aggregator's service with two client processes, processes a whole training by separate processes beside the loopback's,
     grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
-    serving puts load on a real `fedrec serve`; serving-basis and serving-news tell what private queries lose on MovieLens 1M.
+    serving puts load on a real `fedrec serve`; serving-basis and serving-news tell what private queries lose on MovieLens 1M,
+    linkage how many people are known again by their noised answers.
     paper re-makes the figures of a paper from the scenarios in simulations/, beside what was published; stopped, the same command
     goes on from its finished rows. --set figure.seeds=[1,2] and --set figure.epsilons=[1,5] ask for others. Figures that show seconds
     make one row at a time whatever --jobs says.

@@ -86,6 +86,12 @@ def _serving_news(result: Result) -> str:
     return markdown(result)
 
 
+def _linkage(result: Result) -> str:
+    from fedrec_simulations.bench.linkage import markdown
+
+    return markdown(result)
+
+
 def _serving_basis(result: Result) -> str:
     from fedrec_simulations.bench.serving_utility import markdown
 
@@ -232,6 +238,14 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         "the paper prints for MIND, which is other data.",
         "fedrec bench news-paper --data PATH/ml-1m",
         _news_paper,
+    ),
+    (
+        "linkage-ml1m",
+        "News: who is known again by noised answers",
+        "A click is not a person: two answers on one history, each with new noise, matched by likelihood among all people who train. "
+        "What hides a click may hide no person.",
+        "fedrec bench linkage --data PATH/ml-1m",
+        _linkage,
     ),
     (
         "serving-news-ml1m",

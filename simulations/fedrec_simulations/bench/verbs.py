@@ -105,6 +105,12 @@ def _serving_news(data: str, quick: bool) -> dict[str, Any]:
     return serving_news.run(data, quick=quick)
 
 
+def _linkage(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import linkage
+
+    return linkage.run(data, quick=quick)
+
+
 def _sgld(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import sgld
 
@@ -159,4 +165,5 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "serving": _serving,
     "serving-basis": _serving_basis,
     "serving-news": _serving_news,
+    "linkage": _linkage,
 }

@@ -1,0 +1,103 @@
+"""Who is known again by noised answers? Linkage of two answers of one person among all people of a click log, at many epsilons per click.
+
+Protocol: everybody who trains on the log of `fedrec.data.clicklog` has a history of the latest H = 50 clicks and sends the mean of its
+public rows (`privaterec.additive`, 32 directions) twice, each time with new noise: as a report of training and as a query, both at the
+epsilon of the row. `privaterec.linkage` matches queries to reports by likelihood. "after 5 more clicks": the report is of a history that
+lacks the five latest clicks. Epsilon per user (replace) is of both answers together, for a person with 50 clicks, and of the labels of one
+with so many as the median person; per click it is that of one answer, or of one label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.checkpoint import finite
+from fedrec.errors import SettingsError
+from fedrec.privacy.accounting import GaussianEvent, mu_for
+from fedrec.privacy.selection import PureEvent
+from fedrec.privaterec import additive
+from fedrec.privaterec.additive import TopicTable
+from fedrec.privaterec.linkage import Answers, linkage
+from fedrec.privaterec.person import epsilon_of_person
+from fedrec.privaterec.spending import Costs
+from fedrec.privaterec.trained import topics_of
+from fedrec.settings import load
+from fedrec.streams import Streams
+from fedrec_simulations.bench.rows import Row, table
+from fedrec_simulations.news_data import catalogue_of, load_news
+
+EPSILONS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+MORE = 5
+"""Clicks by which the later history differs."""
+
+
+@dataclass(frozen=True)
+class People:
+    """Two histories of everybody, (n, H) each, the public rows, and how many labels the person in the middle answered."""
+
+    before: npt.NDArray[np.int32]
+    after: npt.NDArray[np.int32]
+    rows: TopicTable
+    labels: int
+
+
+def run(data: str, *, quick: bool = False) -> dict[str, Any]:
+    """Every epsilon as a JSON-able dict. Data "planted" is the small planted set. Raises SettingsError without data."""
+    if not data:
+        raise SettingsError("the linkage benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m.")
+    people, delta = _people(data), 1e-5
+    found = {f"{epsilon:g}": _row(people, epsilon, delta) for epsilon in (EPSILONS[4:6] if quick else EPSILONS)}
+    protocol = " ".join((__doc__ or "").split("\n\n")[1].split())
+    about = {"people": len(people.before), "history": people.before.shape[1], "labels": people.labels, "delta": delta}
+    return dict(finite({"protocol": protocol, **about, "epsilons": found}))
+
+
+def _people(data: str) -> People:
+    where = ["data.format=planted-news", "data.preset=small"] if data == "planted" else ["data.format=click-log", f"data.path={data}"]
+    scenario = load(None, ["recipe=privaterec", "privacy.unit=click", *where])
+    read = load_news(scenario)
+    train, H = read.log.train, scenario.news.history
+    longer = train.last_clicks(H + MORE)
+    labels = np.bincount(train.users, minlength=train.num_users)
+    return People(longer[:, :H], longer[:, MORE:], topics_of(scenario, catalogue_of(scenario, read)), int(np.median(labels)))
+
+
+def _row(people: People, epsilon: float, delta: float) -> Row:
+    mu, streams = mu_for(epsilon, delta), Streams(1)
+
+    def sent(history: npt.NDArray[np.int32], name: str) -> Answers:
+        made = additive.report(history, people.rows, mu=mu, name=name, key=streams.key(f"{name}/{epsilon:g}"))
+        return Answers(made.values, made.noise_std)
+
+    report = sent(people.after, "report")
+    same, later = linkage(report, sent(people.after, "query")), linkage(sent(people.before, "earlier"), sent(people.after, "later"))
+    answer, label = GaussianEvent("report", mu, "click", "replace"), PureEvent("label", epsilon)
+    clicks = people.before.shape[1]
+    both = epsilon_of_person(Costs((answer, answer), ()), delta, clicks=clicks)
+    told = epsilon_of_person(Costs((), (label,)), delta, clicks=0, labels=people.labels)
+    return {"same": same.as_dict(), "later": later.as_dict(), "user_epsilon": both, "user_epsilon_of_labels": told}
+
+
+def markdown(result: Row) -> str:
+    """A row for each epsilon."""
+    lines = [
+        [epsilon, _share(row["same"]), _share(row["later"]), f"{row['user_epsilon']:,.4g}", f"{row['user_epsilon_of_labels']:.4g}"]
+        for epsilon, row in sorted(result["epsilons"].items(), key=lambda item: float(item[0]))
+    ]
+    chance = next(iter(result["epsilons"].values()))["same"]["chance"]
+    head = (
+        "ε per click (replace)",
+        "linked (95% interval)",
+        f"after {MORE} more clicks",
+        f"ε per user (replace), both, {result['history']} clicks",
+        f"of {result['labels']} labels",
+    )
+    return f"{table(head, lines)}\n\nTwo answers of one person among {result['people']:,}; by chance {chance:.2%}."
+
+
+def _share(found: Row) -> str:
+    return f"{found['rate']:.1%} ({found['low']:.1%} to {found['high']:.1%})"
