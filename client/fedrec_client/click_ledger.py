@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import sqlite3
 import threading
@@ -28,9 +29,10 @@ from fedrec.errors import RefusedError, RunError
 from fedrec.federation.protocol import Refusal
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.mixtures import Event
+from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
+from fedrec.privaterec.person import events_of_person
 from fedrec.privaterec.spending import Costs, dearest_click
 from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading, require_forward_clock
 from fedrec_client.pseudonyms import SECRET_BYTES
@@ -46,12 +48,17 @@ _ROUNDING = 1e-9  # relative; a calibrated release reaches the limit up to the l
 
 @dataclass(frozen=True)
 class Bound:
-    """What a run is bound to from its first question. terms, data: digests; users, first_user: of how many, and from which number on."""
+    """What a run is bound to from its first question. terms, data: digests; users, first_user: of how many, and from which number on.
+
+    history, labels: the most clicks and impressions of one user that it may see; 0 where that is not known.
+    """
 
     terms: str = ""
     data: str = ""
     users: int = 0
     first_user: int = 0
+    history: int = 0
+    labels: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,9 +102,13 @@ class Answer:
 class ClickSpending:
     """An open ledger of clicks. One process at a time; safe to call from several threads."""
 
-    def __init__(self, path: Path, *, limit: Guarantee, clock: Callable[[], float] = time.time) -> None:
-        """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older than it was."""
-        self.limit, self._clock, self._path, self._file = limit, clock, path, HeadFile(path)
+    def __init__(self, path: Path, *, limit: Guarantee, max_user_epsilon: float = math.inf, clock: Callable[[], float] = time.time) -> None:
+        """Open or begin the ledger at `path`. Raises RunError where it is in use, damaged, or older than it was.
+
+        max_user_epsilon: of all runs, per user (replace), at the limit's delta; see `person_epsilon`.
+        """
+        self.limit, self.max_user_epsilon = limit, max_user_epsilon
+        self._clock, self._path, self._file = clock, path, HeadFile(path)
         self._mutex, self._lock = threading.Lock(), locked(path)
         with opening(path, self._lock):
             secret = f"INSERT INTO secret SELECT x'{os.urandom(SECRET_BYTES).hex()}' WHERE NOT EXISTS (SELECT 1 FROM secret);"
@@ -120,6 +131,11 @@ class ClickSpending:
         return dearest_click([entry.price for entry in self.runs], self.limit)
 
     @property
+    def person_epsilon(self) -> float:
+        """Of all runs, per user (replace): for a person with a full history and as many labels as any user of this site, at the delta."""
+        return epsilon_of_events(_of_person([(entry.price, entry.bound) for entry in self.runs]), self.limit.delta)
+
+    @property
     def epsilon_left(self) -> float:
         """The largest run of the limit's unit that is still possible is no larger than this: a sum, not a composition."""
         return max(0.0, self.limit.epsilon - self.epsilon) if self.limit.private else self.limit.epsilon
@@ -138,7 +154,7 @@ class ClickSpending:
                 raise _refused(Refusal.WRONG_PLAN, words, "A run keeps its terms, plan, users and data from its first question.")
             if known is not None:
                 return False
-            self._require_room(costs)
+            self._require_room(costs, bound or Bound())
             self._append(run, "run", content)
             return True
 
@@ -179,11 +195,18 @@ class ClickSpending:
                 self._answered[entry.run, told.round] = told.question
                 self._times[entry.run] = self._times.get(entry.run, np.zeros(len(told.users), np.int64)) + told.users
 
-    def _require_room(self, costs: Costs) -> None:
+    def _require_room(self, costs: Costs, bound: Bound) -> None:
         after = dearest_click([*(entry.price for entry in self.runs), costs], self.limit)
         if after > self.limit.epsilon * (1 + _ROUNDING):
             remedy = f"It would bring a click to epsilon {after:.4g}; the limit is {self.limit}, and {self.epsilon:.4g} is spent."
             raise _refused(Refusal.BUDGET, "the run needs more than this client's limit leaves", remedy)
+        if math.isinf(self.max_user_epsilon):
+            return
+        runs = [*((entry.price, entry.bound) for entry in self.runs), (costs, bound)]
+        after = epsilon_of_events(_of_person(runs), self.limit.delta)
+        if after > self.max_user_epsilon * (1 + _ROUNDING):
+            remedy = f"It would bring a person to epsilon {after:.4g} per user (replace); max_user_epsilon is {self.max_user_epsilon:g}."
+            raise _refused(Refusal.BUDGET, "the run needs more than this client's limit per user leaves", remedy)
 
     def _append(self, run: str, kind: str, content: str) -> None:
         row = (len(self._entries) + 1, float(self._clock()), run, kind, content)
@@ -211,6 +234,17 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
 def runs_of(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """The charges among them."""
     return tuple(entry for entry in entries if entry.kind == "run")
+
+
+def _of_person(runs: Sequence[tuple[Costs, Bound]]) -> list[Event]:
+    """Public numbers decide, whatever anybody clicked. A run that does not say how much it sees costs everything."""
+    found = list[Event]()
+    for costs, bound in runs:
+        if bound.history:
+            found += events_of_person(costs, clicks=bound.history, labels=bound.labels)
+        else:
+            found.append(GaussianEvent("unknown", math.inf, "user", "replace"))
+    return found
 
 
 def _packed(costs: Costs, bound: Bound) -> str:

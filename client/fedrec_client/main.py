@@ -176,7 +176,7 @@ def _open_news(settings: ClientSettings, folder: Path, stack: ExitStack) -> News
     from fedrec_client.readers import read_readers
 
     users = read_readers(settings.data)
-    ledger = ClickSpending(folder / "clicks.sqlite", limit=settings.privacy.limit)
+    ledger = ClickSpending(folder / "clicks.sqlite", limit=settings.privacy.limit, max_user_epsilon=settings.privacy.max_user_epsilon)
     stack.callback(ledger.close)
     trust = NewsTrust(settings.privacy.allow_not_established, frozenset(settings.privacy.open_categories))
     return NewsParticipant(settings.name, users, ledger, folder, trust=trust, seed=settings.rehearsal_seed)

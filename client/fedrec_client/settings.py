@@ -5,6 +5,7 @@ Relative paths start at the file's folder. `EXAMPLE` is a complete file with mut
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -84,6 +85,9 @@ class ClientPrivacy(Table):
     unit: Literal["user", "click"] = Field(
         "user", description="what max_epsilon protects: a user, towards an aggregator; or one click exchanged for another, noised here"
     )
+    max_user_epsilon: Epsilon = Field(
+        math.inf, description="news: the most over all runs per user (replace), for a full history and the most labels of anybody here"
+    )
     open_categories: tuple[str, ...] = Field((), description="news: categories whose clicks may leave as they are, where a run asks")
 
     @property
@@ -142,6 +146,8 @@ class ClientSettings(PinnedTable):
 
     @model_validator(mode="after")
     def _one_way_to_noise(self) -> ClientSettings:
+        if self.privacy.unit == "user" and math.isfinite(self.privacy.max_user_epsilon):
+            raise ValueError("privacy.max_user_epsilon is about news: max_epsilon is per user already")
         news = self.data.format in NEWS_FORMATS
         if self.privacy.unit == "user" and self.aggregator is None:
             raise ValueError('privacy.unit = "user" needs the table aggregator: noise is added there')

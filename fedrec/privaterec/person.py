@@ -21,16 +21,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from fedrec.errors import SettingsError
-from fedrec.privacy.accounting import GaussianEvent, mu_for
-from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
+from fedrec.privacy.accounting import GaussianEvent
+from fedrec.privacy.guarantee import Neighbours, Unit
 from fedrec.privacy.mixtures import Event, epsilon_of_events
-from fedrec.privacy.padding import PaddedEvent, inner_mu
+from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
-from fedrec.privaterec.federated import FORMS, schedule_of
-from fedrec.privaterec.spending import Costs, plan_training
-from fedrec.privaterec.trained import promised
-from fedrec.settings import NEWS_UNITS, Scenario
+from fedrec.privaterec.spending import Costs
 
 UNIT: Unit = "user"
 NEIGHBOURS: Neighbours = "replace"
@@ -71,57 +67,14 @@ def of_own_history(event: Event, noise_std: float, clicks: int) -> Event:
     return any_history if isinstance(own, GaussianEvent) and own.mu > any_history.mu else own  # type: ignore[union-attr]
 
 
-def epsilon_of_person(costs: Costs, delta: float, *, clicks: int, labels: int = 0) -> float:
-    """Epsilon at `delta` per user (replace) of all releases together, of a person with so many clicks in the history and so many labels."""
+def events_of_person(costs: Costs, *, clicks: int, labels: int = 0) -> list[Event]:
+    """What a training costs a person with so many clicks in the history and so many labels."""
     history = [of_person(event, clicks) for event in costs.history] if clicks else []
     told = [of_person(event, 1) for event in costs.labels if isinstance(event, PureEvent)] * labels
     whole = [of_person(event, 1) for event in costs.labels if not isinstance(event, PureEvent)]  # releases that see the history too
-    return epsilon_of_events([*history, *told, *(whole if labels and not history else [])], delta)
+    return [*history, *told, *(whole if labels and not history else [])]
 
 
-def training_costs(scenario: Scenario, *, users: int = 1) -> Costs:
-    """Of the scenario's variant, per click. users: decides how often each answers, where `news.rounds` is given.
-
-    Raises ValueError for a variant whose promise is per user already.
-    """
-    variant, guarantee = scenario.news.variant, promised(scenario)
-    if NEWS_UNITS[variant] == UNIT:
-        raise ValueError(f"{variant} is priced per user already")
-    if not guarantee.private or variant in ("centralized", "printed", "fedrec"):
-        return Costs((GaussianEvent("data", math.inf, "click", "replace"),), ())
-    if variant == "additive":
-        return plan_training(guarantee).costs
-    return FORMS[variant].costs(scenario, schedule_of(scenario, max(users, 1)).passes)
-
-
-def answer_costs(scenario: Scenario, guarantee: Guarantee, answers: int = 1) -> Costs:
-    """Of so many fresh served answers of a model, each with `guarantee` per click."""
-    mean = scenario.news.variant in ("additive", "central")
-    mu, padding = mu_for(guarantee.epsilon, guarantee.delta), 0.0 if mean else scenario.news.padding
-    if padding and guarantee.private:
-        return Costs((PaddedEvent("attention", inner_mu(guarantee, padding), padding),) * answers, ())
-    return Costs((GaussianEvent("answer" if mean else "attention", mu, "click", "replace"),) * answers, ())
-
-
-def require_user_limit(scenario: Scenario, *, users: int, labels: int) -> None:
-    """Hold a plan to `news.max_user_epsilon`: for a full history, and the most impressions that any person answers for.
-
-    Both are public, so that a refusal tells nothing of a history. Raises SettingsError with the largest epsilon per click that fits.
-    """
-    limit, delta = scenario.news.max_user_epsilon, scenario.privacy.delta
-    if math.isinf(limit) or NEWS_UNITS[scenario.news.variant] == UNIT:
-        return
-
-    def cost(epsilon: float) -> float:
-        costs = training_costs(scenario.with_epsilon(epsilon), users=users)
-        return epsilon_of_person(costs, delta, clicks=scenario.news.history, labels=labels)
-
-    if (asked := cost(scenario.privacy.epsilon)) <= limit:
-        return
-    low, high = 0.0, min(scenario.privacy.epsilon, limit)
-    for _ in range(30):
-        middle = (low + high) / 2
-        low, high = (middle, high) if cost(middle) <= limit else (low, middle)
-    cause = f"training would cost a person with {scenario.news.history} clicks and {labels} labels epsilon {asked:.4g} per user (replace)"
-    remedy = f"privacy.epsilon = {low:.3g} per click would fit, or a shorter news.history." if low else "Give fewer answers of each person."
-    raise SettingsError(f"{cause}; news.max_user_epsilon is {limit:g}", remedy)
+def epsilon_of_person(costs: Costs, delta: float, *, clicks: int, labels: int = 0) -> float:
+    """Epsilon at `delta` per user (replace) of all releases together."""
+    return epsilon_of_events(events_of_person(costs, clicks=clicks, labels=labels), delta)

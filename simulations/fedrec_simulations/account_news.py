@@ -19,6 +19,7 @@ from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
 from fedrec.privaterec import central, person
 from fedrec.privaterec.federated import FORMS, schedule_of
+from fedrec.privaterec.person_plans import answer_costs, training_costs
 from fedrec.privaterec.spending import plan_training, serving_epsilon
 from fedrec.privaterec.trained import promised
 from fedrec.privaterec.variants import central_settings
@@ -98,7 +99,7 @@ def _person(scenario: Scenario, users: int) -> dict[str, Any]:
     delta, clicks = scenario.privacy.delta, shown_clicks(scenario)
     training = None
     if NEWS_UNITS[scenario.news.variant] != person.UNIT:
-        costs = person.training_costs(scenario, users=_told_users(scenario, users))
+        costs = training_costs(scenario, users=_told_users(scenario, users))
         training = {str(c): {str(k): person.epsilon_of_person(costs, delta, clicks=c, labels=k) for k in person.LABELS} for c in clicks}
     serving = [{"epsilon": e, "clicks": served_person(scenario, e)} for e in scenario.news.serving_epsilons]
     return {"unit": person.UNIT, "neighbours": person.NEIGHBOURS, "delta": delta, "training": training, "serving": serving}
@@ -112,7 +113,7 @@ def shown_clicks(scenario: Scenario) -> tuple[int, ...]:
 def served_person(scenario: Scenario, epsilon: float) -> dict[str, dict[str, float]]:
     """Epsilon per user (replace) of fresh answers at `epsilon` per click each, by clicks of the history and by answers."""
     each = serving_guarantee(epsilon, scenario.privacy.delta)
-    prices = {k: person.answer_costs(scenario, each, k) for k in person.ANSWERS}
+    prices = {k: answer_costs(scenario, each, k) for k in person.ANSWERS}
     return {
         str(c): {str(k): person.epsilon_of_person(costs, scenario.privacy.delta, clicks=c) for k, costs in prices.items()}
         for c in shown_clicks(scenario)

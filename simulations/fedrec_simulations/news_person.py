@@ -15,6 +15,7 @@ import numpy as np
 from fedrec.data.impressions import Impressions
 from fedrec.privaterec import person
 from fedrec.privaterec.linkage import Answers, Linkage, linkage
+from fedrec.privaterec.person_plans import training_costs
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import Bundle
 from fedrec.settings import NEWS_UNITS, Scenario
@@ -90,7 +91,7 @@ def linked_queries(bundle: Bundle, asked: Impressions, *, epsilon: float, seed: 
 def _training(scenario: Scenario, train: Impressions) -> Iterator[tuple[str, Extent, float]]:
     if NEWS_UNITS[scenario.news.variant] == person.UNIT:
         return
-    costs = person.training_costs(scenario, users=train.num_users)
+    costs = training_costs(scenario, users=train.num_users)
     for who, extent in extents(train, scenario.news.history).items():
         yield who, extent, person.epsilon_of_person(costs, scenario.privacy.delta, clicks=extent.clicks, labels=extent.labels)
 

@@ -24,7 +24,7 @@ from fedrec.evaluation.controls import SHUFFLED, Verdict, compare
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.privaterec.kept import Kept
-from fedrec.privaterec.person import require_user_limit
+from fedrec.privaterec.person_plans import require_user_limit
 from fedrec.privaterec.prior import public_prior
 from fedrec.privaterec.serving import news_bundle
 from fedrec.privaterec.trained import promised, public_table

@@ -18,7 +18,7 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import DataError, RefusedError, RunError
 from fedrec.federation.protocol import Refusal, Terms
-from fedrec.privacy.accounting import GaussianEvent, mu_for
+from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
@@ -26,6 +26,8 @@ from fedrec.privaterec import local_update
 from fedrec.privaterec.federated import FORMS
 from fedrec.privaterec.messages import Ask, news_recipe
 from fedrec.privaterec.models import news_model
+from fedrec.privaterec.person import epsilon_of_person
+from fedrec.privaterec.person_plans import training_costs
 from fedrec.privaterec.spending import Costs
 from fedrec.privaterec.topics import public_vectors
 from fedrec.privaterec.trained import Catalogue, public_table
@@ -76,9 +78,11 @@ def client(readers: LocalReaders, tmp_path: Path) -> Iterator[Client]:
     with ExitStack() as stack:
         numbers = iter(range(100))
 
-        def make(folder: Path | None = None, limit: Guarantee = LIMIT, **options: object) -> NewsParticipant:
+        def make(
+            folder: Path | None = None, limit: Guarantee = LIMIT, max_user_epsilon: float = math.inf, **options: object
+        ) -> NewsParticipant:
             where = folder or tmp_path / f"site-{next(numbers)}"
-            ledger = ClickSpending(where / "clicks.sqlite", limit=limit)
+            ledger = ClickSpending(where / "clicks.sqlite", limit=limit, max_user_epsilon=max_user_epsilon)
             stack.callback(ledger.close)
             return NewsParticipant("site", readers, ledger, where, **options)  # type: ignore[arg-type]
 
@@ -387,6 +391,49 @@ def test_gradients_of_whole_losses_are_charged_to_labels_too(tmp_path: Path) -> 
         ledger.charge("gradients", costs)
         both = pld_from_randomized_response(5.0).compose(from_gaussian_mechanism(1 / gaussians(5.0)[0].mu))
         assert ledger.epsilon == pytest.approx(both.get_epsilon_for_delta(1e-5), rel=1e-3)
+
+
+@pytest.mark.parametrize("variant", ["additive", "local", "dp-fedrec"])
+def test_a_run_past_the_limit_per_user_is_refused_before_anything_is_told(variant: str, readers: LocalReaders, client: Client) -> None:
+    """Decided by the scenario's longest history and the most impressions of anybody, whatever was clicked."""
+    chosen, labels = scenario(variant), int(np.bincount(readers.clicks.users).max())
+    whole = epsilon_of_person(training_costs(chosen, users=readers.num_users), 1e-5, clicks=chosen.news.history, labels=labels)
+    clicks = readers.clicks
+    nothing = replace(readers, clicks=replace(clicks, history=clicks.history[:0], history_ptr=0 * clicks.history_ptr))
+    causes = []
+    for site in (readers, nothing):
+        for limit, refused in ((0.99 * whole, True), (1.01 * whole, False)):
+            one = client(max_user_epsilon=limit)
+            one.users = site
+            one.join(terms(chosen, readers))
+            told = one.tell(report(chosen, readers) if variant == "additive" else gradient(chosen, readers, 1))
+            assert bool(told.answer.refusal) == refused == (not one.ledger.runs)
+            causes += [told.answer.cause] if refused else []
+    assert causes[0] == causes[1]
+    assert "limit per user" in causes[0]
+
+
+def test_the_limit_per_user_holds_over_all_runs_together(tmp_path: Path) -> None:
+    costs, bound = Costs(gaussians(5.0), (PureEvent("label", 5.0),)), Bound(history=20, labels=3)
+    mu = gaussians(5.0)[0].mu
+    with closing(ClickSpending(tmp_path / "clicks.sqlite", limit=Guarantee(50.0, 1e-5, "click", "replace"))) as ledger:
+        ledger.charge("a", costs, bound)
+        ledger.charge("b", replace(costs, labels=()), bound)
+        both = epsilon_of_person(Costs(costs.history * 2, costs.labels), 1e-5, clicks=20, labels=3)
+        assert ledger.person_epsilon == pytest.approx(both, rel=1e-9)
+        assert epsilon_of(20 * mu * math.sqrt(2), 1e-5) < both < epsilon_of(20 * mu * math.sqrt(2), 1e-5) + 15.01
+    limited = {"limit": Guarantee(50.0, 1e-5, "click", "replace"), "max_user_epsilon": 1.01 * both}
+    with closing(ClickSpending(tmp_path / "clicks.sqlite", **limited)) as ledger:  # type: ignore[arg-type]
+        with pytest.raises(RefusedError, match="limit per user"):
+            ledger.charge("c", costs, bound)
+        assert len(ledger.runs) == 2
+
+
+def test_a_run_that_does_not_say_how_much_it_sees_costs_a_person_everything(tmp_path: Path) -> None:
+    with closing(ClickSpending(tmp_path / "clicks.sqlite", limit=LIMIT, max_user_epsilon=1e9)) as ledger:
+        with pytest.raises(RefusedError, match="limit per user"):
+            ledger.charge("a", Costs(gaussians(1.0), ()))
+        assert not ledger.runs
 
 
 def test_labels_of_earlier_runs_are_not_forgotten(tmp_path: Path) -> None:

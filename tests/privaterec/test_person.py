@@ -18,7 +18,8 @@ from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent, Selection, output_table
 from fedrec.privaterec import additive
-from fedrec.privaterec.person import answer_costs, epsilon_of_person, of_person, require_user_limit, training_costs
+from fedrec.privaterec.person import epsilon_of_person, of_person
+from fedrec.privaterec.person_plans import answer_costs, require_user_limit, training_costs
 from fedrec.privaterec.spending import Costs
 from fedrec.settings import load
 
