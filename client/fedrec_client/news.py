@@ -250,9 +250,9 @@ class NewsParticipant:
 
     def _pay(self, known: _Run, ask: Ask, digest: str, costs: Costs, users: npt.NDArray[np.bool_], *, most: int) -> None:
         """Charge the run and write down who answers what, before anything is drawn."""
+        bound = Bound(known.terms_digest, known.data_digest, ask.users, ask.first_user[self.name])
         labels = int(np.bincount(known.data.users, minlength=1).max())  # of each, the server is told how many
-        numbers = ask.users, ask.first_user[self.name], known.scenario.news.history, labels
-        bound = Bound(known.terms_digest, known.data_digest, *numbers)
+        bound = replace(bound, history=known.scenario.news.history, labels=labels)
         if self.ledger.charge(ask.run, costs, bound):
             write_clicks(self._copy(ask.run), known.data, self._names)  # of runs that were paid for: their number is limited
         self.ledger.answer(ask.run, ask.round, digest, users, most=most)
