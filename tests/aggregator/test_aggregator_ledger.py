@@ -191,6 +191,16 @@ def test_a_ledger_put_back_is_refused_in_a_new_run_by_whoever_saw_it_charged(wor
         round_of(world, since + 1)
 
 
+def test_a_head_that_the_ledger_never_had_is_refused_by_the_ledger_itself(world: Any) -> None:
+    round_of(world, 0)
+    links = world.aggregator.ledger._chain.links
+    assert world.aggregator.growth(LedgerHead(2, links[1].hash)).head.number == len(links)
+    for strange in (LedgerHead(2, links[0].hash), LedgerHead(1, "0" * 64), LedgerHead(0, links[0].hash), LedgerHead(99, links[-1].hash)):
+        with pytest.raises(RefusedError, match="does not hold") as caught:
+            world.aggregator.growth(strange)
+        assert caught.value.code == "stale-ledger"
+
+
 def test_a_growth_that_does_not_lead_to_the_head_it_states_is_refused() -> None:
     seen = grown(LedgerHead(), ["aa", "bb"])
     told = grown(seen, ["cc"])
