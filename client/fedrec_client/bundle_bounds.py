@@ -8,6 +8,7 @@ places taken are asked for, and their answers thrown away. What fails after that
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +77,9 @@ def _require_attention(bundle: Bundle, bounds: Bounds) -> None:
         value = bundle.more.get(name, np.array(np.nan))
         if value.shape or not least <= float(value) <= most:
             raise _refused(f"{name} is {value}, expected {least:g} to {most:g}")
+    moved = math.sqrt(2) * min(float(bundle.more["theta"].item()), 1.0)
+    if not moved <= bundle.about.sensitivity <= moved * (1 + 1e-9):
+        raise _refused(f"its attention can move by {moved:g}, it states {bundle.about.sensitivity:g}")
     arrays = _encoder(bundle)
     if not arrays.keys() >= {"anonymous", "encoder.pool.dense"}:
         raise _refused("it lacks the user encoder")

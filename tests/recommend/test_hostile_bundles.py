@@ -39,7 +39,14 @@ def attention(**changed: Any) -> dict[str, Any]:
     numbers = {"theta": np.array(0.3), "padding": np.array(0.2), "heads": np.array(2)}
     nothing = {"rows": np.zeros((0, TOPICS), np.int32), "mean": np.zeros(TOPICS), "covariance": np.zeros((TOPICS, TOPICS))}
     anonymous = {"anonymous": rng.normal(size=WIDTH).astype(np.float32)}
-    return {"about": {"form": "attention", "sensitivity": 0.5}, **arrays, **numbers, **nothing, **anonymous, **changed}
+    return {
+        "about": {"form": "attention", "sensitivity": math.nextafter(math.sqrt(2) * 0.3, 1)},
+        **arrays,
+        **numbers,
+        **nothing,
+        **anonymous,
+        **changed,
+    }
 
 
 def items_with(number: float, row: int = X) -> dict[str, Any]:
@@ -92,6 +99,7 @@ REFUSED: dict[str, Callable[[], dict[str, Any]]] = {
     "an encoder that lacks a part": lambda: attention(**{"encoder.pool.query": np.zeros((3, 1), np.float32)}),
     "heads that do not divide the width": lambda: attention(heads=np.array(4)),
     "padding of 1 - delta": lambda: attention(padding=np.array(1 - 1e-6)),
+    "a sensitivity that its clipping does not have": lambda: attention(theta=np.array(0.2)),
     "padding of nearly all clicks": lambda: attention(padding=np.array(0.995)),
     "padding that is no number": lambda: attention(padding=np.array(np.nan)),
     "a clipping of nothing": lambda: attention(theta=np.array(1e-300)),
