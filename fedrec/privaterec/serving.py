@@ -121,13 +121,14 @@ def ask_attention(bundle: Bundle, history: npt.NDArray[np.integer], *, guarantee
     """
     padding = float(_scalar(bundle, "padding")) if guarantee.private else 0.0
     plan = attention.gaussian_plan(guarantee, theta=float(_scalar(bundle, "theta")), padding=padding)
+    pads, noises = ([derive(key, f"{purpose}/{k}") for k in range(len(history))] for purpose in ("padding", "noise"))
     if padding:
-        hidden = attention.padded_clicks(*history.shape, padding=padding, key=derive(key, "padding"))
+        hidden = np.concatenate([attention.padded_clicks(1, history.shape[1], padding=padding, key=pad) for pad in pads])
         history = np.where(hidden & (history >= 0), bundle.size, history)
     alpha = attention.attention(_user_vectors(bundle, history), np.asarray(bundle.users.linear, np.float64))
-    raw, event = attention.release(alpha, plan, key=derive(key, "noise"))
+    raw = attention.release_each(alpha, plan, keys=noises)
     shares = attention.renormalise_softplus(raw) if plan.noise_std else attention.renormalise_relu(raw)
-    return Asked(shares.astype(np.float32), raw, plan.noise_std, event)
+    return Asked(shares.astype(np.float32), raw, plan.noise_std, plan.event)
 
 
 def _user_vectors(bundle: Bundle, history: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
