@@ -34,7 +34,7 @@ from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.privaterec.person import events_of_person
 from fedrec.privaterec.spending import Costs, dearest_click
-from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading, require_forward_clock
+from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading
 from fedrec_client.pseudonyms import SECRET_BYTES
 
 _GENESIS = hashlib.sha256(b"fedrec click ledger 2").hexdigest()
@@ -117,8 +117,6 @@ class ClickSpending:
             self._entries = list(_verified(self._database, path))
             self._file.agree([_GENESIS, *(entry.head for entry in self._entries)])
             self._index(self._entries)
-            if self._entries:
-                require_forward_clock(self._clock(), self._entries[-1].time_s)
 
     @property
     def runs(self) -> tuple[Entry, ...]:

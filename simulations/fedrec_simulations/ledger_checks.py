@@ -50,13 +50,14 @@ def client_ledger(settings: ClientSettings, now_s: float) -> str | Doubt:
     return f"{len(entries)} rounds, unbroken; {_priced(spent.epsilon, limit)} spent so far, limit {limit.epsilon:g}"
 
 
-def click_ledger(settings: ClientSettings, now_s: float) -> str:
+def click_ledger(settings: ClientSettings, now_s: float) -> str | Doubt:
     """What the dearest click of a client of news has spent. Raises RunError."""
     path, limit = Path(settings.state) / "clicks.sqlite", settings.privacy.limit
     entries = read_click_entries(path) if path.exists() else ()
     if not entries:
         return "begins with the first run"
-    _require_forward(entries[-1].time_s, now_s)
+    if clock := _set_back(entries[-1].time_s, now_s):
+        return clock
     runs = runs_of(entries)
     spent = dearest_click([entry.price for entry in runs], limit)
     return f"{len(runs)} runs, unbroken; {_priced(spent, limit)} spent so far, limit {limit.epsilon:g}"
