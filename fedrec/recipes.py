@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from fedrec.checkpoint import finite
 from fedrec.data.interactions import Kind
 from fedrec.errors import DataError, SettingsError
 from fedrec.factorization import am_dpsgd, clicks, convex_ssp, default, gradient, noisy_descent, public_people, ssp, weighted_descent
@@ -19,7 +20,7 @@ from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of, sides_of
-from fedrec.settings import Scenario, validated
+from fedrec.settings import LOCAL, Scenario, validated
 from fedrec.settings_tables import CollectiveSettings
 
 
@@ -48,7 +49,8 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
 
 def client_recipe(scenario: Scenario) -> str:
     """The part of a scenario that decides what runs on a device, as canonical JSON: public, and sent to every client."""
-    return json.dumps(scenario.model_dump(mode="json", include={"recipe", "model", "privacy"}), sort_keys=True)
+    content = scenario.model_dump(mode="json", include={"recipe", "model", "privacy"}, exclude=LOCAL)
+    return json.dumps(finite(content), sort_keys=True)
 
 
 def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:

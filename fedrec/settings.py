@@ -47,6 +47,9 @@ NEWS_SPLITS = {
 NEWS_UNITS = {"central": "user"} | dict.fromkeys(("additive", "local", "printed", "fedrec", "dp-fedrec", "centralized"), "click")
 """What each variant of news training protects; epsilons of different units do not compare, so a scenario names its unit."""
 
+LOCAL: dict[str, set[str]] = {"privacy": {"max_total_epsilon", "budget_file"}}
+"""What concerns whoever holds the data and nobody else: neither sent to a party nor part of what a run trains."""
+
 _DESCENT = frozenset({"encoder", "dimension", "steps", "user_ridge", "item_ridge", "learning_rate"})
 DESCENT_KEYS = {
     "fast-dpmf": _DESCENT,
@@ -195,7 +198,7 @@ class Scenario(Table):
 
     def digest(self) -> str:
         """SHA-256 of everything but where results and budgets go, what is allowed, and what a figure varies around it."""
-        content = self.model_dump(mode="json", exclude={"run": True, "figure": True, "privacy": {"max_total_epsilon", "budget_file"}})
+        content = self.model_dump(mode="json", exclude={"run": True, "figure": True, **LOCAL})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def as_published(self) -> Scenario:
