@@ -26,6 +26,7 @@ from fedrec_simulations.audit import canaries, coupling, drawn_noise, label_tabl
 from fedrec_simulations.audit.finding import Finding, Recovery
 from fedrec_simulations.audit.uploads import Clients, clients_of, gradient_distance, told_labels
 from fedrec_simulations.audit.whole import whole_finding
+from fedrec_simulations.audit.whole_news import whole_news_findings
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.news_data import catalogue_of, load_news
 
@@ -73,7 +74,10 @@ def run(scenario: Scenario, *, quick: bool = False, whole: bool = False) -> Audi
     on the whole command takes the noise that the scenario asks for.
     """
     if whole:
-        return Audit((whole_finding(scenario, runs=_QUICK_RUNS if quick else 0),))
+        runs = _QUICK_RUNS if quick else 0
+        return Audit(
+            tuple(whole_news_findings(scenario, runs=runs)) if scenario.recipe == "privaterec" else (whole_finding(scenario, runs=runs),)
+        )
     attacks = _news if scenario.recipe == "privaterec" else _factorisation
     return Audit(tuple(attacks(scenario, QUICK if quick else Effort())))
 

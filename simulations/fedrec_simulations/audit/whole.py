@@ -22,7 +22,7 @@ from __future__ import annotations
 import itertools
 import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -30,16 +30,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.interactions import Interactions
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec, triangle
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import ClientStep, Loopback, Recipe, Shared, train
 from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
-from fedrec.recipes import Prepared, prepare
+from fedrec.recipes import prepare
 from fedrec.settings import Scenario
 from fedrec.streams import Streams, SystemStreams
 from fedrec_simulations.audit.bounds import separation_bound
@@ -63,8 +63,17 @@ class World:
     """What the command makes of one file: the training data, and what it would train with."""
 
     scenario: Scenario
-    train: Interactions
-    facts: PublicFacts
+    train: Shared
+    items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """What trains: a server's side, what runs on devices, and the plan that both obey."""
+
+    recipe: Recipe
+    steps: Mapping[str, ClientStep]
+    plan: Plan
 
 
 @dataclass(frozen=True)
@@ -79,12 +88,13 @@ def whole_finding(scenario: Scenario, *, runs: int = 0) -> Finding:
     """A lower bound of epsilon from `runs` trainings with the person and as many without; 0: `runs_for` the claim."""
     with tempfile.TemporaryDirectory(prefix="audit-") as folder:
         pair = planted_neighbours(scenario, Path(folder))
-        inside, outside = (_world(one) for one in (pair.inside, pair.outside))
-    prepared = prepare(pair.inside, inside.facts)
+        (facts, inside), (_, outside) = (_world(one) for one in (pair.inside, pair.outside))
+    made = prepare(pair.inside, facts)
+    prepared = Trainable(made.recipe, made.steps, made.plan)
     claim = prepared.plan.guarantee
     if not claim.private:
         return Finding("whole command", scenario.recipe, claim, math.inf, "exact", 1.0, note="no noise")
-    if inside.train.num_items != outside.train.num_items:
+    if inside.items != outside.items:
         note = "the person changes the catalogue"
         return Finding("whole command", scenario.recipe, claim, math.inf, "exact", 1.0, refuted=True, note=note)
     scores = likelihood_ratios(prepared, inside, outside, runs=runs or runs_for(claim))
@@ -98,12 +108,17 @@ def runs_for(claim: Guarantee) -> int:
     return max(_LEAST_RUNS, math.ceil(_EFFORT / mu_for(claim.epsilon, claim.delta) ** 2))
 
 
-def likelihood_ratios(prepared: Prepared, inside: World, outside: World, *, runs: int) -> tuple[Floats, Floats]:
+def likelihood_ratios(prepared: Trainable, inside: World, outside: World, *, runs: int) -> tuple[Floats, Floats]:
     """Scores of runs with and without the person, those left out that the covariance was measured on."""
     sides = [_runs(prepared, inside, outside, member=member, runs=runs) for member in (True, False)]
+    return scores_of(sides[0], sides[1], runs=runs)
+
+
+def scores_of(inside: Iterator[list[Seen]], outside: Iterator[list[Seen]], *, runs: int) -> tuple[Floats, Floats]:
+    """The same of runs however made, the first quarter of which measures the noise."""
     learn = max(2, runs // 4)
-    covariance = _covariance([(run, sign) for side, sign in zip(sides, (-0.5, 0.5), strict=True) for run in islice(side, learn)])
-    scores = [np.array([_score(run, covariance) for run in side]) for side in sides]
+    covariance = _covariance([(run, sign) for side, sign in ((inside, -0.5), (outside, 0.5)) for run in islice(side, learn)])
+    scores = [np.array([_score(run, covariance) for run in side]) for side in (inside, outside)]
     return scores[0], scores[1]
 
 
@@ -131,24 +146,24 @@ def _score(run: Sequence[Seen], covariance: Floats) -> float:
     return total
 
 
-def _world(scenario: Scenario) -> World:
+def _world(scenario: Scenario) -> tuple[PublicFacts, World]:
     """Read and divide, as `fedrec simulate` does."""
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
-    return World(scenario, split.train, public_facts(scenario, dataset, split))
+    return public_facts(scenario, dataset, split), World(scenario, split.train, dataset.catalogue.item_ids)
 
 
-def _runs(prepared: Prepared, inside: World, outside: World, *, member: bool, runs: int) -> Iterator[list[Seen]]:
+def _runs(prepared: Trainable, inside: World, outside: World, *, member: bool, runs: int) -> Iterator[list[Seen]]:
     """Trainings, and for each the same questions released again, with fresh noise every time."""
     scenario, mine = inside.scenario, inside if member else outside
     seeds = Streams(scenario.seed).numpy(f"audit/whole/{member}").integers(2**62, size=runs)
     for part in np.array_split(seeds, min(runs, _TRAININGS)):
-        own = _link(prepared, mine, _noise(scenario, part[0]))
+        own = _link(prepared, mine, noise_of_run(scenario, int(part[0])))
         done = list(train(prepared.recipe, own, prepared.recipe.begin()))
         sums = [(_sums(prepared, inside, each.question), _sums(prepared, outside, each.question)) for each in done]
         yield _seen(prepared, [(each.question, each.answer, A, B) for each, (A, B) in zip(done, sums, strict=True)])
         for seed in part[1:]:
-            noise, again = _noise(scenario, seed), list[Asked]()
+            noise, again = noise_of_run(scenario, int(seed)), list[Asked]()
             for each, (A, B) in zip(done, sums, strict=True):
                 ledger = Ledger(prepared.plan.guarantee)
                 answer, _ = release(each.question, A if member else B, prepared.plan, ledger, noise=noise)
@@ -156,23 +171,23 @@ def _runs(prepared: Prepared, inside: World, outside: World, *, member: bool, ru
             yield _seen(prepared, again)
 
 
-def _noise(scenario: Scenario, seed: np.int64) -> Streams | SystemStreams:
+def noise_of_run(scenario: Scenario, seed: int) -> Streams | SystemStreams:
     """What the scenario asks for; a seed of its own for each run where it asks for seeds."""
-    return SystemStreams() if scenario.privacy.noise == "system" else Streams(int(seed))
+    return SystemStreams() if scenario.privacy.noise == "system" else Streams(seed)
 
 
-def _link(prepared: Prepared, world: World, noise: Streams | SystemStreams) -> Loopback:
+def _link(prepared: Trainable, world: World, noise: Streams | SystemStreams) -> Loopback:
     return Loopback(world.train, prepared.steps, prepared.plan, noise, Ledger(prepared.plan.guarantee))
 
 
-def _sums(prepared: Prepared, world: World, question: Question) -> tuple[Int64s, ...]:
+def _sums(prepared: Trainable, world: World, question: Question) -> tuple[Int64s, ...]:
     sums = ExactSums(question.blocks)
     for reports in _link(prepared, world, Streams(0)).reports(question):
         sums.add(reports)
     return sums.blocks
 
 
-def _seen(prepared: Prepared, run: Sequence[Asked]) -> list[Seen]:
+def _seen(prepared: Trainable, run: Sequence[Asked]) -> list[Seen]:
     found = list[Seen]()
     for question, answer, inside, outside in run:
         stds, sums = noise_stds(question, prepared.plan), zip(inside, outside, strict=True)
