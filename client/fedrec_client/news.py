@@ -54,7 +54,7 @@ from fedrec_client.click_ledger import Bound, ClickSpending
 from fedrec_client.notes import Notes, require_name
 from fedrec_client.participant import FAILED, LONGEST_CAUSE, public_words
 from fedrec_client.pseudonyms import user_tokens
-from fedrec_client.readers import LocalReaders, read_clicks, write_clicks
+from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_clicks, write_clicks
 
 log = logging.getLogger(__name__)
 
@@ -276,8 +276,8 @@ class NewsParticipant:
 def _digest(data: Impressions, names: tuple[str, ...]) -> str:
     """SHA-256 of all users' data and pseudonyms. Private: it stays in the ledger."""
     hashed = hashlib.sha256("/".join(names).encode())
-    for name, column in sorted(vars(data).items()):
-        array = np.asarray(column, order="C")
+    for name in ("num_news", *PRIVATE_COLUMNS):
+        array = np.asarray(getattr(data, name), order="C")
         hashed.update(f"/{name}/{array.dtype.str}/{array.shape}/".encode() + array.tobytes())
     return hashed.hexdigest()
 

@@ -24,7 +24,8 @@ from fedrec.federation.protocol import Terms
 from fedrec_client.settings import ClientData
 
 SHARD_FORMAT = "fedrec-news-shard/1"
-_ARRAYS = ("history_ptr", "history", "users", "candidate_ptr", "candidates", "clicked")
+PRIVATE_COLUMNS = ("history_ptr", "history", "users", "candidate_ptr", "candidates", "clicked")
+"""Of `Impressions`: what is read, kept and hashed of a site's users."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def read_readers(data: ClientData) -> LocalReaders:
 
 def write_clicks(path: Path, clicks: Impressions, names: tuple[str, ...]) -> None:
     """Keep the clicks of one run, by its item numbers: private, for this site alone."""
-    arrays = {name: np.ascontiguousarray(getattr(clicks, name)) for name in _ARRAYS}
+    arrays = {name: np.ascontiguousarray(getattr(clicks, name)) for name in PRIVATE_COLUMNS}
     write_bytes(path, save(arrays, {"names": "/".join(names), "items": str(clicks.num_news)}))
 
 
@@ -98,7 +99,7 @@ def read_clicks(path: Path, items: int, names: tuple[str, ...]) -> Impressions |
         with safe_open(path, framework="numpy") as file:
             if file.metadata() != {"names": "/".join(names), "items": str(items)}:
                 return None
-            return Impressions(items, **{name: file.get_tensor(name) for name in _ARRAYS})
+            return Impressions(items, **{name: file.get_tensor(name) for name in PRIVATE_COLUMNS})
     except (OSError, SafetensorError):
         return None
 
@@ -106,7 +107,7 @@ def read_clicks(path: Path, items: int, names: tuple[str, ...]) -> Impressions |
 def write_news_shard(path: Path, readers: LocalReaders) -> None:
     """Write users so that `read_news_shard` gives the same bytes. `readers` have vectors."""
     assert readers.vectors is not None
-    arrays = {name: np.ascontiguousarray(getattr(readers.clicks, name)) for name in _ARRAYS} | {"vectors": readers.vectors}
+    arrays = {name: np.ascontiguousarray(getattr(readers.clicks, name)) for name in PRIVATE_COLUMNS} | {"vectors": readers.vectors}
     texts = {"news": asdict(readers.news), "user_ids": list(readers.user_ids)}
     arrays |= {"texts": np.frombuffer(json.dumps(texts).encode(), np.uint8)}
     write_bytes(path, save(arrays, {"format": SHARD_FORMAT}))
