@@ -15,11 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.checkpoint import read_json, write_json
-from fedrec.errors import RefusedError, RunError
-from fedrec.federation.protocol import Refusal
-
-CLOCK_SLACK_S = 86_400.0
-"""A clock that is this far before the last entry has gone back, or the ledger was written under another one."""
+from fedrec.errors import RunError
 
 
 def locked(path: Path) -> Any:
@@ -76,14 +72,6 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 def broken(path: Path, entry: int) -> RunError:
     """Where an entry is not the one that was written."""
     return RunError(f"{path} is damaged at entry {entry}: its chain is broken", "Put back the ledger as it was; do not begin a new one.")
-
-
-def require_forward_clock(now_s: float, last_s: float) -> None:
-    """Raises RefusedError (`STALE_LEDGER`) where the clock is more than `CLOCK_SLACK_S` before the last entry."""
-    if now_s < last_s - CLOCK_SLACK_S:
-        late = (last_s - now_s) / 3600
-        cause = f"the clock is {late:.0f} hours before the ledger's last entry"
-        raise RefusedError(Refusal.STALE_LEDGER.value, cause, "Set the clock right.")
 
 
 class HeadFile:

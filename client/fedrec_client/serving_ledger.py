@@ -37,7 +37,7 @@ from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privaterec.person import of_any_history, of_own_history
 from fedrec.privaterec.spending import ClickLedger, Cohort
-from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading, require_forward_clock
+from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading
 
 _GENESIS = hashlib.sha256(b"fedrec serving ledger 1").hexdigest()
 _SCHEMA = """
@@ -201,14 +201,12 @@ class ServingLedger:
         """The kept answer, or one that `draw` makes, and whether it is fresh.
 
         There must be room before anything is drawn, and the price is on disk before anything drawn can leave. Raises
-        BudgetExceededError past the limit, RefusedError where the clock went back, RunError where the entry cannot be written,
+        BudgetExceededError past the limit, RunError where the entry cannot be written,
         PrivacyError where what was drawn does not cost what was agreed.
         """
         if (known := self.kept(question)) is not None:
             return known, False
         question.guarantee.require_same_unit(self.limit)
-        if self._answers:
-            require_forward_clock(self._clock(), self._answers[-1].time_s)
         self._require_room(question)
         drawn = draw()
         if not isinstance(drawn.event, Event) or replace(drawn.event, name="answer") != question.price:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privaterec.spending import serving_epsilon
 
@@ -88,3 +88,13 @@ def test_a_body_holds_the_agreed_fields_and_the_very_float32s(node):
     assert list(filtered) == ["version", "coefficients", "k", "categories"]
     assert (plain["version"], plain["k"], filtered["categories"]) == ("0123456789abcdef", 60, ['a "b"\\'])
     np.testing.assert_array_equal(np.array(plain["coefficients"], np.float32), coefficients)
+
+
+def test_a_person_of_many_titles_pays_for_all_of_them(node):
+    steps = [["ask", _question(edit=1), [0.0]], ["ask", _question(edit=2), [0.0]], ["person", 1, 5], ["person", 20, 5]]
+    *_, one_title, twenty = node("ledger", limit=LIMIT, steps=steps)
+    mu = mu_for(5, DELTA)
+    assert one_title["one"] == pytest.approx(5, rel=1e-6)
+    assert twenty["one"] == pytest.approx(epsilon_of(20 * mu, DELTA), rel=1e-6)
+    assert twenty["together"] == pytest.approx(epsilon_of(20 * mu * np.sqrt(3), DELTA), rel=1e-6)
+    assert one_title["entries"] == twenty["entries"]  # it is said, not spent

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.errors import BudgetExceededError, PrivacyError, RefusedError, RunError, UnitMismatchError
+from fedrec.errors import BudgetExceededError, PrivacyError, RunError, UnitMismatchError
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
-from fedrec_client.ledger_files import CLOCK_SLACK_S, HeadFile
+from fedrec_client.ledger_files import HeadFile
 from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_of
 from tests.waiting import HANG_S
 
@@ -200,13 +200,23 @@ def test_an_entry_changed_or_dropped_is_noticed(opened: Any, path: Path, damage:
         opened()
 
 
-def test_a_ledger_put_back_and_a_clock_put_back_are_noticed(opened: Any, path: Path, tmp_path: Path) -> None:
+def test_a_clock_that_was_ahead_and_is_set_right_stops_no_question_and_frees_no_budget(opened: Any) -> None:
+    now = [1e9 + 300 * DAY_S]
+    ledger = opened(renew_every_s=30 * DAY_S, clock=lambda: now[0])
+    answered(ledger, question("a"))
+    spent = ledger.epsilon
+    now[0] = 1e9
+    answered(ledger, question("b"))  # the day after the clock was mended
+    assert ledger.epsilon > spent
+    now[0] += 31 * DAY_S
+    assert ledger.epsilon == pytest.approx(spent)  # what was dated ahead counts until then
+
+
+def test_a_ledger_put_back_is_noticed(opened: Any, path: Path, tmp_path: Path) -> None:
     answered(opened(), question("a"))
     opened().close()
     shutil.copy(path, tmp_path / "backup")
     answered(opened(), question("b"))
-    with pytest.raises(RefusedError, match="clock"):
-        answered(opened(clock=lambda: 1e9 - CLOCK_SLACK_S - 1), question("c"))
     opened().close()
     shutil.copy(tmp_path / "backup", path)
     with pytest.raises(RunError, match="older"):

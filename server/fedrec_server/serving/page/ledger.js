@@ -51,6 +51,17 @@ export class Ledger {
     return epsilonOf(compose([this.#mu(), muFor(epsilon, this.limit.delta)]), this.limit.delta);
   }
 
+  /**
+   * What a person with so many titles pays, had all of them been others (unit: user, neighbours: replace): {one, together} are the
+   * epsilons of one answer and of all answers after it. Each title moves the mean that is sent by as much as one title may.
+   */
+  ofPerson(titles, epsilon) {
+    const { delta } = this.limit;
+    const mu = muFor(epsilon, delta);
+    const [one, together] = [mu, compose([this.#mu(), mu])].map((each) => epsilonOf(titles * each, delta));
+    return { one, together };
+  }
+
   /** Whether one more answer is within the limit. */
   allows(epsilon) {
     return this.after(epsilon) <= this.limit.epsilon * (1 + ROUNDING);

@@ -215,6 +215,7 @@ function renderPrice(picked) {
   part("ask").disabled = picked === 0 || asking;
   part("ask").textContent = asking ? "Asking…" : "Ask the server";
   part("price").textContent = priceInWords(picked);
+  part("person").textContent = picked === 0 ? "" : personInWords(picked);
 }
 
 function priceInWords(picked) {
@@ -224,6 +225,12 @@ function priceInWords(picked) {
   if (!ledger.allows(epsilon)) return `More than is left: at most ε = ${short(ledger.left)} per title.`;
   const together = `${short(ledger.spent)} → ${short(ledger.after(epsilon))} of ${ledger.limit.epsilon}`;
   return `Costs ε = ${epsilon} per title. All answers together: ${together}.`;
+}
+
+function personInWords(titles) {
+  const { one, together } = state.ledger.ofPerson(titles, state.epsilon);
+  const whole = titles === 1 ? "with one title" : `with ${titles} titles, had all of them been others`;
+  return `For a person ${whole}: at most ε = ${short(one)} for one answer, ${short(together)} for all answers and this one.`;
 }
 
 function renderAnswer() {
