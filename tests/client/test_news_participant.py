@@ -34,7 +34,7 @@ from fedrec.privaterec.trained import Catalogue, public_table
 from fedrec.settings import NEWS_UNITS, Scenario, load
 from fedrec_client.click_ledger import Bound, ClickSpending
 from fedrec_client.news import NewsParticipant, NewsTrust, _digest
-from fedrec_client.readers import LocalReaders, read_news_shard, write_news_shard
+from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_news_shard, write_news_shard
 
 SHAPE = PlantedNewsShape(users=40, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
 LIMIT = Guarantee(5.0, 1e-5, "click", "replace")
@@ -352,8 +352,8 @@ def test_a_shard_survives_its_file_and_a_damaged_one_is_named(readers: LocalRead
     found = read_news_shard(path)
     assert found.news == readers.news
     assert found.user_ids == readers.user_ids
-    for name, column in vars(readers.clicks).items():
-        np.testing.assert_array_equal(getattr(found.clicks, name), column)
+    for name in PRIVATE_COLUMNS:  # the hashes of ids divide a data set, and a shard is a part already
+        np.testing.assert_array_equal(getattr(found.clicks, name), getattr(readers.clicks, name))
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(DataError, match="no shard of news"):
         read_news_shard(path)

@@ -281,18 +281,21 @@ def judged(mutant: Mutant, outcome: Outcome) -> tuple[str, str]:
 
 
 def run_group(copy: Copy, mutants: Sequence[Mutant], limit_s: float) -> Iterable[Verdict]:
-    """Verdicts of the bugs whose tests lie in one file; first all the tests without a bug."""
-    tests = list(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
-    plain = copy.pytest(tests, "kernels", limit_s * len(tests))
-    bad = None
-    if plain.code != 0:
-        bad = f"its test does not pass without it: {plain.message or plain.log[-300:]}"
-    elif plain.skipped:
-        bad = "a named test is skipped here"
+    """Verdicts of the bugs of one test file; first its tests without a bug, each bug by itself where some of them fail."""
+    together = not _trouble(copy, [test for mutant in mutants for test in mutant.tests], limit_s)
     for mutant in mutants:
         start = time.monotonic()
+        bad = "" if together else _trouble(copy, mutant.tests, limit_s)
         kind, reason = ("BROKEN", bad) if bad else judged(mutant, copy.with_bug(mutant, limit_s))
         yield Verdict(mutant, kind, reason, time.monotonic() - start)
+
+
+def _trouble(copy: Copy, tests: Sequence[str], limit_s: float) -> str:
+    """Why these tests cannot tell anything: they do not pass without a bug. "" where they do."""
+    plain = copy.pytest(dict.fromkeys(tests), "kernels", limit_s * len(tests))
+    if plain.code != 0:
+        return f"its test does not pass without it: {plain.message or plain.log[-300:]}"
+    return "a named test is skipped here" if plain.skipped else ""
 
 
 def sampled(mutants: Sequence[Mutant], share: float, seed: str) -> list[Mutant]:
