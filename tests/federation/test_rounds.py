@@ -80,8 +80,8 @@ def test_noise_that_the_grid_cannot_hold_is_refused_with_a_remedy() -> None:
     assert "epsilon" in caught.value.remedy
 
 
-def one_greedy(question: Question, mine: Interactions, first_user: int) -> Reports:
-    reports = honest(question, mine, first_user)
+def one_greedy(question: Question, mine: Interactions) -> Reports:
+    reports = honest(question, mine)
     reports.blocks[0].coefficients[-1] *= 2  # the last user's only item
     return reports
 
