@@ -169,6 +169,8 @@ class Scenario(Table):
             raise ValueError("planted-news needs no data.path, and every other format of news needs one")
         if self.split.kind not in (kinds := NEWS_SPLITS[self.data.format]):
             raise ValueError(f'split.kind = "{self.split.kind}" does not divide {self.data.format}: use {", ".join(kinds)}')
+        if self.split.cuts is not None:
+            raise ValueError("split.cuts cut ratings and clicks in time: news finds its own cut, and says that it is not covered")
         unit = NEWS_UNITS[self.news.variant]
         if self.privacy.unit != unit:
             raise ValueError(

@@ -72,6 +72,12 @@ def test_news_takes_only_divisions_that_make_sense_for_its_data(data: str, kind:
             load(None, keys)
 
 
+def test_public_cuts_in_time_are_refused_where_news_would_ignore_them() -> None:
+    keys = ["recipe=privaterec", "privacy.unit=click", "data.format=click-log", "data.path=x", "split.kind=temporal"]
+    with pytest.raises(SettingsError, match="finds its own cut"):
+        load(None, [*keys, "split.cuts=[1, 2]"])
+
+
 def test_files_that_are_missing_or_no_toml_are_named(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="absent"):
         load(tmp_path / "absent.toml")
