@@ -37,9 +37,9 @@ RANDOM_OR_TIME = {
     *("node_id", "src_node_id", "dst_node_id", "public_key", "run_id", "session_id", "src_task_id", "dst_task_id"),
     *("message_id", "message_ids", "reply_to_message_id", "object_id", "object_ids", "message_object_id", "hash_str", "fab_hash"),
     *("created_at", "delivered_at", "ttl", "remaining_s", "clientapp_runtime_list"),
-    *("release_sha256", "ledger_head"),
+    *("release_sha256", "ledger_head", "head", "entries_sha256"),
 }
-"""Fields of messages that differ between any two runs, and hashes of the release."""
+"""Fields of messages that differ between any two runs, and hashes: of the release, and of ledger entries, which hold times."""
 
 OF_ONE_REQUEST = {"content-length", "host", "flwr-public-key", "flwr-signature", "flwr-timestamp"}
 """Headers whose values differ in the same way; that they are there is compared."""
@@ -60,6 +60,7 @@ REQUESTS: dict[str, type[Message]] = {
 }
 REPLIES: dict[str, type[Message]] = {
     "Enrolled": pb.EnrolledReply,
+    "GetGrowth": pb.GetGrowthReply,
     "OpenRun": pb.OpenRunReply,
     "OpenRound": pb.RoundStatus,
     "GetRound": pb.RoundStatus,
@@ -240,9 +241,10 @@ class TappedFiles(PartyFiles[Shard]):
         super().write_server(listen=listen, aggregator=self.relays[aggregator])
 
     def write_client(self, shard: Any, *, gate: str, aggregator: str) -> None:
-        if gate not in self.relays:
-            self.relays[gate] = self.stack.enter_context(http_relay(gate, self.root / "certificates", self.inbound))
-        super().write_client(shard, gate=self.relays[gate], aggregator=aggregator)
+        if (way := f"{shard.name} to {gate}") not in self.relays:  # the gate knows each client by its certificate
+            relay = http_relay(gate, self.root / "certificates", self.inbound, client=shard.name)
+            self.relays[way] = self.stack.enter_context(relay)
+        super().write_client(shard, gate=self.relays[way], aggregator=aggregator)
 
 
 @contextmanager
@@ -290,13 +292,13 @@ def _own(metadata: Any) -> tuple[tuple[str, Any], ...]:
 
 
 @contextmanager
-def http_relay(upstream: str, keys: Path, inbound: Inbound) -> Iterator[str]:
-    """Connections of SuperNodes, passed on to the gate byte for byte; requests are kept. Yields its address."""
+def http_relay(upstream: str, keys: Path, inbound: Inbound, *, client: str) -> Iterator[str]:
+    """Connections of one client's SuperNode, passed on to the gate byte for byte; requests are kept. Yields its address."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        relay = HttpRelay(upstream, keys, inbound)
+        relay = HttpRelay(upstream, keys, inbound, client)
         port = asyncio.run_coroutine_threadsafe(relay.open(), loop).result(HANG_S)
         yield f"127.0.0.1:{port}"
         asyncio.run_coroutine_threadsafe(relay.close(), loop).result(HANG_S)
@@ -313,6 +315,7 @@ class HttpRelay:
     upstream: str
     keys: Path
     inbound: Inbound
+    client: str
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def open(self) -> int:
@@ -333,6 +336,7 @@ class HttpRelay:
         self.tasks.add(task)
         host, _, port = self.upstream.rpartition(":")
         trusted, requests = ssl.create_default_context(cafile=self.keys / "ca.pem"), Requests(self.inbound)
+        trusted.load_cert_chain(self.keys / f"client-{self.client}.pem", self.keys / f"client-{self.client}-key.pem")
         forth = None
         try:
             far, forth = await asyncio.open_connection(host, int(port), ssl=trusted)
