@@ -156,7 +156,8 @@ class ReleaseLedger:
                 remedy = "Put back its newest state folder. Where it is gone, what its users have spent is not known."
                 raise refused(Refusal.STALE_LEDGER, cause, remedy)
             if charged > known:
-                with self._durably() as db:
+                # a disk that fails here must not cost the client its round: the next, larger number is written then
+                with suppress(RunError), self._durably() as db:
                     db.execute("INSERT OR REPLACE INTO senders VALUES (?, ?)", (sender, charged))
                 self._charged_by[sender] = charged
 

@@ -104,7 +104,7 @@ def test_a_broken_rule_is_told_with_the_smallest_script_that_breaks_it(monkeypat
 
     monkeypatch.setattr(Collection, "_new", forgetful)
     harmless = Operation("server-0", 5, Kind.CRASH), Operation("client-1", 9, Kind.JUMP, 5.0)
-    repeated = Operation(f"client-1 > {AGGREGATOR}", 1, Kind.REPEAT)
+    repeated = Operation(f"client-1 > {AGGREGATOR}", 3, Kind.REPEAT)  # its first report
     assert smallest(Script(TWO, (*harmless, repeated)), [auditor.COUNTED_ONCE]).operations == (repeated,)
     with pytest.raises(ProtocolError, match=r"^seed \d+: ") as caught:
         run(runs=60, seed=0, show=False)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedrec.errors import FedRecError, RefusedError, UnreachableError
-from fedrec.federation.protocol import Answer, Opening, RoundStatus
+from fedrec.federation.protocol import Answer, LedgerGrowth, Opening, RoundStatus
 from fedrec.federation.wire import pack_answer
 from fedrec_simulations.faults.machine import Clock, Crash, Fate, Machine
 from fedrec_simulations.faults.script import AGGREGATOR, Kind, Operation
@@ -280,6 +280,8 @@ def _told(answer: Any) -> str:
         return f"failed, {answer.cause}"
     if isinstance(answer, RoundStatus):
         return f"{answer.phase}, attempt {answer.attempt}, {answer.reported} of {answer.enrolled} users"
+    if isinstance(answer, LedgerGrowth):  # its hashes are of releases, whose noise is another every time
+        return f"{len(answer.entries_sha256)} entries to {answer.head.number}"
     if isinstance(answer, bytes):
         return answer.decode() if answer.startswith(b"{") else f"{len(answer)} bytes"
     return str(answer)
