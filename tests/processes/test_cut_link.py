@@ -136,9 +136,10 @@ def test_links_that_are_cut_in_the_middle_of_a_round_and_mended_change_no_byte(p
     run.until(lambda: run.reporters(0) == {"client-2"}, "report of the client whose link holds")
     hosts.cut("aggregator")  # from everybody
     hosts.mend("client-1")
-    ledger = run.files.state("client-1") / "ledger.sqlite"
-    run.until(lambda: read_entries(ledger), "charge of the client that was asked and cannot report")
+    state = run.files.state("client-1")
+    run.until(lambda: '"code":"unreachable"' in (state / "process.log").read_text(), "refusal of the client that cannot report")
     assert run.reporters(0) == {"client-2"}
+    assert not read_entries(state / "ledger.sqlite")  # nothing is charged before the aggregator's ledger was seen
     hosts.mend("aggregator")
     assert list(run.states()) == play.states
     assert [line["reported"] for line in run.rounds()] == [play.job.data.num_users] * 2
