@@ -168,7 +168,7 @@ def test_clipped_reports_are_never_longer_than_scaled_ones() -> None:
     assert question is not None
     step = default.CLIENT_STEPS[question.step]
     exact = squared_norms(step(question, train), question.releases)
-    clipped = squared_norms(ablation._clipped(step)(question, train, 0), question.releases)
+    clipped = squared_norms(ablation._clipped(step)(question, train), question.releases)
     assert bool(np.all(clipped <= exact + 1e-12))
     assert 0.4 < np.mean(clipped < 0.99 * exact) < 0.6  # half the users are below the median: so the limit was chosen
 
