@@ -1,9 +1,9 @@
 """What are PrivateRec's variants worth on a click log? AUC, MRR and nDCG per impression, mean over seeds, beside controls.
 
 Protocol: `fedrec.data.clicklog` with users held out at random, one division (split.seed 20) for every row; seeds draw noise and
-initialisation. The public rows were chosen on this division's validation users. Schedules of training and the settings of `central`
-were chosen before, on validation users of other divisions, so that some of these test users took part in those choices; the test users
-were looked at once, for this table. Every row is a run of `fedrec simulate` in a process of its own, kept in a folder: the benchmark
+initialisation. The public rows, the schedules of training and the settings of `central` were chosen before, on validation users of
+other divisions, so that some of these test users took part in those choices; the test users were looked at for this table alone.
+Every row is a run of `fedrec simulate` in a process of its own, kept in a folder: the benchmark
 goes on from there.
 """
 

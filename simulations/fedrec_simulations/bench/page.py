@@ -226,8 +226,8 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         "news-ml1m",
         "News: a click log of MovieLens 1M",
         "Popularity-matched candidates; the protocol is `fedrec.data.clicklog`'s, one division of users for every row, seeds for noise and "
-        "initialisation. Public rows were chosen on this division's validation users. Schedules were chosen on validation users of other "
-        "divisions: some test users here took part in that choice.",
+        "initialisation. Public rows and schedules were chosen before, on validation users of other divisions: some test users here took "
+        "part in that choice.",
         "fedrec bench news --data PATH/ml-1m",
         _news,
     ),
