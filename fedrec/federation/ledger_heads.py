@@ -1,4 +1,4 @@
-"""What others keep of an aggregator's ledger, and how it shows that it still holds it: a head, and how the chain grew since.
+"""Heads of an aggregator's ledger that others keep, and the proof that it still holds them: how the chain grew since.
 
 The ledger is a chain of hashes, each over the one before it and the SHA-256 of an entry. Who keeps a head (how many entries, and their
 hash) asks for the SHA-256 of every entry after it: they must lead from the head that is kept to the one that the ledger states. A ledger

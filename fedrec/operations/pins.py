@@ -1,4 +1,4 @@
-"""Whose key is whose: a file with the SHA-256 of every party's public key, by the identity in its certificate.
+"""Pins of all parties' keys: a file with the SHA-256 of every party's public key, by the identity in its certificate.
 
     "fedrec:aggregator:aggregator" = "9f86d0..."
     "fedrec:client:hospital" = "60303a..."

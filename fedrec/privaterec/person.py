@@ -1,4 +1,4 @@
-"""What releases that are priced per click cost a whole person: by the distance of their two furthest inputs, composed exactly.
+"""Price for a whole person of releases that are priced per click: by the distance of their two furthest inputs, composed exactly.
 
 Unit "user", neighbours "replace": the clicks of one person, at most c in a history and those of l impressions, exchanged for any others,
 no more of them, or for none. That somebody has an account, how many impressions they were shown, and when they ask, is the same in both.

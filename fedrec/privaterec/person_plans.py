@@ -1,4 +1,4 @@
-"""What the plan of a scenario costs a person, before anybody is asked: training by variant, answers of serving, and a limit per user.
+"""Price for a person of a scenario's plan, before anybody is asked: training by variant, answers of serving, and a limit per user.
 
 `person` prices the releases; here they are taken from a scenario, which needs the variants and so torch.
 """

@@ -1,4 +1,4 @@
-"""What clients told, held to what was asked of them: shapes, numbers of users, and how far one client reaches.
+"""Bounds on what clients told, against what was asked of them: shapes, numbers of users, and how far one client reaches.
 
 Anybody who holds a client's key may lie. A lie is either no answer, and left out, or an answer like others, and bounded:
 

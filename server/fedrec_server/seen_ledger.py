@@ -1,4 +1,4 @@
-"""What the server has seen of the aggregator's ledger, kept over runs: one that was put back to an earlier state is refused in any run."""
+"""Record of what was seen of the aggregator's ledger, kept over runs: one that was put back to an earlier state is refused in any run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a news run means for a person: user-level epsilon at the run's own numbers of clicks and labels, and measured linkage.
+"""Meaning of a news run for a person: user-level epsilon at the run's own numbers of clicks and labels, and measured linkage.
 
 Linkage is measured with the run's bundle and the client's code: every test person makes two queries on the same history, each with noise
 of its own, and `privaterec.linkage` says how many of the second are matched to their first. Nothing here is private: it reads histories.

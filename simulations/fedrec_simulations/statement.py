@@ -1,4 +1,4 @@
-"""What a run's guarantee compares, what it covers and what it does not, in the words that every file, page and terminal repeats."""
+"""Statement of what a run's guarantee compares, covers and leaves out, in the words that every file, page and terminal repeats."""
 
 from __future__ import annotations
 

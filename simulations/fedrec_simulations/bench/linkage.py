@@ -1,4 +1,4 @@
-"""Who is known again by noised answers? Linkage of two answers of one person among all people of a click log, at many epsilons per click.
+"""Benchmark of linkage by noised answers: of two answers of one person among all people of a click log, at many epsilons per click.
 
 Protocol: everybody who trains on the log of `fedrec.data.clicklog` has a history of the latest H = 50 clicks and sends the mean of its
 public rows (`privaterec.additive`, 32 directions) twice, each time with new noise: as a report of training and as a query, both at the
