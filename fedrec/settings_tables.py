@@ -40,6 +40,27 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True, ser_json_inf_nan="strings")
 
 
+class PlantedSettings(Table):
+    """Sizes of a planted data set of one's own. What is not said here, and strengths in units of the scale, are those of the presets."""
+
+    users: int = Field(ge=1, le=5_000_000)
+    items: int = Field(ge=2, le=1_000_000)
+    events: int = Field(ge=1, le=2_000_000_000)
+    least_events: int = Field(0, ge=0)
+    value_range: tuple[float, float] = (0.5, 5.0)
+    step: float = Field(0.5, gt=0)
+    dimension: int = Field(8, ge=1, le=64)
+    explained: float = Field(0.5, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        low, high = self.value_range
+        steps = (high - low) / self.step
+        if not low < high or abs(steps - round(steps)) > 1e-9:
+            raise ValueError(f"a scale from {low:g} to {high:g} does not rise in whole steps of {self.step:g}")
+        return self
+
+
 class DataSettings(Table):
     """Where the interactions come from."""
 
@@ -56,7 +77,18 @@ class DataSettings(Table):
     unknown_news: Literal["refuse", "add", "drop"] = Field(
         "refuse", description="mind: news without a line in news.tsv; add keeps them without text, drop takes them out of what was shown"
     )
-    preset: str = Field("demo", description="size of the planted data set: small, demo, ml10m, ml10m_x10")
+    preset: str = Field("", description="size of the planted data set: small, demo, ml10m, ml10m_x10; empty takes demo")
+    planted: PlantedSettings | None = Field(
+        None,
+        description="sizes of one's own instead of a preset: {users = 20000, items = 2000, events = 500000}, and if wished least_events, "
+        "value_range, step, dimension (of tastes) and explained (share of tastes that public features explain); clicks with data.kind",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.planted is not None and (other := next((key for key in ("preset", "path") if getattr(self, key)), "")):
+            raise ValueError(f"data.planted gives the sizes of planted data, so data.{other} must be left out")
+        return self
 
 
 class SplitSettings(Table):

@@ -108,3 +108,17 @@ def test_a_mistyped_key_is_answered_with_the_nearest_one(typed: str, meant: str)
     with pytest.raises(SettingsError, match="there is no key") as caught:
         load(None, [typed])
     assert f"Did you mean {meant}" in caught.value.remedy
+
+
+@pytest.mark.parametrize("other", ["data.preset=small", "data.preset=demo", "data.path=x"])
+def test_sizes_of_a_planted_data_set_go_with_no_other_source(other: str) -> None:
+    sizes = "data.planted={users = 200, items = 100, events = 4000}"
+    planted = load(None, [sizes, "data.planted.least_events=5"]).data.planted
+    assert planted is not None
+    assert (planted.users, planted.least_events, planted.value_range) == (200, 5, (0.5, 5.0))
+    with pytest.raises(SettingsError, match=rf"data\.planted .* {other.partition('=')[0]} must be left out"):
+        load(None, [sizes, other])
+    with pytest.raises(SettingsError, match="whole steps"):
+        load(None, [sizes, "data.planted.step=0.4"])
+    with pytest.raises(SettingsError, match=r"data\.planted\.items"):
+        load(None, ["data.planted.users=200", "data.planted.events=4000"])

@@ -9,7 +9,7 @@ so a data set does not depend on the chunks it is made in.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numba
@@ -67,12 +67,31 @@ class PlantedShape:
         return max(self.least_events, int(_MOST_OF_CATALOGUE * self.items))
 
 
+DEMO = "demo"
+"""The preset where none is named."""
 SHAPES: dict[str, PlantedShape] = {
     "small": PlantedShape(users=300, items=120, events=7_500),
-    "demo": PlantedShape(users=4_000, items=1_500, events=400_000, least_events=20),
+    DEMO: PlantedShape(users=4_000, items=1_500, events=400_000, least_events=20),
     "ml10m": PlantedShape(users=69_878, items=10_677, events=10_000_000, least_events=20, value_range=(0.5, 5.0), step=0.5),
     "ml10m_x10": PlantedShape(users=698_780, items=10_677, events=100_000_000, least_events=20, value_range=(0.5, 5.0), step=0.5),
 }
+
+
+def shape_of_sizes(
+    users: int, items: int, events: int, *, least_events: int = 0, value_range: tuple[float, float] = (0.5, 5.0), step: float = 0.5,
+    dimension: int = 8, explained: float = 0.5, kind: Kind = "ratings",
+) -> PlantedShape:  # fmt: skip
+    """A shape of any size whose other strengths are the presets', in proportion to the length of the scale where that is not 4.5.
+
+    least_events: 0 takes 20, or the events of an average user where these are fewer. Raises ValueError where no such data set exists.
+    """
+    least = least_events or min(20, events // users)
+    shape = PlantedShape(users, items, events, kind, dimension, explained, max(least, 1), value_range, step)
+    if value_range == (0.5, 5.0):
+        return shape
+    low, unit = value_range[0], (value_range[1] - value_range[0]) / 4.5
+    stds = {name: unit * getattr(shape, name) for name in ("user_bias_std", "item_bias_std", "interaction_std", "noise_std")}
+    return replace(shape, mean=low + (shape.mean - 0.5) * unit, **stds)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 
 from fedrec.data.dataset import Dataset
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Interactions
-from fedrec.data.planted import SHAPES, planted
+from fedrec.data.interactions import Interactions, Kind
+from fedrec.data.planted import DEMO, SHAPES, PlantedShape, planted, shape_of_sizes
 from fedrec.data.public_sources import with_public_users, with_similar_items, with_users_made_public
 from fedrec.data.read import read
 from fedrec.data.splits import Fold, Split, given, held_out_users, leave_last_out, random_split, temporal
@@ -102,9 +102,21 @@ def _everything(dataset: Dataset) -> Interactions:
 def _planted(data: DataSettings, seed: int) -> Dataset:
     if data.format not in {"auto", "planted"} or data.columns or data.features_path:
         raise SettingsError("data.format, data.columns and data.features_path speak of data, but there is no data.path", "Set data.path.")
-    if data.preset not in SHAPES:
-        raise SettingsError(f"data.preset {data.preset!r} is unknown", f"Use one of: {', '.join(SHAPES)}.")
-    return planted(replace(SHAPES[data.preset], kind="clicks" if data.kind == "clicks" else "ratings"), seed=seed)
+    return planted(_shape(data), seed=seed)
+
+
+def _shape(data: DataSettings) -> PlantedShape:
+    """Of the preset, or of one's own sizes. Raises SettingsError on an unknown preset or impossible sizes."""
+    kind: Kind = "clicks" if data.kind == "clicks" else "ratings"
+    if data.planted is not None:
+        try:
+            return shape_of_sizes(**data.planted.model_dump(), kind=kind)
+        except ValueError as failure:
+            raise SettingsError(f"data.planted: {failure}", "Change users, items or events: no user sees over 30% of the items.") from None
+    preset = data.preset or DEMO
+    if preset not in SHAPES:
+        raise SettingsError(f"data.preset {preset!r} is unknown", f"Use one of: {', '.join(SHAPES)}.")
+    return replace(SHAPES[preset], kind=kind)
 
 
 def _options(data: DataSettings) -> dict[str, object]:

@@ -88,9 +88,12 @@ def _click_log(scenario: Scenario) -> NewsData:
 
 
 def _planted(scenario: Scenario) -> NewsData:
-    if scenario.data.preset not in NEWS_SHAPES:
-        raise SettingsError(f"data.preset {scenario.data.preset!r} is unknown", f"For planted news, use one of: {', '.join(NEWS_SHAPES)}.")
-    planted = planted_news(NEWS_SHAPES[scenario.data.preset], seed=scenario.split.seed)
+    if scenario.data.planted is not None:
+        raise SettingsError("data.planted gives sizes of ratings and clicks, not of news", f"Use data.preset: {', '.join(NEWS_SHAPES)}.")
+    preset = scenario.data.preset or "demo"
+    if preset not in NEWS_SHAPES:
+        raise SettingsError(f"data.preset {preset!r} is unknown", f"For planted news, use one of: {', '.join(NEWS_SHAPES)}.")
+    planted = planted_news(NEWS_SHAPES[preset], seed=scenario.split.seed)
     return NewsData("planted news", planted.news, PublicFeatures({}), planted.log)
 
 

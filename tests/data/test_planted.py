@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from fedrec.data.features import svd_embedding
-from fedrec.data.planted import SHAPES, PlantedShape, generate_chunks, planted, planted_features, planted_truth, write_parquet
+from fedrec.data.planted import (
+    SHAPES,
+    PlantedShape,
+    generate_chunks,
+    planted,
+    planted_features,
+    planted_truth,
+    shape_of_sizes,
+    write_parquet,
+)
 from fedrec.data.read import read
 
 SHAPE = PlantedShape(users=1500, items=300, events=60_000)
@@ -124,3 +133,15 @@ def test_a_shape_that_cannot_be_met_is_refused():
 def test_presets_have_the_shapes_they_are_named_for():
     assert (SHAPES["ml10m"].users, SHAPES["ml10m"].items, SHAPES["ml10m"].events) == (69_878, 10_677, 10_000_000)
     assert SHAPES["ml10m_x10"].events == 10 * SHAPES["ml10m"].events
+
+
+def test_sizes_alone_make_a_shape_with_the_strengths_of_the_presets():
+    shape = shape_of_sizes(2_000, 500, 50_000)
+    assert shape == PlantedShape(users=2_000, items=500, events=50_000, least_events=20, value_range=(0.5, 5.0), step=0.5)
+    assert shape_of_sizes(2_000, 500, 8_000).least_events == 4
+    wide = shape_of_sizes(300, 120, 7_500, value_range=(0.0, 9.0), step=1.0)
+    assert (wide.mean, wide.noise_std) == pytest.approx((2 * (3.6 - 0.5), 1.5))
+    values = planted(wide, seed=1).interactions.values
+    assert (values.min(), values.max()) == (0.0, 9.0)
+    with pytest.raises(ValueError, match="events must be between"):
+        shape_of_sizes(10, 10, 1_000)
