@@ -10,9 +10,22 @@ SCENARIOS = sorted((Path(__file__).parents[1] / "simulations").glob("*.toml"))
 
 
 def test_every_shipped_scenario_is_valid() -> None:
-    assert {path.name for path in SCENARIOS} >= {"planted.toml", "ml1m_ssp2.toml", "ml10m_ssp2.toml", "ml20m_ssp2.toml"}
+    assert {path.name for path in SCENARIOS} >= {"planted.toml", "ml1m.toml", "ml10m.toml", "ml20m.toml", "ml1m_ssp2.toml"}
     for path in SCENARIOS:
         assert isinstance(load(path), Scenario)
+
+
+@pytest.mark.parametrize("path", [path for path in SCENARIOS if not load(path).figure.seeds], ids=lambda path: path.name)
+def test_a_scenario_s_name_says_which_recipe_it_runs(path: Path) -> None:
+    """Figures of papers are named for their figure; the others run the default, unless the name has a method."""
+    scenario, expected = load(path), {"ssp2": "published", "privaterec": "privaterec", "convex": "convex-ssp"}
+    [recipe] = {recipe for word, recipe in expected.items() if word in path.stem} or {"default"}
+    assert scenario.recipe == recipe
+
+
+def test_the_scenario_of_ssp2_has_the_settings_of_the_paper_s_figure_at_its_epsilon() -> None:
+    ssp2, figure = ({path.name: load(path) for path in SCENARIOS}[name] for name in ("ml1m_ssp2.toml", "am_ssp_figure1.toml"))
+    assert (ssp2.model, ssp2.privacy.epsilon) == (figure.model, figure.privacy.epsilon)
 
 
 def test_the_demo_has_no_baseline_whose_settings_nobody_tuned() -> None:

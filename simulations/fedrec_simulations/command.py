@@ -127,7 +127,7 @@ def simulate(
 
     \b
       fedrec simulate simulations/planted.toml
-      fedrec simulate simulations/ml1m_ssp2.toml --set data.path=ml-1m
+      fedrec simulate simulations/ml1m.toml --set data.path=ml-1m
       fedrec simulate --set data.preset=small --set privacy.epsilon=1 --json
     """
     from fedrec.settings import load
