@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.model import Model
-from fedrec.factorization.released import KINDS
+from fedrec.factorization.model import Model, ranker_of
+from fedrec.factorization.released import KINDS, model_of
 from fedrec.privacy.guarantee import non_private
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import Bundle
@@ -42,10 +42,9 @@ def best(
 def released_model(bundle: Bundle) -> Model | None:
     """The factorisation model in a bundle, None where there is none."""
     arrays = {name.removeprefix("model."): array for name, array in bundle.more.items() if name.startswith("model.")}
-    for kind in KINDS.values() if arrays else ():
+    for kind in KINDS if arrays else ():
         with suppress(KeyError):
-            model: Model = kind.of_arrays(arrays)
-            return model
+            return model_of(arrays, kind)
     return None
 
 
@@ -60,8 +59,8 @@ def _by_local_solve(
     model: Model, bundle: Bundle, events: Sequence[Event], categories: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Every item that is allowed, best first, by the vector that the device solves from all events."""
-    history = _interactions(bundle, events)
-    scores = model.item_vectors.astype(np.float64) @ np.asarray(model.user_vectors(history), np.float64)[0] + model.offset
+    history, ranker = _interactions(bundle, events), ranker_of(model)
+    scores = ranker.item_vectors.astype(np.float64) @ np.asarray(ranker.user_vectors(history), np.float64)[0] + ranker.offset
     rows = np.argsort(-scores, kind="stable")
     if categories:
         rows = rows[bundle.categories[rows] & np.uint64(categories) != 0]

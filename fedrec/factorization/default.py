@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from fedrec.factorization import default_client
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.empirical_bayes import ItemPosterior, denoise_counts, expected_counts, regress
 from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.liked import LikedRanker
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
 from fedrec.federation.rounds import ClientStep, State
@@ -156,11 +157,18 @@ class DefaultRecipe:
         m = self.facts.num_items
         if "phi" not in state:
             nothing, mean = np.zeros((m, 1)), float(state.get("mean", 0.0))
-            return DefaultModel(nothing, np.zeros(m), np.zeros(m), mean, self.settings.noise, self.facts.value_range)
-        phi = np.column_stack([_floats(state, "phi"), _floats(state, "rest")])
-        return DefaultModel(
-            phi, _floats(state, "bias"), _floats(state, "variance"), float(state["mean"]), self.settings.noise, self.facts.value_range
-        )
+            model = DefaultModel(nothing, np.zeros(m), np.zeros(m), mean, self.settings.noise, self.facts.value_range)
+        else:
+            phi = np.column_stack([_floats(state, "phi"), _floats(state, "rest")])
+            bias, variance = _floats(state, "bias"), _floats(state, "variance")
+            model = DefaultModel(phi, bias, variance, float(state["mean"]), self.settings.noise, self.facts.value_range)
+        return replace(model, ranker=self._ranker(model, state)) if "counts" in state else model
+
+    def _ranker(self, model: DefaultModel, state: State) -> LikedRanker:
+        """Of what the releases say so far."""
+        counts, (low, high) = _floats(state, "counts"), self.facts.value_range
+        std = math.sqrt(model.noise + float(counts @ model.variance) / float(counts.sum())) * (high - low) / 4
+        return LikedRanker.of(model, counts, std=std, value_range=self.facts.value_range)
 
     @property
     def _rounds(self) -> tuple[str, ...]:

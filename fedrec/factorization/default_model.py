@@ -10,13 +10,17 @@ import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import default_client
+from fedrec.factorization.model import Model
 
 Float64s = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class DefaultModel:
-    """phi (m, D), bias and variance (m,), mean, noise: what a device needs to solve its own w and to predict."""
+    """phi (m, D), bias and variance (m,), mean, noise: what a device needs to solve its own w and to predict.
+
+    ranker: what orders lists, which predictions do badly (`model.ranker_of`); kept in the released file by `released`.
+    """
 
     phi: Float64s
     bias: Float64s
@@ -24,6 +28,7 @@ class DefaultModel:
     mean: float
     noise: float
     value_range: tuple[float, float]
+    ranker: Model | None = None
 
     @staticmethod
     def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> DefaultModel:
@@ -53,6 +58,6 @@ class DefaultModel:
         return np.column_stack([w, np.ones(len(w))])
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
-        """Everything a device needs, for the released file."""
+        """Everything a device needs to predict, for the released file."""
         scalars = {"mean": np.array(self.mean), "noise": np.array(self.noise), "value_range": np.array(self.value_range)}
         return {"phi": self.phi.astype(np.float32), "bias": self.bias, "variance": self.variance, **scalars}

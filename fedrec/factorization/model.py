@@ -1,6 +1,7 @@
 """A released model: public item vectors, and how a device finds its own vector from its own history.
 
-Everything here is public or local. A prediction is a dot product, so the same model rates, ranks and is served.
+Everything here is public or local. A prediction is a dot product. What predicts ratings well does not list well: a model may carry another
+one, its `ranker`, whose dot products order lists (`ranker_of`). Metrics of ranking, bundles and lists use that; predictions never do.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ class Model(Protocol):
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """What is written into the released file."""
+
+
+def ranker_of(model: Model) -> Model:
+    """What makes the model's lists: the model that it carries as `ranker`, or itself where it carries none."""
+    ranker: Model | None = getattr(model, "ranker", None)
+    return model if ranker is None else ranker
 
 
 def predictor(model: Model, history: Interactions) -> Callable[[Ids, Ids], Float64s]:

@@ -1,24 +1,32 @@
 """The released file: a model that any device can load, with a manifest that says what it is and what it promises.
 
 A folder holds `model.safetensors`, the public arrays, and `manifest.json`: format, kind of model, guarantee, where the noise
-came from, the plan's digest, item ids, and the SHA-256 of the arrays. No pickle: a file can be wrong, but it runs nothing.
+came from, the plan's digest, item ids, and the SHA-256 of the arrays. No pickle: a file can be wrong, but it runs nothing. Arrays of the
+model that makes the lists, where it is another one, are named `ranker.KIND.NAME`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from fedrec.checkpoint import read_arrays, read_json, write_arrays, write_json
 from fedrec.errors import RunError
 from fedrec.factorization.clicks import ClickModel
 from fedrec.factorization.convex_ssp import ConvexModel
 from fedrec.factorization.default_model import DefaultModel
+from fedrec.factorization.liked import LikedRanker
 from fedrec.factorization.local_stage import LocalStageModel
-from fedrec.factorization.model import Model
+from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.ssp import PublishedModel
+
+Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 FORMAT = "fedrec/1"
 KINDS: Mapping[str, Any] = {
@@ -28,14 +36,14 @@ KINDS: Mapping[str, Any] = {
     "fast-dpmf": LocalStageModel,
     "convex-ssp": ConvexModel,
 }
+_RANKER, _LIKED = "ranker.", "liked"
 _REMEDY = "Copy the whole model folder of a finished run again."
 
 
 def save(folder: Path, model: Model, *, about: Mapping[str, Any]) -> None:
     """Write the model and its manifest, `about` (guarantee, noise, plan, items, ...) included."""
-    kind = next(name for name, known in KINDS.items() if isinstance(model, known))
-    digest = write_arrays(folder / "model.safetensors", model.arrays())
-    write_json(folder / "manifest.json", {**about, "format": FORMAT, "kind": kind, "sha256": digest})
+    digest = write_arrays(folder / "model.safetensors", arrays_of(model))
+    write_json(folder / "manifest.json", {**about, "format": FORMAT, "kind": _kind(model), "sha256": digest})
 
 
 def load(folder: Path) -> tuple[Model, dict[str, Any]]:
@@ -47,6 +55,30 @@ def load(folder: Path) -> tuple[Model, dict[str, Any]]:
     if hashlib.sha256(path.read_bytes()).hexdigest() != manifest["sha256"]:
         raise RunError(f"{path} is not the file that its manifest describes", _REMEDY)
     try:
-        return KINDS[manifest["kind"]].of_arrays(arrays), manifest
+        return model_of(arrays, manifest["kind"]), manifest
     except (KeyError, ValueError, TypeError) as failure:
         raise RunError(f"{path} lacks what a {manifest['kind']} model needs: {failure}", _REMEDY) from None
+
+
+def arrays_of(model: Model) -> dict[str, npt.NDArray[np.generic]]:
+    """The model's own arrays, and those of its ranker."""
+    arrays, ranker = dict(model.arrays()), ranker_of(model)
+    if ranker is not model:
+        arrays |= {f"{_RANKER}{_kind(ranker)}.{name}": array for name, array in ranker.arrays().items()}
+    return arrays
+
+
+def model_of(arrays: Arrays, kind: str) -> Model:
+    """The model with its ranker. Raises KeyError, ValueError or TypeError where an array is missing or wrong."""
+    model: Model = KINDS[kind].of_arrays(arrays)
+    theirs = {name.removeprefix(_RANKER): array for name, array in arrays.items() if name.startswith(_RANKER)}
+    if not theirs:
+        return model
+    of = next(iter(theirs)).partition(".")[0]
+    named = {name.removeprefix(f"{of}."): array for name, array in theirs.items()}
+    ranker = LikedRanker.of_arrays(named, model) if of == _LIKED else KINDS[of].of_arrays(named)
+    return replace(model, ranker=ranker)  # type: ignore[type-var]  # models are dataclasses; only those with a ranker are saved with one
+
+
+def _kind(model: Model) -> str:
+    return _LIKED if isinstance(model, LikedRanker) else next(name for name, known in KINDS.items() if isinstance(model, known))

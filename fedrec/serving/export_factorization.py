@@ -2,14 +2,15 @@
 
     score_j = v_j . (u0 + A (a - mean)) + offset = items_j . q + bias_j,    q = (a - mean) / scale
 
-items = scale V A' (m, B), bias = V u0 + offset, and the server's user map is the identity. The released model goes along, for devices
-that rank by their own exact solve and spend nothing.
+items = scale V A' (m, B), bias = V u0 + offset, and the server's user map is the identity. v_j, u0 and offset are of the model's
+ranker. The released model goes along, for devices that rank by their own exact solve and spend nothing.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from fedrec.factorization.released import arrays_of
 from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle
 from fedrec.serving.factorization_basis import BasisSettings, factorization_basis, scale_of
 from fedrec.serving.synthetic import Released, SyntheticSettings
@@ -32,12 +33,12 @@ def factorization_bundle(
     rng = streams.numpy("serving-basis")
     basis = factorization_basis(released, settings, synthetic or SyntheticSettings(), liked=liked, rng=rng)
     scale, B = scale_of(basis.population), basis.table.topics
-    V = np.asarray(released.model.item_vectors, np.float64)
+    V = np.asarray(released.ranker.item_vectors, np.float64)
     ranking = Ranking(
         users=UserMap.of_linear(np.eye(B), np.zeros(B)),
         items=scale * V @ basis.matrix.T,
-        bias=V @ basis.mean_user + released.model.offset,
+        bias=V @ basis.mean_user + released.ranker.offset,
     )
     asking = Asking(basis.table, basis.population, settings.history, scale, liked)
-    model = {f"model.{name}": np.asarray(array) for name, array in released.model.arrays().items()}
+    model = {f"model.{name}": np.asarray(array) for name, array in arrays_of(released.model).items()}
     return additive_bundle(released.like.kind, origin, catalogue, asking, ranking, more=model)

@@ -1,7 +1,7 @@
 """Public rows for the items of a factorisation model, and what their sums say of a user: both from the release alone.
 
     rows      s_j = the B leading directions of item vectors, under the released popularity; cut to length r, divided by it
-    map       E[u | a] = u0 + A (a - mean): least squares over synthetic users, u being the model's own local solve
+    map       E[u | a] = u0 + A (a - mean): least squares over synthetic users, u being the local solve of the model's ranker
 
 r is the median length: few items are far out, and they would set everyone's noise. Directions, and not soft topics of items: at the same
 epsilon they lose less (`docs/results/serving-basis-ml1m.json`). One vector of attention (PrivateRec Alg. 2) is nearest to the exact list
@@ -81,7 +81,7 @@ def fitted(
     """The map for any public rows."""
     events = synthetic_users(released, synthetic, rng=rng)
     a = coefficients(latest_liked(events, places=settings.history, liked=liked), table)
-    U = np.asarray(released.model.user_vectors(events), np.float64)
+    U = np.asarray(released.ranker.user_vectors(events), np.float64)
     mean, mean_user = a.mean(0), U.mean(0)
     X = a - mean
     C = X.T @ X / len(X)

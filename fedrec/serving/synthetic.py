@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.model import Model
+from fedrec.factorization.model import Model, ranker_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -42,6 +42,11 @@ class Released:
         return Released(model, np.maximum(np.asarray(popularity, np.float64), 1e-9), events, empty)
 
     @property
+    def ranker(self) -> Model:
+        """What the model's lists are made by."""
+        return ranker_of(self.model)
+
+    @property
     def shares(self) -> Floats:
         """(m,) the popularity, summing to 1."""
         shares: Floats = self.popularity / self.popularity.sum()
@@ -49,8 +54,8 @@ class Released:
 
     @property
     def nobody(self) -> Floats:
-        """(D,) the vector of a user without events: 0 where users differ by their tastes."""
-        nobody: Floats = np.asarray(self.model.user_vectors(self.like), np.float64)[0]
+        """(D,) the ranker's vector of a user without events: 0 where users differ by their tastes."""
+        nobody: Floats = np.asarray(self.ranker.user_vectors(self.like), np.float64)[0]
         return nobody
 
 
@@ -102,9 +107,10 @@ def synthetic_users(released: Released, settings: SyntheticSettings, *, rng: np.
 
 def centred_tastes(released: Released) -> Floats:
     """(m, D') item vectors on the coordinates that users differ in, less their mean under the popularity: 0 for a user without events."""
-    V = np.asarray(released.model.item_vectors, np.float64)[:, released.nobody == 0]
+    V = np.asarray(released.ranker.item_vectors, np.float64)[:, released.nobody == 0]
     return V - released.shares @ V
 
 
 def _prediction_without_events(released: Released) -> Floats:
-    return np.asarray(np.asarray(released.model.item_vectors, np.float64) @ released.nobody + released.model.offset, np.float64)
+    nobody = np.asarray(released.model.user_vectors(released.like), np.float64)[0]
+    return np.asarray(np.asarray(released.model.item_vectors, np.float64) @ nobody + released.model.offset, np.float64)

@@ -14,7 +14,7 @@ from fedrec.checkpoint import Checkpoints
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.controls import Verdict
 from fedrec.evaluation.neighbours import nearest
-from fedrec.factorization.model import Model
+from fedrec.factorization.model import Model, ranker_of
 from fedrec.federation.messages import BlockReports, BlockSpec, Question, Reports
 from fedrec.federation.releases import noise_stds
 from fedrec.privacy.guarantee import non_private
@@ -271,13 +271,14 @@ def _neighbours(run: Run) -> Iterator[NeighbourCard]:
 
 
 def _taste(model: Model, history: Interactions) -> npt.NDArray[np.float64]:
-    """Item vectors in which cosine is the correlation of predictions over people: centred, in the metric of users' covariance.
+    """Item vectors in which cosine is the correlation of scores over people: centred, in the metric of users' covariance.
 
     What is the same for everybody, an item's bias or a user's, then says nothing, and the scale of a factor does not matter.
     """
-    V = np.asarray(model.item_vectors, np.float64)
+    ranker = ranker_of(model)
+    V = np.asarray(ranker.item_vectors, np.float64)
     if history.num_users < 2:  # one person has no covariance
         return np.asarray(V - V.mean(axis=0))
     some = history.users_subset(np.arange(min(history.num_users, 2_000)))
-    moments, axes = np.linalg.eigh(np.atleast_2d(np.cov(np.asarray(model.user_vectors(some), np.float64), rowvar=False)))
+    moments, axes = np.linalg.eigh(np.atleast_2d(np.cov(np.asarray(ranker.user_vectors(some), np.float64), rowvar=False)))
     return np.asarray((V - V.mean(axis=0)) @ (axes * np.sqrt(np.maximum(moments, 0))))

@@ -13,7 +13,7 @@ from fedrec.evaluation.controls import Verdict, ranking_controls, ranking_verdic
 from fedrec.evaluation.ranking import RankingReport, evaluate_ranking
 from fedrec.evaluation.ratings import RatingMetrics, by_popularity, rating_metrics
 from fedrec.evaluation.toplists import dot_product, same_for_everyone
-from fedrec.factorization.model import Model, predict, predictor
+from fedrec.factorization.model import Model, predict, predictor, ranker_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ def evaluate(model: Model, fold: Fold, train: Interactions, *, cutoffs: tuple[in
             verdicts += rating_verdicts(metrics, rating_controls(known, targets, predict=shuffled))
     report = None
     if ranking or fold.targets.kind == "clicks":
-        scores = dot_product(np.asarray(model.user_vectors(fold.history), np.float32), np.asarray(model.item_vectors, np.float32))
+        ranker = ranker_of(model)
+        scores = dot_product(np.asarray(ranker.user_vectors(fold.history), np.float32), np.asarray(ranker.item_vectors, np.float32))
         report = evaluate_ranking(scores, history=fold.history, targets=fold.targets, train_counts=counts, cutoffs=cutoffs)
         if controls and fold.targets.kind == "clicks":
             rivals = ranking_controls(scores, history=fold.history, targets=fold.targets, train_counts=counts, cutoffs=cutoffs)

@@ -18,7 +18,7 @@ from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import Model, predict
+from fedrec.factorization.model import Model, predict, ranker_of
 from fedrec.federation.releases import Charge, priced
 from fedrec.federation.rounds import State
 from fedrec.privacy.accounting import GaussianEvent, Opinions, opinions
@@ -152,7 +152,8 @@ class Training:
         if targets.kind == "ratings":
             return rating_metrics(predict(model, history, targets), targets).rmse
         counts = np.bincount(self._job.data.items, minlength=self._job.data.num_items)
-        scores = dot_product(np.asarray(model.user_vectors(history), np.float32), np.asarray(model.item_vectors, np.float32))
+        ranker = ranker_of(model)
+        scores = dot_product(np.asarray(ranker.user_vectors(history), np.float32), np.asarray(ranker.item_vectors, np.float32))
         return evaluate_ranking(scores, history=history, targets=targets, train_counts=counts, cutoffs=(20,)).at[20].ndcg
 
 

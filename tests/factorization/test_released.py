@@ -1,13 +1,18 @@
 """A released folder is all a device needs, and a damaged one is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedrec.errors import RunError
+from fedrec.factorization.clicks import ClickModel
+from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.liked import LikedRanker
+from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.released import load, save
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
@@ -41,9 +46,25 @@ def test_a_device_with_the_released_folder_predicts_as_the_run_did(keys: list[st
     save(tmp_path, model, about={"guarantee": {"epsilon": 5.0}})
     again, manifest = load(tmp_path)
     assert manifest["guarantee"] == {"epsilon": 5.0}
-    for one, other in ((model.item_vectors, again.item_vectors), (model.user_vectors(history), again.user_vectors(history))):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-    assert model.offset == again.offset
+    assert (ranker_of(model) is model) == (ranker_of(again) is again)
+    for ours, theirs in ((model, again), (ranker_of(model), ranker_of(again))):
+        assert type(ours) is type(theirs)
+        np.testing.assert_allclose(ours.item_vectors, theirs.item_vectors, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(ours.user_vectors(history), theirs.user_vectors(history), rtol=1e-4, atol=1e-5)
+        assert ours.offset == theirs.offset
+
+
+@pytest.mark.parametrize("kind", ["liked", "clicks"])
+def test_a_model_is_saved_with_its_ranker_of_any_kind(kind: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    plain = DefaultModel(rng.normal(size=(5, 2)), rng.normal(size=5), np.ones(5), 0.1, 0.5, (1.0, 5.0))
+    counts = np.arange(1.0, 6.0)
+    clicks = ClickModel(np.ones((5, 3), np.float32), counts, 2.0, 20.0)
+    rankers: dict[str, Model] = {"liked": LikedRanker.of(plain, counts, std=1.0, value_range=(1.0, 5.0)), "clicks": clicks}
+    save(tmp_path, replace(plain, ranker=rankers[kind]), about={})
+    again = ranker_of(load(tmp_path)[0])
+    assert type(again) is type(rankers[kind])
+    np.testing.assert_allclose(again.item_vectors, rankers[kind].item_vectors, rtol=1e-6)
 
 
 def test_a_damaged_or_foreign_folder_is_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ import pytest
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_model import DefaultModel
+from fedrec.factorization.liked import LikedRanker
+from fedrec.factorization.model import ranker_of
+from fedrec.factorization.released import arrays_of, model_of
 from fedrec.operations.addresses import free_port
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.serving.bundle import FILE, read
@@ -180,10 +184,13 @@ def test_the_demo_takes_the_newest_run_that_can_be_served(tmp_path: Path, monkey
     assert len({click.item for click in clicks.events}) == 8
 
 
-def test_a_factorisation_model_is_ranked_here_by_its_own_solve_with_ratings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranked", [False, True])
+def test_a_factorisation_model_is_ranked_here_by_its_own_solve_with_ratings(ranked: bool, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     model = DefaultModel(rng.normal(size=(ITEMS, 5)), rng.normal(size=ITEMS), np.full(ITEMS, 0.1), 0.2, 0.5, (1.0, 5.0))
-    arrays: dict[str, Any] = {f"model.{name}": np.asarray(array) for name, array in model.arrays().items()}
+    if ranked:
+        model = replace(model, ranker=LikedRanker.of(model, rng.uniform(1, 9, ITEMS), std=0.9, value_range=(1.0, 5.0)))
+    arrays: dict[str, Any] = {f"model.{name}": np.asarray(array) for name, array in arrays_of(model).items()}
     write_bundle(tmp_path / "b.safetensors", about={"family": "ratings", "liked": 4.0}, **arrays)
     bundle = read(tmp_path / "b.safetensors")
     assert isinstance(released_model(bundle), DefaultModel)
@@ -193,7 +200,7 @@ def test_a_factorisation_model_is_ranked_here_by_its_own_solve_with_ratings(tmp_
     history = Interactions.from_columns(
         zero, np.array([3, 7, 50]), np.array([4.0, 5.0, 1.0]), num_users=1, num_items=ITEMS, value_range=(1.0, 5.0)
     )
-    solved = DefaultModel.of_arrays(model.arrays())
+    solved = ranker_of(model_of(arrays_of(model), "default"))
     expected = solved.item_vectors.astype(np.float64) @ solved.user_vectors(history)[0] + solved.offset
     expected[[3, 7, 50]] = -np.inf
     assert rows.tolist() == np.argsort(-expected, kind="stable")[:20].tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.clicks import ClickModel
 from fedrec.factorization.default_model import DefaultModel
+from fedrec.factorization.liked import LikedRanker
 from fedrec.factorization.model import Model
 from fedrec.factorization.ssp import PublishedModel
 from fedrec.privacy.accounting import delta_of
@@ -61,6 +63,9 @@ def released(kind: str, seed: int = 1) -> Released:
         model = PublishedModel(vectors.astype(np.float32), 3.0, 1.0, 1.0)
     else:
         model = DefaultModel(vectors, 0.1 * rng.standard_normal(ITEMS), np.full(ITEMS, 0.05), 0.3, 0.5, (1.0, 5.0))
+        if kind == "ranked":
+            ranker = LikedRanker.of(model, popularity, std=0.8, value_range=(1.0, 5.0))
+            model = replace(model, ranker=ranker)
     return Released.of(model, popularity, events=15, empty=nobody("clicks" if kind == "clicks" else "ratings"))
 
 
@@ -89,7 +94,7 @@ def top(bundle: files.Bundle, history: np.ndarray, guarantee: Guarantee, k: int 
     return np.argsort(-scores)[:k]
 
 
-@pytest.mark.parametrize("kind", ["default", "clicks", "published"])
+@pytest.mark.parametrize("kind", ["default", "ranked", "clicks", "published"])
 @pytest.mark.parametrize("taste", range(TASTES))
 def test_a_history_of_one_taste_gets_that_taste_on_top(kind: str, taste: int, tmp_path: Path) -> None:
     bundle = exported(kind, tmp_path)
@@ -97,7 +102,7 @@ def test_a_history_of_one_taste_gets_that_taste_on_top(kind: str, taste: int, tm
     assert (top(bundle, history_of(taste), Guarantee(30.0, 1e-5, "click", "replace")) % TASTES == taste).mean() >= 0.7
 
 
-@pytest.mark.parametrize("kind", ["default", "clicks", "published"])
+@pytest.mark.parametrize("kind", ["default", "ranked", "clicks", "published"])
 def test_scores_through_the_bundle_are_those_of_the_decoded_user_vector(kind: str, tmp_path: Path) -> None:
     of = released(kind)
     bundle = exported(kind, tmp_path)
@@ -105,7 +110,7 @@ def test_scores_through_the_bundle_are_those_of_the_decoded_user_vector(kind: st
     basis = factorization_basis(of, SETTINGS, SYNTHETIC, liked=bundle.about.liked, rng=rng)
     history = np.concatenate([history_of(taste) for taste in range(TASTES)])
     u = basis.mean_user + (exact(bundle, history) - basis.population.mean) @ basis.matrix
-    expected = u @ np.asarray(of.model.item_vectors, np.float64).T + of.model.offset
+    expected = u @ np.asarray(of.ranker.item_vectors, np.float64).T + of.ranker.offset
     got = bundle.users(ask(bundle, history, guarantee=FREE, key=KEY).sent) @ bundle.items.T + bundle.bias
     np.testing.assert_allclose(got, expected, atol=1e-5 * np.abs(expected).max())
 

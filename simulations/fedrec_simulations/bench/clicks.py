@@ -27,7 +27,7 @@ from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
 from fedrec.factorization.alternating import alternate_clicks
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.model import Model
+from fedrec.factorization.model import Model, ranker_of
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared, prepare
@@ -114,7 +114,8 @@ def _trained(events: Interactions, epsilon: float, seed: int) -> tuple[Prepared,
 
 
 def _scores(model: Model, history: Interactions) -> Scores:
-    return dot_product(np.asarray(model.user_vectors(history), np.float32), np.asarray(model.item_vectors, np.float32))
+    ranker = ranker_of(model)
+    return dot_product(np.asarray(ranker.user_vectors(history), np.float32), np.asarray(ranker.item_vectors, np.float32))
 
 
 def _exact_als(bench: _Bench, iterations: int) -> dict[str, Any]:

@@ -58,7 +58,7 @@ THETA, SHARPNESS = 0.5, 4.0
 
 @dataclass(frozen=True)
 class Measured:
-    """A fold with the model's exact lists: what every query is held against."""
+    """A fold with the model's exact lists: what every query is held against. model: what makes them, `model.ranker_of`."""
 
     model: Model
     fold: Fold
@@ -105,7 +105,7 @@ def of_scenario(scenario: Scenario, *, quick: bool) -> dict[str, Any]:
         for _ in training.run():
             pass
     released, liked = released_of(training.result, split.train), liked_of(scenario, split.train)
-    validation, test = (Measured.of(released.model, fold, liked) for fold in (split.validation, split.test))
+    validation, test = (Measured.of(released.ranker, fold, liked) for fold in (split.validation, split.test))
     sizes, synthetic = (SIZES[:1], SyntheticSettings(users=200)) if quick else (SIZES, SyntheticSettings())
     return {
         "data": {"users": split.train.num_users, "items": split.train.num_items, "liked": liked},
@@ -152,7 +152,7 @@ def by_directions(on: Measured, released: Released, settings: BasisSettings, syn
 def by_topics(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
     """Soft clusters of the item vectors."""
     rng = Streams(1).numpy("serving-topics")
-    table = topics.text_topics(released.model.item_vectors, topics=settings.coefficients, rng=rng, temperature=0.15)
+    table = topics.text_topics(released.ranker.item_vectors, topics=settings.coefficients, rng=rng, temperature=0.15)
     return _additive(on, released, table, settings, synthetic)
 
 

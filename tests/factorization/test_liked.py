@@ -1,0 +1,47 @@
+"""The ranker that rating models have at once: popularity times the probability of being liked."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedrec.data.interactions import Interactions
+from fedrec.factorization.default_model import DefaultModel
+from fedrec.factorization.liked import LikedRanker
+from fedrec.factorization.model import ranker_of
+
+ITEMS = 40
+
+
+def model(seed: int = 1) -> DefaultModel:
+    rng = np.random.default_rng(seed)
+    return DefaultModel(rng.normal(size=(ITEMS, 4)), 0.3 * rng.normal(size=ITEMS), np.full(ITEMS, 0.1), 0.2, 0.6, (1.0, 5.0))
+
+
+def events(users: int = 3, seed: int = 2) -> Interactions:
+    rng = np.random.default_rng(seed)
+    rows, items = np.repeat(np.arange(users), 6), np.concatenate([rng.permutation(ITEMS)[:6] for _ in range(users)])
+    return Interactions.from_columns(rows, items, rng.integers(1, 6, len(rows)), num_users=users, num_items=ITEMS, value_range=(1.0, 5.0))
+
+
+@pytest.mark.parametrize("scale", [(1.0, 5.0), (0.5, 5.0), (0.0, 100.0)])
+def test_the_slope_is_the_derivative_of_the_log_probability_of_liking_at_the_mean(scale: tuple[float, float]) -> None:
+    low, high = scale
+    std = 0.22 * (high - low)
+    taste = model()
+    object.__setattr__(taste, "value_range", scale)
+    slope, r, h = LikedRanker.of(taste, np.ones(ITEMS), std=std, value_range=scale).slope, taste.offset, 1e-4 * (high - low)
+    line = low + 0.625 * (high - low)  # on 1 to 5: 3.5
+    up, down = (stats.norm.logcdf((at - line) / std) for at in (r + h, r - h))
+    assert slope == pytest.approx((up - down) / (2 * h), rel=1e-5)
+
+
+def test_scores_are_log_counts_plus_the_slope_times_the_prediction() -> None:
+    taste, counts, mine = model(), np.random.default_rng(5).uniform(1, 90, ITEMS), events()
+    ranker = LikedRanker.of(taste, counts, std=0.9, value_range=(1.0, 5.0))
+    found = ranker.user_vectors(mine) @ ranker.item_vectors.T.astype(np.float64) + ranker.offset
+    predicted = taste.user_vectors(mine) @ taste.item_vectors.T.astype(np.float64)
+    np.testing.assert_allclose(found, np.log(counts) + ranker.slope * predicted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_model_without_a_ranker_is_its_own() -> None:
+    assert ranker_of(plain := model()) is plain
