@@ -13,9 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 
+@cache
+def _limit() -> list[int]:
+    return []
+
+
+def use_at_most(number: int) -> None:
+    """From now on this process uses so many cores: for one of several workers. Before the first `map_ranges`, whose pool keeps its size."""
+    _limit()[:] = [number]
+
+
 def cores() -> int:
     """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, *_limit()])
 
 
 @cache

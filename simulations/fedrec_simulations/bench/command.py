@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -37,17 +38,41 @@ class Bench(StrEnum):
     serving_basis = "serving-basis"
     serving_news = "serving-news"
     linkage = "linkage"
+    sizes = "sizes"
+    simple = "simple"
 
 
 _OF = {
     "--endurance": (Bench.serving,),
-    "--jobs": (Bench.paper, Bench.study),
+    "--jobs": (Bench.paper, Bench.study, Bench.sizes, Bench.simple),
     "--only": (Bench.study,),
-    "--seeds": (Bench.study,),
-    "--set": (Bench.paper,),
+    "--seeds": (Bench.study, Bench.sizes, Bench.simple),
+    "--users": (Bench.sizes, Bench.simple),
+    "--items": (Bench.sizes, Bench.simple),
+    "--epsilons": (Bench.sizes, Bench.simple),
+    "--set": (Bench.paper, Bench.simple),
     "--html": (Bench.paper,),
 }
 """What a flag is for; the others are for all."""
+_SEEDS = {Bench.study: 5}
+_OTHER_SEEDS = 3
+
+
+def _sizes(text: str) -> list[int]:
+    parts = text.split(",") if text else []
+    if not all(part.isdigit() and int(part) for part in parts):
+        raise SettingsError(f"sizes are whole numbers with commas between, found {text!r}", "For example --users 2000,20000.")
+    return [int(part) for part in parts]
+
+
+def _epsilons(text: str) -> list[float]:
+    try:
+        found = [float(part) for part in text.split(",")] if text else []
+    except ValueError:
+        found = [math.nan]
+    if not all(value > 0 for value in found):
+        raise SettingsError(f"epsilons are positive numbers or inf with commas between, found {text!r}", "For example --epsilons 1,5,inf.")
+    return found
 
 
 @app.command(short_help="Measure speed and quality; print one JSON object.")
@@ -58,7 +83,7 @@ def bench(
             metavar="WHAT",
             show_choices=False,
             help="Speed: kernels, als, encoder, readers, intake, processes, grid, sgld, serving. Quality: ablation, quality, clicks, news, "
-            "news-paper, paper, study, serving-basis, serving-news, linkage.",
+            "news-paper, paper, study, serving-basis, serving-news, linkage, sizes, simple.",
         ),
     ],
     name: Annotated[
@@ -70,24 +95,48 @@ def bench(
         ),
     ] = "",
     data: Annotated[
-        str, typer.Option(metavar="PATH", show_default=False, help="Data of the quality benchmarks: MovieLens 1M, or click lists.")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            metavar="PATH",
+            show_default=False,
+            help="Data of the quality benchmarks: MovieLens 1M, or click lists; of simple, may be repeated.",
+        ),
+    ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller shapes and fewer repeats: a smoke test, not a figure.")] = False,
     endurance: Annotated[
         float,
         typer.Option(min=0, metavar="SECONDS", show_default=False, help="Of serving: swaps, cuts and bad messages under load instead."),
     ] = 0.0,
     jobs: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Of paper and study: rows at a time, in processes with one BLAS thread each.")
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Of paper, study, sizes and simple: rows at a time, in processes with their share of the cores each."
+        ),
     ] = 1,
     only: Annotated[
         list[str] | None, typer.Option(metavar="SYSTEM", show_default=False, help="Of study: this system; may be repeated.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Of study: seeds 1 to N, of splits and noise.")] = 5,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", show_default=False, help="Seeds 1 to N, of splits and noise: of study 5, of sizes and simple 3."),
+    ] = None,
+    users: Annotated[
+        str,
+        typer.Option(metavar="N,N", show_default=False, help="Of sizes: the users of the grid. Of simple: also on so many users, drawn."),
+    ] = "",
+    items: Annotated[
+        str,
+        typer.Option(
+            metavar="M,M", show_default=False, help="Of sizes: the items of the grid. Of simple: also on so many most rated items."
+        ),
+    ] = "",
+    epsilons: Annotated[
+        str, typer.Option(metavar="E,E", show_default=False, help="Of sizes and simple: epsilons of the grid, e.g. 1,5,inf.")
+    ] = "",
     overrides: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", show_default=False, help="Of paper: override a key of the figures' scenarios; may be repeated."
+            "--set", metavar="KEY=VALUE", show_default=False, help="Of paper and simple: override a key of the scenarios; may be repeated."
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write the result to this file.")] = None,
@@ -107,6 +156,8 @@ def bench(
     make one row at a time whatever --jobs says.
     study trains every system at every epsilon and five seeds on one data set, MovieLens 1M or a folder of click lists; stopped,
     the same command goes on, and docs/study.md is made of what it writes.
+    sizes trains the default on planted ratings of many sizes and asks whether it is ever above item biases, a smaller epsilon or fewer
+    users; simple sets it beside the simple private methods on the data given. Both write --output after every row and go on from it.
 
     Examples:
 
@@ -116,23 +167,35 @@ def bench(
       fedrec bench paper ada-dpals/figure5
       fedrec bench paper dp-cmf/figure1 --data ml-1m --jobs 2 --html figure1.html
       fedrec bench study --data ml-1m --jobs 2 --output study-ml-1m.json
+      fedrec bench sizes --users 2000,20000 --jobs 2 --output sizes.json
+      fedrec bench simple --data ml-1m --users 300,1000 --output simple.json
     """
     if (what is Bench.paper) != bool(name):
         raise SettingsError("paper needs the name of a paper, and nothing else takes one", "fedrec bench paper dp-cmf/figure1 --data PATH")
-    told = {"--endurance": endurance, "--jobs": jobs > 1, "--only": only, "--seeds": seeds != 5, "--set": overrides, "--html": html}
+    told: dict[str, object] = {"--endurance": endurance, "--jobs": jobs > 1, "--only": only, "--set": overrides, "--html": html}
+    told |= {"--seeds": seeds, "--users": users, "--items": items, "--epsilons": epsilons}
     for flag in (flag for flag, given in told.items() if given and what not in _OF[flag]):
         raise SettingsError(f"{flag} is not for {what.value}", f"It is for: {', '.join(_OF[flag])}.")
+    if len(folders := data or []) > 1 and what is not Bench.simple:
+        raise SettingsError(f"{what.value} takes one --data, found {len(folders)}", "Measure one at a time.")
     if what not in {Bench.kernels, Bench.als, Bench.encoder}:  # these compare against BLAS on all cores
         one_blas_thread()
     from fedrec.checkpoint import finite, write_json
-    from fedrec_simulations.bench.verbs import endure, paper, run, study
+    from fedrec_simulations.bench.verbs import endure, paper, run, simple, sizes, study
 
+    path = "".join(folders[:1])
+    chosen: dict[str, Any] = {"users": _sizes(users), "items": _sizes(items), "epsilons": _epsilons(epsilons)}
+    shared: dict[str, Any] = {"quick": quick, "jobs": jobs, "seeds": seeds or _SEEDS.get(what, _OTHER_SEEDS), "silent": as_json}
     if what is Bench.paper:
-        result = paper(name, data=data, quick=quick, jobs=jobs, overrides=overrides or (), html=html, silent=as_json)
+        result = paper(name, data=path, quick=quick, jobs=jobs, overrides=overrides or (), html=html, silent=as_json)
     elif what is Bench.study:
-        result = study(data, quick=quick, jobs=jobs, only=only or (), seeds=seeds, silent=as_json)
+        result = study(path, only=only or (), **shared)
+    elif what is Bench.sizes:
+        result = sizes(output=output, **chosen, **shared)
+    elif what is Bench.simple:
+        result = simple(folders, overrides=overrides or (), output=output, **chosen, **shared)
     else:
-        result = endure(endurance, quick=quick) if endurance else run(what.value, data=data, quick=quick)
+        result = endure(endurance, quick=quick) if endurance else run(what.value, data=path, quick=quick)
     if output:
         write_json(output, result)
     typer.echo(json.dumps(finite(result), indent=None if as_json else 2))

@@ -44,6 +44,18 @@ def _ablation(result: Result) -> str:
     return markdown(result)
 
 
+def _sizes(result: Result) -> str:
+    from fedrec_simulations.bench.sizes import markdown
+
+    return markdown(result)
+
+
+def _simple(result: Result) -> str:
+    from fedrec_simulations.bench.simple import markdown
+
+    return markdown(result)
+
+
 def _clicks(result: Result) -> str:
     lines = []
     for name, row in in_order(result):
@@ -214,6 +226,21 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         "Validation RMSE on split seed 1; test is not read. Positive: the part helps.",
         "fedrec bench ablation --data PATH/ml-1m",
         _ablation,
+    ),
+    (
+        "sizes",
+        "The default at many sizes",
+        "Planted ratings, 25 a user; test RMSE after the last round, in brackets that of item biases alone, by ε per user (add/remove). "
+        "Means of three seeds. The worlds are made up: the table asks where the recipe breaks, not how good it is.",
+        "fedrec bench sizes",
+        _sizes,
+    ),
+    (
+        "simple",
+        "The default beside simple private methods",
+        "Each on the same data, split, ε and unit; means of three seeds, test read once. Data sets whole and cut down.",
+        "fedrec bench simple --data PATH/ml-1m --data PATH/ml-100k --users 300,1000 --items 100,300,1000",
+        _simple,
     ),
     (
         "clicks-yelp2018",

@@ -28,6 +28,7 @@ import fedrec
 import fedrec_simulations
 from fedrec.checkpoint import read_json, write_json
 from fedrec.errors import RunError
+from fedrec.threads import cores, use_at_most
 
 Row = dict[str, Any]
 
@@ -66,12 +67,13 @@ def in_own_process(make: Callable[..., Row], *arguments: Any) -> Row:
 
 @contextmanager
 def workers(jobs: int) -> Iterator[Executor]:
-    """Processes that make row after row, so that imports and compiled code are paid for once, with one BLAS thread each.
+    """Processes that make row after row, so that imports and compiled code are paid for once, with one BLAS thread and their share of
+    the cores each.
 
     Whatever goes wrong in the block, Ctrl-C too, ends them at once. Raises RunError where something else has ended one.
     """
     others = set(active_children())
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_as_worker) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_as_worker, initargs=(max(cores() // jobs, 1),)) as pool:
         try:
             yield pool
         except BaseException as failure:
@@ -92,11 +94,12 @@ def first_done(running: Collection[Future[Any]]) -> set[Future[Any]]:
     return done
 
 
-def _as_worker() -> None:
+def _as_worker(share: int) -> None:
     """Ctrl-C is for the process that gave the work, which then ends this one; where that one is killed, this one goes too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent_process(),), daemon=True).start()
     threadpool_limits(1)
+    use_at_most(share)
 
 
 def _end_with(parent: BaseProcess) -> None:

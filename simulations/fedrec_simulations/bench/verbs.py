@@ -148,6 +148,24 @@ def study(data: str, *, quick: bool, jobs: int, only: Sequence[str], seeds: int,
         return measure.run(data, quick=quick, jobs=jobs, only=only, seeds=seeds, tell=tell)
 
 
+def sizes(*, silent: bool, **chosen: Any) -> dict[str, Any]:
+    """`fedrec bench sizes`: one JSON object; the rest as `sizes.run`."""
+    from fedrec_simulations.bench import sizes
+    from fedrec_simulations.bench.progress import shown
+
+    with shown(silent=silent) as tell:
+        return sizes.run(**chosen, tell=tell)
+
+
+def simple(data: Sequence[str], *, silent: bool, **chosen: Any) -> dict[str, Any]:
+    """`fedrec bench simple`: one JSON object; the rest as `simple.run`."""
+    from fedrec_simulations.bench import simple
+    from fedrec_simulations.bench.progress import shown
+
+    with shown(silent=silent) as tell:
+        return simple.run(data, **chosen, tell=tell)
+
+
 BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "kernels": _kernels,
     "als": _als,

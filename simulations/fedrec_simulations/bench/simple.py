@@ -1,0 +1,239 @@
+"""Is the default recipe anywhere worse than a simple private method? Each on the same data, split, epsilon and unit.
+
+The simple methods are those recipes of SIMPLE that exist and take the kind of data. Data sets are folders, or what `--set` plants, whole
+and cut down: so many users, drawn by seed and id, or so many of the most rated items. User level, delta 1e-5; means over seeds of split
+and noise; test is read once. The bar: at most .002 of RMSE or 1% of NDCG@20 behind the best simple method.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrec.data.dataset import Dataset
+from fedrec.data.features import FeatureBag, PublicFeatures
+from fedrec.data.interactions import Interactions
+from fedrec.errors import DataError, SettingsError
+from fedrec.federation.rounds import Loopback, train
+from fedrec.privacy.ledger import Ledger
+from fedrec.recipes import RECIPES, prepare
+from fedrec.settings import Scenario, load
+from fedrec.streams import Streams
+from fedrec_simulations.bench.cells import made
+from fedrec_simulations.bench.progress import Tell
+from fedrec_simulations.bench.rows import Row, figure, mean_and_error, table
+from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.outcomes import evaluate
+from fedrec_simulations.sealed import SealedSplit
+
+SIMPLE = ("dp-bias", "dp-popularity", "dp-item-item")
+EPSILONS, QUICK_EPSILONS, SEEDS, DELTA, K = (0.5, 1.0, 5.0, 20.0, math.inf), (5.0,), 3, 1e-5, 20
+RMSE_BAR, NDCG_BAR = 0.002, 0.01
+"""How far behind is allowed: in units of the rating, and as a share of the best simple method's NDCG."""
+_METRICS = ("rmse", f"ndcg@{K}")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What is kept of a data set: all of it where both are 0."""
+
+    users: int = 0
+    items: int = 0
+
+    @property
+    def words(self) -> str:
+        """For a row's name."""
+        return f", {self.users} users" if self.users else f", {self.items} most rated items" if self.items else ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A data set: a folder, or none for planted data; overrides of the scenario; what is kept."""
+
+    data: str
+    overrides: tuple[str, ...]
+    cut: Cut
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{Path(self.data).resolve().name if self.data else 'planted'}{self.cut.words}"
+
+    def scenario(self, recipe: str, epsilon: float, seed: int) -> Scenario:
+        """Ratings and clicks without test events of their own are divided at random; others as given, unless an override says otherwise."""
+        path = [f"data.path={self.data}"] if self.data else []
+        fixed = [f"recipe={recipe}", f"seed={seed}", f"split.seed={seed}", f"privacy.epsilon={epsilon}", f"privacy.delta={DELTA}"]
+        return load(None, [*path, *fixed, "privacy.noise=seeded", *self.overrides])
+
+
+def run(
+    data: Sequence[str],
+    *,
+    overrides: Sequence[str] = (),
+    users: Sequence[int] = (),
+    items: Sequence[int] = (),
+    epsilons: Sequence[float] = (),
+    seeds: int = SEEDS,
+    quick: bool = False,
+    jobs: int = 1,
+    output: Path | None = None,
+    tell: Tell,
+) -> dict[str, Any]:
+    """All data sets, whole and with each cut, as a JSON-able dict with every row; rows that `output` holds already are not made again.
+
+    Raises SettingsError where two folders have one name.
+    """
+    cuts = [Cut(), *(Cut(users=n) for n in users), *(Cut(items=m) for m in items)]
+    places = [Place(path, tuple(overrides), cut) for path in data or [""] for cut in cuts]
+    if len({place.name for place in places}) < len(places):
+        raise SettingsError("two of the data folders have the same name, or a size is there twice", "Say each once.")
+    recipes = ["default", *(name for name in SIMPLE if name in RECIPES)]
+    epsilons = epsilons or (QUICK_EPSILONS if quick else EPSILONS)
+    grid = itertools.product(range(1, (1 if quick else seeds) + 1), places, epsilons, recipes)
+    tasks = [_Task(place, recipe, epsilon, seed) for seed, place, epsilon, recipe in grid]
+    asked = {task.name: partial(simple_row, task.place, task.recipe, task.epsilon, task.seed) for task in tasks}
+    return made(asked, output=output, jobs=jobs, summary=partial(summary, tasks), tell=tell)
+
+
+@dataclass(frozen=True)
+class _Task:
+    place: Place
+    recipe: str
+    epsilon: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.place.name}: {self.recipe}, epsilon {self.epsilon:g}, seed {self.seed}"
+
+
+def simple_row(place: Place, recipe: str, epsilon: float, seed: int) -> Row:
+    """Test RMSE (of ratings) and NDCG@20 of a recipe trained to its end; of one that refuses the data, why."""
+    scenario = place.scenario(recipe, epsilon, seed)
+    dataset = cut_down(load_dataset(scenario), place.cut, seed)
+    if dataset.given_test is not None and not any(said.startswith("split.kind") for said in place.overrides):
+        scenario = scenario.model_copy(update={"split": scenario.split.model_copy(update={"kind": "given"})})
+    sealed = SealedSplit(load_split(scenario, dataset))
+    events, facts = sealed.train, public_facts(scenario, dataset, sealed)
+    try:
+        prepared = prepare(scenario, facts)
+    except (SettingsError, DataError) as refusal:
+        return {"refused": refusal.cause}
+    link = Loopback(events, prepared.steps, prepared.plan, Streams(seed), Ledger(prepared.plan.guarantee))
+    *_, last = train(prepared.recipe, link, prepared.recipe.begin())
+    model = prepared.recipe.model(last.state)
+    outcome = evaluate(model, sealed.open(model.arrays()).split.test, events, cutoffs=(K,), ranking=True, controls=False)
+    metrics = {name: value for name, value in outcome.metrics().items() if name in _METRICS}
+    return {**metrics, "users": events.num_users, "items": events.num_items, "train": len(events), "kind": events.kind}
+
+
+def cut_down(dataset: Dataset, cut: Cut, seed: int) -> Dataset:
+    """So many users, by a hash of the seed and their ids, or those with an event on so many of the most rated items."""
+    if cut.items:
+        dataset = _most_rated(dataset, cut.items)
+        counts = np.diff(dataset.interactions.user_ptr)
+        return _of_users(dataset, np.flatnonzero(counts))
+    if cut.users:
+        draws = dataset.interactions.user_draws(Streams(seed).key("bench-users"))
+        return _of_users(dataset, np.sort(np.argsort(draws, kind="stable")[: cut.users]))
+    return dataset
+
+
+def _of_users(dataset: Dataset, kept: np.typing.NDArray[np.integer]) -> Dataset:
+    catalogue = replace(dataset.catalogue, user_ids=tuple(dataset.catalogue.user_ids[k] for k in kept))
+    given_test = None if dataset.given_test is None else dataset.given_test.users_subset(kept)
+    return replace(dataset, interactions=dataset.interactions.users_subset(kept), catalogue=catalogue, given_test=given_test)
+
+
+def _most_rated(dataset: Dataset, number: int) -> Dataset:
+    """The catalogue cut to items that everybody's rows choose: that makes a data set, and is no part of a private training."""
+    counts = np.bincount(dataset.interactions.items, minlength=dataset.interactions.num_items)
+    kept = np.sort(np.argsort(-counts, kind="stable")[:number])
+    place = np.full(len(counts), -1, np.int32)
+    place[kept] = np.arange(len(kept))
+
+    def cut(events: Interactions) -> Interactions:
+        some = events.select(place[events.items] >= 0)
+        words = None if events.item_words is None else events.item_words[kept]
+        return replace(some, items=place[some.items], num_items=len(kept), item_words=words)
+
+    names, titles = dataset.catalogue.item_ids, dataset.catalogue.titles
+    catalogue = replace(
+        dataset.catalogue,
+        item_ids=tuple(names[j] for j in kept),
+        titles=None if titles is None else tuple(titles[j] for j in kept),
+    )
+    bags = {name: FeatureBag(bag.vocabulary, bag.counts[kept]) for name, bag in dataset.features.bags.items()}
+    given_test = None if dataset.given_test is None else cut(dataset.given_test)
+    return replace(
+        dataset, interactions=cut(dataset.interactions), catalogue=catalogue, features=PublicFeatures(bags), given_test=given_test
+    )
+
+
+def summary(tasks: Sequence[_Task], rows: Mapping[str, Row]) -> Row:
+    """Means by data set, epsilon and metric, the best simple method beside the default, and whether the bar holds."""
+    values = defaultdict[tuple[str, float, str], dict[str, list[float]]](lambda: defaultdict(list))
+    sizes, refused = dict[str, Row](), dict[str, str]()
+    for task in tasks:
+        row = rows.get(task.name, {})
+        for metric in (name for name in _METRICS if isinstance(row.get(name), float)):
+            values[task.place.name, task.epsilon, metric][task.recipe].append(row[metric])
+        if "refused" in row:
+            refused[f"{task.place.name}: {task.recipe}"] = row["refused"]
+        elif row and task.recipe == "default":
+            sizes[task.place.name] = {name: row[name] for name in ("users", "items", "train", "kind")}
+    cells = list(_cells(values))
+    return {
+        "protocol": {"delta": DELTA, "read": "test, once", "bar": {"rmse": RMSE_BAR, f"ndcg@{K}": NDCG_BAR}},
+        "data": sizes,
+        "refused": refused,
+        "cells": cells,
+        "behind": sum(cell["behind"] for cell in cells if cell["behind"] is not None),
+    }
+
+
+def _cells(values: Mapping[tuple[str, float, str], Mapping[str, Sequence[float]]]) -> Iterator[Row]:
+    for (name, epsilon, metric), of_recipes in values.items():
+        means = {recipe: mean_and_error(found) for recipe, found in of_recipes.items()}
+        if "default" not in means:
+            continue
+        better = min if metric == "rmse" else max
+        rivals = {recipe: mean for recipe, (mean, _) in means.items() if recipe != "default"}
+        best = better(rivals, key=rivals.__getitem__) if rivals else None
+        yield {
+            "data": name,
+            "epsilon": epsilon,
+            "metric": metric,
+            "means": {recipe: mean for recipe, (mean, _) in means.items()},
+            "standard_errors": {recipe: error for recipe, (_, error) in means.items()},
+            "seeds": len(of_recipes["default"]),
+            "best_simple": best,
+            "behind": None if best is None else _behind(metric, means["default"][0], rivals[best]),
+        }
+
+
+def _behind(metric: str, ours: float, theirs: float) -> bool:
+    """By more than the bar allows."""
+    return ours > theirs + RMSE_BAR if metric == "rmse" else ours < theirs * (1 - NDCG_BAR)
+
+
+def markdown(result: Row) -> str:
+    """The result of `run` as a table for docs."""
+    recipes = ["default", *(name for name in SIMPLE if any(name in cell["means"] for cell in result["cells"]))]
+    lines = []
+    for cell in result["cells"]:
+        verdict = "–" if cell["behind"] is None else "**BEHIND**" if cell["behind"] else "holds"
+        metric = "RMSE" if cell["metric"] == "rmse" else f"NDCG@{K}"
+        lines.append([cell["data"], f"{float(cell['epsilon']):g}", metric, *(figure(cell["means"].get(r)) for r in recipes), verdict])
+    judged = [cell for cell in result["cells"] if cell["behind"] is not None]
+    holds = len(judged) - result["behind"]
+    words = f"The bar holds in {holds} of {len(judged)} lines: at most {RMSE_BAR:g} of RMSE or {NDCG_BAR:.0%} of NDCG behind."
+    return f"{table(('data', 'ε per user (add/remove)', 'metric', *recipes, 'bar'), lines)}\n\n{words}"

@@ -1,0 +1,85 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedrec.errors import SettingsError
+from fedrec.settings import load
+from fedrec_simulations.bench import cells, rows, simple
+from fedrec_simulations.bench.simple import Cut, Place
+from fedrec_simulations.datasets import load_dataset
+
+SMALL = ("data.preset=small",)
+
+
+def _summed(values: dict[str, dict[str, float]]) -> rows.Row:
+    """Of recipes and their metrics at epsilon 5, one seed."""
+    tasks = [simple._Task(Place("", (), Cut()), recipe, 5.0, 1) for recipe in values]
+    sizes = {"users": 3, "items": 2, "train": 4, "kind": "ratings"}
+    return simple.summary(tasks, {task.name: {**sizes, **values[task.recipe]} for task in tasks})
+
+
+def test_the_bar_is_two_thousandths_of_rmse_or_one_percent_of_ndcg() -> None:
+    held = _summed({"default": {"rmse": 0.9019, "ndcg@20": 0.0991}, "dp-bias": {"rmse": 0.9}, "dp-popularity": {"ndcg@20": 0.1}})
+    assert [(cell["metric"], cell["best_simple"], cell["behind"]) for cell in held["cells"]] == [
+        ("rmse", "dp-bias", False),
+        ("ndcg@20", "dp-popularity", False),
+    ]
+    behind = _summed(
+        {"default": {"rmse": 0.9021, "ndcg@20": 0.0989}, "dp-bias": {"rmse": 0.9, "ndcg@20": 0.01}, "dp-popularity": {"ndcg@20": 0.1}}
+    )
+    assert [cell["behind"] for cell in behind["cells"]] == [True, True]
+    assert (held["behind"], behind["behind"]) == (0, 2)
+    told = simple.markdown(json.loads(json.dumps(cells.finite(behind))))
+    assert "| planted | 5 | RMSE | 0.9021 | 0.9000 | – | **BEHIND** |" in told
+    assert "holds in 0 of 2 lines" in told
+
+
+def test_the_best_simple_method_is_the_one_to_beat_and_a_refusal_is_told() -> None:
+    found = _summed(
+        {"default": {"rmse": 0.9}, "dp-bias": {"rmse": 0.95}, "dp-item-item": {"rmse": 0.93}, "dp-popularity": {"refused": "clicks"}}
+    )  # type: ignore[dict-item]
+    assert found["cells"][0]["best_simple"] == "dp-item-item"
+    assert found["refused"] == {"planted: dp-popularity": "clicks"}
+
+
+def test_without_a_simple_method_there_is_no_verdict() -> None:
+    assert _summed({"default": {"rmse": 0.9}})["cells"][0]["behind"] is None
+
+
+@pytest.mark.parametrize("kind", ["ratings", "clicks"])
+def test_a_row_measures_what_its_kind_of_data_has(kind: str) -> None:
+    found = simple.simple_row(Place("", (*SMALL, f"data.kind={kind}"), Cut()), "default", 5.0, 1)
+    assert ("rmse" in found) == (kind == "ratings")
+    assert 0 < found["ndcg@20"] < 1
+    assert (found["users"], found["items"]) == (300, 120)
+
+
+def test_a_recipe_that_refuses_the_data_says_why() -> None:
+    found = simple.simple_row(Place("", SMALL, Cut()), "convex-ssp", 5.0, 1)
+    assert "clicks" in found["refused"]
+
+
+def test_users_are_drawn_by_their_ids_and_items_are_the_most_rated() -> None:
+    dataset = load_dataset(load(None, list(SMALL)))
+    counts = np.bincount(dataset.interactions.items, minlength=120)
+    fewer = simple.cut_down(dataset, Cut(users=100), 1)
+    assert (fewer.interactions.num_users, fewer.interactions.num_items) == (100, 120)
+    assert set(simple.cut_down(fewer, Cut(users=50), 1).catalogue.user_ids) < set(fewer.catalogue.user_ids)
+    narrow = simple.cut_down(dataset, Cut(items=30), 1)
+    kept = np.sort(np.argsort(-counts, kind="stable")[:30])
+    assert narrow.catalogue.item_ids == tuple(dataset.catalogue.item_ids[j] for j in kept)
+    assert len(narrow.interactions) == counts[kept].sum()
+    np.testing.assert_array_equal(np.bincount(narrow.interactions.items, minlength=30), counts[kept])
+    assert np.diff(narrow.interactions.user_ptr).min() > 0
+    assert narrow.interactions.item_words is not None
+    assert dataset.interactions.item_words is not None
+    np.testing.assert_array_equal(narrow.interactions.item_words, dataset.interactions.item_words[kept])
+    name = next(iter(dataset.features.bags))
+    assert (narrow.features.bags[name].counts != dataset.features.bags[name].counts[kept]).nnz == 0
+
+
+def test_two_folders_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="same name"):
+        simple.run([str(tmp_path / "a" / "x"), str(tmp_path / "b" / "x")], tell=lambda _: None)
