@@ -290,7 +290,7 @@ class EvaluationSettings(Table):
     """What is measured."""
 
     cutoffs: tuple[int, ...] = Field((10, 20), description="list lengths of ranking metrics")
-    ranking: bool = Field(True, description="rank the full catalogue too (always on for clicks)")
+    ranking: bool = Field(True, description="rank the full catalogue too, at every epsilon and beside controls (always on for clicks)")
 
 
 class CompareSettings(Table):
@@ -301,7 +301,7 @@ class CompareSettings(Table):
     published: bool = Field(
         False, description='recipe = "published" too, at the same epsilons, its settings not tuned to this data; needs recipe = "default"'
     )
-    als: bool = Field(True, description="non-private alternating least squares, a reference and no upper bound")
+    als: bool = Field(True, description="non-private alternating least squares and item-item similarities: references, no upper bound")
 
 
 class FigureLine(Table):

@@ -1,26 +1,25 @@
 """Controls: what a number would be without the thing it is said to show. Every evaluation runs them.
 
-ratings: global mean, item means, item + user bias, and the model with the users exchanged. rankings: popularity, and the model
-with the users exchanged. A model that does as well with another user's history in the place of the user's own is not personal;
+ratings: global mean, item means, item + user bias. rankings: popularity, item-item similarities and ALS without privacy. Both: the
+model with the users exchanged. A model that does as well with another user's history in the place of the user's own is not personal;
 for rankings that list still leaves out the user's own history, so that the task is the same. It may name the other user's
 history, which a model has learnt by heart: popularity is usually the harder control, and both are shown.
+
+Verdicts are paired: model and control are measured on the same users, and what counts is the standard error of their difference.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.interactions import Interactions
-from fedrec.evaluation.baselines import global_mean, item_means, item_user_bias
-from fedrec.evaluation.ranking import RankingMetrics, RankingReport, evaluate_ranking
-from fedrec.evaluation.ratings import RatingMetrics, rating_metrics
-from fedrec.evaluation.toplists import Scores, of_another_user, same_for_everyone
+from fedrec.evaluation.ranking import RankingMetrics, RankingReport
+from fedrec.evaluation.ratings import RatingMetrics
 
 Predict = Callable[[npt.NDArray[np.int32], npt.NDArray[np.int32]], npt.NDArray[np.floating]]
 """`predict(users, items)`: (n,) predicted ratings of parallel ids."""
@@ -36,22 +35,6 @@ _LABELS = {
     "average_precision": "MAP",
 }
 _CLEARLY = 2.0  # standard errors of the difference
-
-
-@dataclass(frozen=True)
-class RatingControl:
-    """A named comparison and its metrics on the same target events."""
-
-    name: str
-    metrics: RatingMetrics
-
-
-@dataclass(frozen=True)
-class RankingControl:
-    """A named comparison and its report on the same users and targets."""
-
-    name: str
-    report: RankingReport
 
 
 @dataclass(frozen=True)
@@ -86,74 +69,99 @@ class Verdict:
         return words | {name: None if math.isnan(x) else x for name, x in numbers.items()} | {"sentence": self.sentence}
 
 
-def rating_controls(train: Interactions, targets: Interactions, *, predict: Predict | None = None) -> tuple[RatingControl, ...]:
-    """The three baselines of train, and `predict` with user k + n/2 (mod n) in the place of user k, on the target events."""
-    users, items = targets.users, targets.items
-    controls = [
-        RatingControl(baseline.name, rating_metrics(baseline.predict(users, items), targets))
-        for baseline in (global_mean(train), item_means(train), item_user_bias(train))
-    ]
-    n = targets.num_users
-    if predict is not None and n > 1:
-        others = ((users.astype(np.int64) + n // 2) % n).astype(np.int32)
-        controls.append(RatingControl(SHUFFLED, rating_metrics(predict(others, items), targets)))
-    return tuple(controls)
+@dataclass(frozen=True)
+class BucketVerdicts:
+    """One metric beside one control in each popularity bucket, rarest items first."""
+
+    metric: str
+    control: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def sentence(self) -> str:
+        """In which buckets the metric is not better; of buckets without events nothing is said."""
+        places = {
+            words: [f"{b + 1}" for b, verdict in enumerate(self.verdicts) if verdict.outcome == outcome]
+            for outcome, words in (("no better", "NO BETTER"), ("not clearly better", "not clearly better"), ("better", "better"))
+        }
+        parts = [f"{words} than {self.control} in {', '.join(found)}" for words, found in places.items() if found]
+        group = "fifth" if len(self.verdicts) == 5 else f"group of {len(self.verdicts)}"
+        return f"{self.metric} by popularity {group}, 1 the rarest items: {'; '.join(parts) or 'no events'}."
+
+    @property
+    def better(self) -> bool:
+        """Whether it is, clearly, in every bucket that has events."""
+        return all(verdict.outcome in {"better", "cannot be compared"} for verdict in self.verdicts)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values for JSON."""
+        each = [verdict.as_dict() for verdict in self.verdicts]
+        columns = {name: [row[name] for row in each] for name in ("outcome", "value", "control_value")}
+        return {"metric": self.metric, "control": self.control, **columns, "sentence": self.sentence}
 
 
-def ranking_controls(
-    scores: Scores,
-    *,
-    history: Interactions,
-    targets: Interactions,
-    train_counts: npt.NDArray[np.integer],
-    cutoffs: Sequence[int] = (10, 20, 50, 100),
-    buckets: int = 5,
-) -> tuple[RankingControl, ...]:
-    """Popularity in train, and `scores` with user k + n/2 (mod n) in the place of user k; arguments as `evaluate_ranking`."""
-    n = history.num_users
-    rivals = {"popularity": same_for_everyone(train_counts)} | ({SHUFFLED: of_another_user(scores, n)} if n > 1 else {})
+def rating_verdicts(ours: RatingMetrics, controls: Mapping[str, RatingMetrics]) -> tuple[Verdict, ...]:
+    """RMSE beside each control on the same events."""
     return tuple(
-        RankingControl(
-            name,
-            evaluate_ranking(rival, history=history, targets=targets, train_counts=train_counts, cutoffs=cutoffs, buckets=buckets),
-        )
-        for name, rival in rivals.items()
-    )
-
-
-def rating_verdicts(metrics: RatingMetrics, controls: Sequence[RatingControl]) -> tuple[Verdict, ...]:
-    """RMSE beside each control."""
-    named = [(control.name, control.metrics) for control in controls]
-    return tuple(
-        compare("RMSE", metrics.rmse, metrics.rmse_stderr, name, other.rmse, other.rmse_stderr, lower_is_better=True)
-        for name, other in named
+        compare("RMSE", ours.rmse, name, other.rmse, stderr=paired(ours.influence, other.influence), lower_is_better=True)
+        for name, other in controls.items()
     )
 
 
 def ranking_verdicts(
-    report: RankingReport, controls: Sequence[RankingControl], *, k: int, metrics: Sequence[str] = ("ndcg", "recall_capped")
+    ours: RankingMetrics, controls: Mapping[str, RankingMetrics], *, metrics: Sequence[str] = ("ndcg", "recall_capped")
 ) -> tuple[Verdict, ...]:
-    """The named metrics at cutoff k beside each control."""
-    return tuple(_ranking_verdict(metric, report.at[k], control.name, control.report.at[k]) for metric in metrics for control in controls)
+    """The named metrics, of `ranking.PAIRED`, beside each control on the same users."""
+    return tuple(
+        compare(
+            f"{_LABELS[metric]}@{ours.k}",
+            float(getattr(ours, metric)),
+            name,
+            float(getattr(other, metric)),
+            stderr=paired(ours.influence[metric], other.influence[metric]),
+            lower_is_better=False,
+        )
+        for metric in metrics
+        for name, other in controls.items()
+    )
 
 
-def compare(
-    metric: str, value: float, stderr: float, control: str, control_value: float, control_stderr: float, *, lower_is_better: bool
-) -> Verdict:
-    """Clearly better means by two standard errors of the difference, as if the two were independent.
+def rating_verdicts_by_popularity(
+    ours: Sequence[RatingMetrics], controls: Mapping[str, Sequence[RatingMetrics]]
+) -> tuple[BucketVerdicts, ...]:
+    """RMSE of each popularity bucket."""
+    return tuple(
+        BucketVerdicts("RMSE", name, tuple(rating_verdicts(one, {name: of})[0] for one, of in zip(ours, other, strict=True)))
+        for name, other in controls.items()
+    )
 
-    They share users and events, so the true error is smaller: this errs towards "not clearly". An unknown error is infinite.
-    """
+
+def ranking_verdicts_by_popularity(ours: RankingReport, controls: Mapping[str, RankingReport], *, k: int) -> tuple[BucketVerdicts, ...]:
+    """NDCG@k of each popularity bucket."""
+    return tuple(
+        BucketVerdicts(
+            f"{_LABELS['ndcg']}@{k}",
+            name,
+            tuple(
+                ranking_verdicts(one[k], {name: of[k]}, metrics=("ndcg",))[0] for one, of in zip(ours.buckets, other.buckets, strict=True)
+            ),
+        )
+        for name, other in controls.items()
+    )
+
+
+def paired(ours: npt.NDArray[np.floating], theirs: npt.NDArray[np.floating]) -> float:
+    """Standard error of a difference from two influences of the same users. Raises ValueError where their numbers differ."""
+    if ours.shape != theirs.shape:
+        raise ValueError(f"two methods are compared on the same users, found {ours.shape} and {theirs.shape}")
+    return float(np.linalg.norm(ours.astype(np.float64) - theirs))
+
+
+def compare(metric: str, value: float, control: str, control_value: float, *, stderr: float, lower_is_better: bool) -> Verdict:
+    """Clearly better means by two standard errors of the difference; an unknown error counts as infinite."""
     gain = (control_value - value) if lower_is_better else (value - control_value)
-    margin = _CLEARLY * math.hypot(stderr, control_stderr)
     if math.isnan(gain):
         return Verdict(metric, value, control, control_value, "cannot be compared")
     if gain <= 0:
         return Verdict(metric, value, control, control_value, "no better")
-    return Verdict(metric, value, control, control_value, "better" if gain > margin else "not clearly better")
-
-
-def _ranking_verdict(metric: str, ours: RankingMetrics, control: str, theirs: RankingMetrics) -> Verdict:
-    value, other = float(getattr(ours, metric)), float(getattr(theirs, metric))
-    label = f"{_LABELS[metric]}@{ours.k}"
-    return compare(label, value, ours.stderr[metric], control, other, theirs.stderr[metric], lower_is_better=False)
+    return Verdict(metric, value, control, control_value, "better" if gain > _CLEARLY * stderr else "not clearly better")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numba
 import numpy as np
@@ -35,7 +35,10 @@ IMPRESSION_METRICS = ("auc", "mrr", "ndcg@5", "ndcg@10")
 
 @dataclass(frozen=True)
 class ImpressionMetrics:
-    """Means over `impressions` impressions, each in [0, 1]; not a number where there are none. `stderr` by name, over impressions."""
+    """Means over `impressions` impressions, each in [0, 1]; not a number where there are none. `stderr` by name, over impressions.
+
+    influence: (impressions,) of the AUC, as in `ranking.RankingMetrics`: for comparisons impression by impression.
+    """
 
     auc: float
     mrr: float
@@ -44,6 +47,7 @@ class ImpressionMetrics:
     impressions: int
     skipped: int
     stderr: dict[str, float]
+    influence: Float64s = field(default_factory=lambda: np.zeros(0), compare=False, repr=False)
 
     def means(self) -> dict[str, float]:
         """By the names of results: auc, mrr, ndcg@5, ndcg@10."""
@@ -83,7 +87,8 @@ def evaluate_impressions(scores: npt.NDArray[np.floating], impressions: Impressi
     error = kept.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else np.full(len(IMPRESSION_METRICS), np.nan)
     stderr = {name: float(x) for name, x in zip(IMPRESSION_METRICS, error, strict=True)}
     auc, mrr, ndcg5, ndcg10 = mean.tolist()
-    return ImpressionMetrics(auc, mrr, ndcg5, ndcg10, impressions=n, skipped=len(values) - n, stderr=stderr)
+    influence = (kept[:, 0] - auc) / math.sqrt(n * (n - 1)) if n > 1 else np.full(n, np.nan)
+    return ImpressionMetrics(auc, mrr, ndcg5, ndcg10, impressions=n, skipped=len(values) - n, stderr=stderr, influence=influence)
 
 
 def impression_metrics(scores: npt.NDArray[np.floating], impressions: Impressions) -> Float64s:

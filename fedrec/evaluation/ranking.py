@@ -35,11 +35,17 @@ Float64s = npt.NDArray[np.float64]
 
 METRICS = ("recall_capped", "recall", "ndcg", "mrr", "hit_rate", "precision", "average_precision")
 """In the order of the kernel's columns."""
+PAIRED = ("ndcg", "recall_capped")
+"""Metrics whose deviations are kept, so that two models are compared user by user."""
 
 
 @dataclass(frozen=True)
 class RankingMetrics:
-    """Means at cutoff k over `users` users, each in [0, 1]; not a number where there are none. `stderr` by metric name."""
+    """Means at cutoff k over `users` users, each in [0, 1]; not a number where there are none. `stderr` by metric name.
+
+    influence: for each of `PAIRED`, (users,) a user's value less the mean, over sqrt(n (n - 1)): its L2 norm is the standard error, and
+    that of a difference of two models' influences the standard error of their difference, as the users are the same.
+    """
 
     k: int
     users: int
@@ -51,6 +57,7 @@ class RankingMetrics:
     precision: float
     average_precision: float
     stderr: dict[str, float] = field(default_factory=dict)
+    influence: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict, compare=False, repr=False)
 
     def as_dict(self) -> dict[str, float | int | None]:
         """Plain values for JSON, None in the place of what is not a number."""
@@ -158,7 +165,10 @@ def _average(k: int, values: Float64s) -> RankingMetrics:
     mean = values.mean(axis=0) if n else np.full(len(METRICS), np.nan)
     spread = values.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else np.full(len(METRICS), np.nan)
     means = {name: float(x) for name, x in zip(METRICS, mean, strict=True)}
-    return RankingMetrics(k=k, users=n, **means, stderr={name: float(x) for name, x in zip(METRICS, spread, strict=True)})
+    scaled = (values - mean) / math.sqrt(n * (n - 1)) if n > 1 else np.full_like(values, np.nan)
+    influence = {name: scaled[:, METRICS.index(name)].astype(np.float32) for name in PAIRED}
+    stderr = {name: float(x) for name, x in zip(METRICS, spread, strict=True)}
+    return RankingMetrics(k=k, users=n, **means, stderr=stderr, influence=influence)
 
 
 def _check(history: Interactions, targets: Interactions, train_counts: npt.NDArray[np.integer], cutoffs: Sequence[int]) -> None:

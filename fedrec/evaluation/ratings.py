@@ -6,7 +6,7 @@ Predictions are aligned with the events of the target `Interactions`, sorted by 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,8 @@ Float64s = npt.NDArray[np.float64]
 class RatingMetrics:
     """RMSE and MAE in units of the rating over `events` events of `users` users; not a number where there are none.
 
-    `rmse_stderr` is one standard error with the users as the independent draws: the events of a user are not.
+    `rmse_stderr` is one standard error with the users as the independent draws: the events of a user are not. influence: (users,) each
+    user's part of the RMSE's deviation, of norm `rmse_stderr`; the norm of a difference is the standard error of the difference.
     """
 
     rmse: float
@@ -30,6 +31,7 @@ class RatingMetrics:
     rmse_stderr: float
     events: int
     users: int
+    influence: Float64s = field(default_factory=lambda: np.zeros(0), compare=False, repr=False)
 
     def as_dict(self) -> dict[str, float | int | None]:
         """Plain values for JSON, None in the place of what is not a number."""
@@ -79,9 +81,9 @@ def _summary(errors: Float64s, user_ptr: npt.NDArray[np.int64]) -> RatingMetrics
     mse = float(np.mean(errors**2))
     # The delta method on sqrt(mse), the deviations summed within a user first (cluster-robust variance).
     deviations = np.concatenate([[0.0], np.cumsum(errors**2 - mse)])
-    mse_stderr = float(np.linalg.norm(np.diff(deviations[user_ptr]))) / n
     rmse = math.sqrt(mse)
-    return RatingMetrics(rmse, float(np.mean(np.abs(errors))), mse_stderr / (2 * rmse) if rmse > 0 else 0.0, n, users)
+    influence = np.diff(deviations[user_ptr])[np.diff(user_ptr) > 0] / (2 * n * rmse) if rmse > 0 else np.zeros(users)
+    return RatingMetrics(rmse, float(np.mean(np.abs(errors))), float(np.linalg.norm(influence)), n, users, influence)
 
 
 def _plain(value: float) -> float | None:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fedrec.data.interactions import Interactions, ItemOrder
+from fedrec.factorization.model import Model
 from fedrec.factorization.statistics import item_statistics, order_by_item, pack, unpack
 
 Float32s = npt.NDArray[np.float32]
@@ -46,12 +47,13 @@ class Posterior:
 
 @dataclass(frozen=True)
 class VariationalModel:
-    """A `Model`: item posteriors, and what a user's own solve needs."""
+    """A `Model`: item posteriors, and what a user's own solve needs. ranker: see `model.ranker_of`."""
 
     items: Posterior
     offset: float
     noise: float
     user_prior: Float64s
+    ranker: Model | None = None
 
     @property
     def item_vectors(self) -> Float32s:

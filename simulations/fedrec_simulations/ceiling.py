@@ -1,12 +1,13 @@
 """Non-private alternating least squares as a `Model`: a reference for private training, and no upper bound.
 
-Ratings: variational ALS, whose ridges are posteriors' and hence need no tuning. Clicks: Hu, Koren and Volinsky 2008.
+Ratings: variational ALS, whose ridges are posteriors' and hence need no tuning. Clicks, and lists of what people rate: Hu, Koren and
+Volinsky 2008, the same iteration as the package `implicit` (`fedrec bench als` compares them).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from fedrec_simulations.datasets import Known
 
 Float32s = npt.NDArray[np.float32]
 
+ALS = "non-private ALS"
 WIDTH, ITERATIONS = 16, 12
 CLICK_WIDTH, CLICK_RIDGE, CLICK_ALPHA = 64, 10.0, 10.0
 
@@ -43,12 +45,11 @@ class ClickCeiling:
         return {"item_vectors": self.item_vectors}
 
 
-def als_model(split: Known, scenario: Scenario) -> Model:
-    """Train on train alone; ratings keep the iteration with the smallest validation RMSE."""
+def als_model(split: Known, scenario: Scenario, *, ranking: bool = False) -> Model:
+    """Train on train alone; ratings keep the iteration with the smallest validation RMSE, and where `ranking`, carry a ranker."""
     rng = Streams(scenario.seed).numpy("als-init")
     if split.train.kind == "clicks":
-        *_, last = alternate_clicks(split.train, width=CLICK_WIDTH, ridge=CLICK_RIDGE, alpha=CLICK_ALPHA, iterations=ITERATIONS, rng=rng)
-        return ClickCeiling(last.model.V)
+        return _of_clicks(split.train, rng)
     best, error = None, np.inf
     for found in variational.alternate(split.train, width=WIDTH, iterations=ITERATIONS, rng=rng):
         predicted = predict(found, split.validation.history, split.validation.targets)
@@ -56,4 +57,9 @@ def als_model(split: Known, scenario: Scenario) -> Model:
         if rmse < error:
             best, error = found, rmse
     assert best is not None
-    return best
+    return replace(best, ranker=_of_clicks(split.train, Streams(scenario.seed).numpy("als-lists"))) if ranking else best
+
+
+def _of_clicks(train: Interactions, rng: np.random.Generator) -> ClickCeiling:
+    *_, last = alternate_clicks(train, width=CLICK_WIDTH, ridge=CLICK_RIDGE, alpha=CLICK_ALPHA, iterations=ITERATIONS, rng=rng)
+    return ClickCeiling(last.model.V)

@@ -54,6 +54,7 @@ def report_content(run: Run) -> ReportContent:
         promises=(_promise(run),),
         methods=tuple(_methods(run)),
         curve=_curve(run, metric),
+        lists_curve=_curve(run, _ndcg(run)) if metric == "rmse" and run.outcome.ranking else None,
         buckets=tuple(_buckets(run)),
         budget=tuple(_budget(run, questions)),
         convergence=_convergence(run, metric),
@@ -61,6 +62,7 @@ def report_content(run: Run) -> ReportContent:
         example=example,
         neighbours=tuple(_neighbours(run)),
         verdicts=(*run.outcome.verdicts, *shortcomings(run, of_main=False)),
+        by_popularity=tuple(found.sentence for found in run.outcome.by_popularity if not found.better),
         settings=json.dumps(run.scenario.model_dump(mode="json"), indent=2),
         versions=versions(),
     )
@@ -83,7 +85,11 @@ def _named(metric: str) -> str:
 
 
 def _headline(run: Run) -> str:
-    return "rmse" if run.split.train.kind == "ratings" else f"ndcg@{max(run.scenario.evaluation.cutoffs)}"
+    return "rmse" if run.split.train.kind == "ratings" else _ndcg(run)
+
+
+def _ndcg(run: Run) -> str:
+    return f"ndcg@{max(run.scenario.evaluation.cutoffs)}"
 
 
 def _data(run: Run) -> str:
@@ -93,14 +99,17 @@ def _data(run: Run) -> str:
 
 
 def _facts(run: Run, metric: str) -> tuple[Fact, ...]:
-    ours = run.outcome.metrics()[metric]
-    rivals = [(name, outcome.metrics().get(metric)) for name, outcome in run.rivals.items()]
-    beside = ", ".join(f"{name}: {value:.4f}" for name, value in rivals[-2:] if value is not None)
-    return (
-        Fact(f"Test {_named(metric)}", f"{ours:.4f}", beside),
-        _sent(run),
-        *_noise(run),
-    )
+    metrics = [metric, _ndcg(run)] if metric == "rmse" and run.outcome.ranking else [metric]
+    return (*(_measured(run, name) for name in metrics), _sent(run), *_noise(run))
+
+
+def _measured(run: Run, metric: str) -> Fact:
+    rivals = [(name, value) for name, outcome in run.rivals.items() if (value := outcome.metrics().get(metric)) is not None]
+    beside = ", ".join(f"{name}: {value:.4f}" for name, value in rivals[-2:])
+    ranked = run.outcome.ranking.users if run.outcome.ranking else 0
+    if metric != "rmse" and ranked < (able := int(np.count_nonzero(np.diff(run.split.test.targets.user_ptr)))):
+        beside += f"; an even sample of {ranked:,} of {able:,} users"
+    return Fact(f"Test {_named(metric)}", f"{run.outcome.metrics()[metric]:.4f}", beside)
 
 
 def _sent(run: Run) -> Fact:
@@ -139,17 +148,17 @@ def _promise(run: Run) -> Promise:
 def _methods(run: Run) -> Iterator[Method]:
     nothing, k = non_private(run.scenario.privacy.delta), max(run.scenario.evaluation.cutoffs)
     for name, outcome in run.rivals.items():
-        yield Method(name, nothing, _shown(outcome, k))
+        yield Method(name, nothing, _shown(outcome, k, run.split.train.kind), note=run.limits.get(name, ""))
     rows = [(UNTUNED, e, t, o) for e, (t, o) in sorted(run.published.items())]
     rows += [(f"fedrec {run.scenario.recipe}", e, t, run.outcomes[e]) for e, t in sorted(run.trained.items())]
     for name, epsilon, trained, outcome in rows:
         up, down = round(sum(r.bytes_up for r in trained.rounds)), sum(r.bytes_down for r in trained.rounds)
         ours = epsilon == run.scenario.privacy.epsilon and trained is run.main
-        yield Method(name, trained.prepared.plan.guarantee, _shown(outcome, k), up, down, ours=ours)
+        yield Method(name, trained.prepared.plan.guarantee, _shown(outcome, k, run.split.train.kind), up, down, ours=ours)
 
 
-def _shown(outcome: Outcome, k: int) -> dict[str, float]:
-    metrics, names = outcome.metrics(), ("rmse", "mae") if outcome.ratings else (f"ndcg@{k}", f"recall@{k}")
+def _shown(outcome: Outcome, k: int, kind: str) -> dict[str, float]:
+    metrics, names = outcome.metrics(), ("rmse", "mae", f"ndcg@{k}") if kind == "ratings" else (f"ndcg@{k}", f"recall@{k}")
     return {_named(name): float(value) for name in names if (value := metrics.get(name)) is not None}
 
 
@@ -176,7 +185,7 @@ def _buckets(run: Run) -> Iterator[BucketBars]:
     if run.outcome.ratings:
         bars = {name: tuple(b.rmse for b in o.rating_buckets) for name, o in shown.items() if o.rating_buckets and name != "global mean"}
         yield BucketBars("RMSE", bars)
-    elif run.outcome.ranking:
+    if run.outcome.ranking:
         k = max(run.scenario.evaluation.cutoffs)
         ranked = {name: o.ranking for name, o in shown.items() if o.ranking}
         yield BucketBars(f"recall@{k}", {n: tuple(b[k].recall_capped for b in r.buckets) for n, r in ranked.items()}, lower_is_better=False)

@@ -2,82 +2,142 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
 from fedrec.evaluation.baselines import global_mean, item_means, item_user_bias
-from fedrec.evaluation.controls import Verdict, ranking_controls, ranking_verdicts, rating_controls, rating_verdicts
+from fedrec.evaluation.controls import (
+    SHUFFLED,
+    BucketVerdicts,
+    Verdict,
+    ranking_verdicts,
+    ranking_verdicts_by_popularity,
+    rating_verdicts,
+    rating_verdicts_by_popularity,
+)
 from fedrec.evaluation.ranking import RankingReport, evaluate_ranking
 from fedrec.evaluation.ratings import RatingMetrics, by_popularity, rating_metrics
-from fedrec.evaluation.toplists import dot_product, same_for_everyone
-from fedrec.factorization.model import Model, predict, predictor, ranker_of
+from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
+from fedrec.factorization.model import Model, predictor, ranker_of
+
+MOST_SCORES = {"ratings": 300_000_000, "clicks": 5_000_000_000}
+"""Users times items that one ranking evaluates; with more, an even sample of users stands for all. Lists are what clicks are for, so
+only very large data sets of clicks are sampled."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Errors of ratings and quality of rankings on test, each with its popularity buckets; what does not apply is None."""
+    """Errors of ratings and quality of rankings on test, each with its popularity buckets; what does not apply is None.
+
+    verdicts: beside each control, on all of test. by_popularity: the headline metric in each popularity bucket.
+    """
 
     ratings: RatingMetrics | None
     rating_buckets: tuple[RatingMetrics, ...]
     ranking: RankingReport | None
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[Verdict, ...] = ()
+    by_popularity: tuple[BucketVerdicts, ...] = ()
 
     def metrics(self) -> dict[str, float | int | None]:
-        """Flat names for JSON: rmse, mae, ndcg@20, recall@20 (capped), ..."""
+        """Flat names for JSON: rmse, mae, ndcg@20, recall@20 (capped), ..., and ranked_users, whose lists were measured."""
         flat: dict[str, float | int | None] = dict(self.ratings.as_dict()) if self.ratings else {}
         for k, at in (self.ranking.at if self.ranking else {}).items():
             flat |= {f"{name}@{k}": value for name, value in at.as_dict().items() if name not in {"k", "users"}}
             flat |= {f"{name}@{k}": value for name, value in self.ranking.lists[k].as_dict().items() if name != "k"} if self.ranking else {}
-        return flat
+        return flat | ({"ranked_users": self.ranking.users} if self.ranking else {})
 
 
-def evaluate(model: Model, fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...], ranking: bool, controls: bool) -> Outcome:
-    """Test a model. Ratings are always predicted, clicks always ranked; ratings are ranked too where `ranking`."""
-    counts = np.bincount(train.items, minlength=train.num_items)
-    metrics, buckets, verdicts = None, tuple[RatingMetrics, ...](), list[Verdict]()
+def evaluate(
+    model: Model, fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...], ranking: bool, rivals: Mapping[str, Outcome] | None = None
+) -> Outcome:
+    """Test a model. Ratings are always predicted, clicks always ranked; ratings are ranked too where `ranking`.
+
+    rivals: measured on the same fold, for verdicts; None for no verdicts, and no exchanged users.
+    """
+    metrics, buckets, judged = None, tuple[RatingMetrics, ...](), Outcome(None, (), None)
     if fold.targets.kind == "ratings":
-        predictions = predict(model, fold.history, fold.targets)
-        metrics, buckets = rating_metrics(predictions, fold.targets), by_popularity(predictions, fold.targets, counts)
-        if controls:
-            known, targets = _with_fold_users_first(train, fold)
-            shuffled = None if known is not train else predictor(model, fold.history)
-            verdicts += rating_verdicts(metrics, rating_controls(known, targets, predict=shuffled))
-    report = None
+        predict = predictor(model, fold.history)
+        metrics, buckets = _rated(predict(fold.targets.users, fold.targets.items), fold.targets, train)
+        if rivals is not None and fold.history.num_users == train.num_users > 1:  # as everybody's history is known
+            n = train.num_users
+            others = ((fold.targets.users.astype(np.int64) + n // 2) % n).astype(np.int32)
+            judged = Outcome(*_rated(predict(others, fold.targets.items), fold.targets, train), None)
+    report, swapped = None, None
     if ranking or fold.targets.kind == "clicks":
-        ranker = ranker_of(model)
+        fold, ranker = ranked_fold(fold), ranker_of(model)
         scores = dot_product(np.asarray(ranker.user_vectors(fold.history), np.float32), np.asarray(ranker.item_vectors, np.float32))
-        report = evaluate_ranking(scores, history=fold.history, targets=fold.targets, train_counts=counts, cutoffs=cutoffs)
-        if controls and fold.targets.kind == "clicks":
-            rivals = ranking_controls(scores, history=fold.history, targets=fold.targets, train_counts=counts, cutoffs=cutoffs)
-            verdicts += ranking_verdicts(report, rivals, k=max(cutoffs))
-    return Outcome(metrics, buckets, report, tuple(verdicts))
+        report = ranked(scores, fold, train, cutoffs=cutoffs)
+        if rivals is not None and fold.history.num_users > 1:
+            swapped = ranked(of_another_user(scores, fold.history.num_users), fold, train, cutoffs=cutoffs)
+    found = Outcome(metrics, buckets, report)
+    if rivals is None:
+        return found
+    everything = {**rivals, SHUFFLED: Outcome(judged.ratings, judged.rating_buckets, swapped)}
+    return Outcome(metrics, buckets, report, *_verdicts(found, everything, k=max(cutoffs)))
 
 
-def baselines(fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...]) -> dict[str, Outcome]:
-    """Global mean, item mean, item + user bias for ratings; popularity for clicks. All without privacy."""
-    if fold.targets.kind == "clicks":
-        counts = np.bincount(train.items, minlength=train.num_items)
-        scores = same_for_everyone(counts)
-        report = evaluate_ranking(scores, history=fold.history, targets=fold.targets, train_counts=counts, cutoffs=cutoffs)
-        return {"popularity": Outcome(None, (), report, ())}
-    counts, outcomes = np.bincount(train.items, minlength=train.num_items), dict[str, Outcome]()
-    known, _ = _with_fold_users_first(train, fold)
-    for baseline in (global_mean(known), item_means(known), item_user_bias(known)):
-        predictions = baseline.predict(fold.targets.users, fold.targets.items)
-        metrics, buckets = rating_metrics(predictions, fold.targets), by_popularity(predictions, fold.targets, counts)
-        outcomes[baseline.name] = Outcome(metrics, buckets, None, ())
+def ranked(scores: Scores, fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...]) -> RankingReport:
+    """Lists over the whole catalogue, for the users of a `ranked_fold`."""
+    counts = np.bincount(train.items, minlength=train.num_items)
+    return evaluate_ranking(scores, history=fold.history, targets=fold.targets, train_counts=counts, cutoffs=cutoffs)
+
+
+def ranked_fold(fold: Fold) -> Fold:
+    """The users whose lists are measured: all, or of many an even sample of those with targets, the same for every method."""
+    most = MOST_SCORES[fold.targets.kind] // fold.targets.num_items
+    if fold.targets.num_users <= most:
+        return fold
+    able = np.flatnonzero(np.diff(fold.targets.user_ptr) > 0)
+    some = able[np.linspace(0, len(able) - 1, min(len(able), most)).astype(np.int64)]
+    return Fold(fold.history.users_subset(some), fold.targets.users_subset(some))
+
+
+def baselines(fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...], ranking: bool = False) -> dict[str, Outcome]:
+    """Global mean, item mean, item + user bias for ratings; popularity for clicks and where `ranking`. All without privacy."""
+    outcomes = dict[str, Outcome]()
+    if fold.targets.kind == "ratings":
+        known = _with_fold_users_first(train, fold)
+        for baseline in (global_mean(known), item_means(known), item_user_bias(known)):
+            predictions = baseline.predict(fold.targets.users, fold.targets.items)
+            outcomes[baseline.name] = Outcome(*_rated(predictions, fold.targets, train), None)
+    if ranking or fold.targets.kind == "clicks":
+        scores = same_for_everyone(np.bincount(train.items, minlength=train.num_items))
+        outcomes["popularity"] = Outcome(None, (), ranked(scores, ranked_fold(fold), train, cutoffs=cutoffs))
     return outcomes
 
 
-def _with_fold_users_first(train: Interactions, fold: Fold) -> tuple[Interactions, Interactions]:
-    """Train and targets over one set of users, the fold's first, so that baselines know held-out users from their history too."""
-    if fold.history.num_users == train.num_users and np.array_equal(fold.history.user_ptr, train.user_ptr):
-        return train, fold.targets
-    history, targets = fold.history, fold.targets
-    everybody = Interactions(
+def _rated(
+    predictions: npt.NDArray[np.floating], targets: Interactions, train: Interactions
+) -> tuple[RatingMetrics, tuple[RatingMetrics, ...]]:
+    counts = np.bincount(train.items, minlength=train.num_items)
+    return rating_metrics(predictions, targets), by_popularity(predictions, targets, counts)
+
+
+def _verdicts(ours: Outcome, rivals: Mapping[str, Outcome], *, k: int) -> tuple[tuple[Verdict, ...], tuple[BucketVerdicts, ...]]:
+    """On all of test, and by popularity."""
+    whole, parts = list[Verdict](), list[BucketVerdicts]()
+    if ours.ratings is not None:
+        rated = {name: other for name, other in rivals.items() if other.ratings is not None}
+        whole += rating_verdicts(ours.ratings, {name: other.ratings for name, other in rated.items() if other.ratings})
+        parts += rating_verdicts_by_popularity(ours.rating_buckets, {name: other.rating_buckets for name, other in rated.items()})
+    if ours.ranking is not None:
+        reports = {name: other.ranking for name, other in rivals.items() if other.ranking is not None}
+        whole += ranking_verdicts(ours.ranking.at[k], {name: report.at[k] for name, report in reports.items()})
+        parts += ranking_verdicts_by_popularity(ours.ranking, reports, k=k)
+    return tuple(whole), tuple(parts)
+
+
+def _with_fold_users_first(train: Interactions, fold: Fold) -> Interactions:
+    """Train with the fold's users first, so that baselines know held-out users from their history too."""
+    history = fold.history
+    if history.num_users == train.num_users and np.array_equal(history.user_ptr, train.user_ptr):
+        return train
+    return Interactions(
         np.concatenate([history.user_ptr, len(history) + train.user_ptr[1:]]),
         np.concatenate([history.items, train.items]),
         np.concatenate([history.values, train.values]),
@@ -85,6 +145,3 @@ def _with_fold_users_first(train: Interactions, fold: Fold) -> tuple[Interaction
         train.value_range,
         train.kind,
     )
-    silent = np.full(train.num_users, len(targets), np.int64)
-    padded = Interactions(np.concatenate([targets.user_ptr, silent]), targets.items, targets.values, targets.num_items, targets.value_range)
-    return everybody, padded

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -21,6 +21,7 @@ from fedrec import __version__
 from fedrec.checkpoint import finite, write_bytes, write_json
 from fedrec.data.dataset import Dataset
 from fedrec.data.splits import Split
+from fedrec.evaluation.item_item import ITEM_ITEM, item_item
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.factorization.released import save
@@ -30,10 +31,10 @@ from fedrec.serving.exporting import Export, Origin, PublicItems
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
 from fedrec_simulations import statement
-from fedrec_simulations.ceiling import als_model
+from fedrec_simulations.ceiling import ALS, als_model
 from fedrec_simulations.data_budget import DataBudget, budget_of
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.outcomes import Outcome, baselines, evaluate
+from fedrec_simulations.outcomes import Outcome, baselines, evaluate, ranked, ranked_fold
 from fedrec_simulations.run_folder import RESULT, open_folder
 from fedrec_simulations.runtimes import ALONE, Cast, Runtime
 from fedrec_simulations.serving_bundle import liked_of, released_of, write_bundle
@@ -58,6 +59,8 @@ class Run:
     rival_models: dict[str, Model]
     published: dict[float, tuple[Trained, Outcome]]
     budget: DataBudget | None = None
+    limits: Mapping[str, str] = field(default_factory=dict)
+    """Of a rival, what of the data it was not given."""
 
     @property
     def main(self) -> Trained:
@@ -87,11 +90,12 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
     runtime, budget = cast.carrier(dataset.catalogue), budget_of(scenario.privacy, dataset.provenance.files)
     work = _Work(facts, split, folder, console, runtime, budget)
     trained = {e: _train(scenario.with_epsilon(e), work, folder) for e in _epsilons(scenario)}
+    rivals, models, limits = _rivals(scenario, split, console)
     with stage(console, "evaluating"):
-        outcomes = {e: _evaluate(scenario, t.model, split, main=e == scenario.privacy.epsilon) for e, t in trained.items()}
-    rivals, models = _rivals(scenario, split, console)
+        outcomes = {e: _evaluate(scenario, t.model, split, rivals) for e, t in trained.items()}
     published = _published(scenario, work)
-    done = Run(scenario, cast, folder, dataset, split, trained, outcomes, rivals, models, published, budget)
+    shown = {name: rival for name, rival in rivals.items() if scenario.compare.baselines or name in {ALS, ITEM_ITEM}}
+    done = Run(scenario, cast, folder, dataset, split, trained, outcomes, shown, models, published, budget, limits)
     _write_model(done)
     write_bytes(folder / "metrics.jsonl", _metric_lines(done).encode())
     with stage(console, "drawing the report"):
@@ -105,6 +109,9 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
         Console().print(methods_table(content))
         for verdict in shortcomings(done, of_main=True):
             Console().print(verdict.sentence, highlight=False, style="bold")
+        for beside in done.outcome.by_popularity:
+            if not beside.better:
+                Console().print(beside.sentence, highlight=False)
         Console().print(_last_words(done), soft_wrap=True, highlight=False)
     return result
 
@@ -150,7 +157,7 @@ def _published(scenario: Scenario, work: _Work) -> dict[float, tuple[Trained, Ou
         return {}
     theirs = scenario.as_published()
     trained = {e: _train(theirs.with_epsilon(e), work, work.folder / "published") for e in _epsilons(scenario)}
-    return {e: (t, _evaluate(theirs, t.model, work.split, main=False, controls=False)) for e, t in trained.items()}
+    return {e: (t, _evaluate(theirs, t.model, work.split, None)) for e, t in trained.items()}
 
 
 def promise_in_short(guarantee: Guarantee) -> str:
@@ -161,27 +168,34 @@ def promise_in_short(guarantee: Guarantee) -> str:
     return f"{nominal}epsilon {guarantee.epsilon:g} {guarantee.compared}"
 
 
-def _evaluate(scenario: Scenario, model: Model, split: Split, *, main: bool, controls: bool = True) -> Outcome:
-    """The main training is ranked too where the scenario asks for it."""
+def _evaluate(scenario: Scenario, model: Model, split: Split, rivals: Mapping[str, Outcome] | None) -> Outcome:
+    """Ranked too where the scenario asks for it; with verdicts beside `rivals` where there are any."""
     chosen = scenario.evaluation
-    return evaluate(model, split.test, split.train, cutoffs=chosen.cutoffs, ranking=chosen.ranking and main, controls=controls)
+    return evaluate(model, split.test, split.train, cutoffs=chosen.cutoffs, ranking=chosen.ranking, rivals=rivals)
 
 
-def _rivals(scenario: Scenario, split: Split, console: Console) -> tuple[dict[str, Outcome], dict[str, Model]]:
-    rivals, models = dict[str, Outcome](), dict[str, Model]()
-    if scenario.compare.baselines:
-        with stage(console, "baselines"):
-            rivals |= baselines(split.test, split.train, cutoffs=scenario.evaluation.cutoffs)
+def _rivals(scenario: Scenario, split: Split, console: Console) -> tuple[dict[str, Outcome], dict[str, Model], dict[str, str]]:
+    """Everything without privacy that a model is set beside, the models among it whose item vectors are shown, and their limits."""
+    cutoffs, models, limits = scenario.evaluation.cutoffs, dict[str, Model](), dict[str, str]()
+    ranking = scenario.evaluation.ranking or split.train.kind == "clicks"
+    with stage(console, "baselines"):
+        rivals = baselines(split.test, split.train, cutoffs=cutoffs, ranking=ranking)
+    if scenario.compare.als and ranking:
+        with stage(console, "item-item without privacy"):
+            similar, fold = item_item(split.train, split.validation), ranked_fold(split.test)
+            limits |= {ITEM_ITEM: similar.limits} if similar.limits else {}
+            rivals[ITEM_ITEM] = Outcome(None, (), ranked(similar.scores(fold.history), fold, split.train, cutoffs=cutoffs))
     if scenario.compare.als:
-        with stage(console, "non-private ALS"):
-            models["non-private ALS"] = als_model(split, scenario)
-            rivals["non-private ALS"] = _evaluate(scenario, models["non-private ALS"], split, main=False, controls=False)
-    return rivals, models
+        with stage(console, "ALS without privacy"):
+            models[ALS] = als_model(split, scenario, ranking=ranking)
+            rivals[ALS] = _evaluate(scenario, models[ALS], split, None)
+    return rivals, models, limits
 
 
 def _last_words(done: Run) -> str:
     """Where things are, and what must not be done with them."""
     lines = [f"report  {done.folder / 'report.html'}", f"model   {done.folder / 'model'}"]
+    lines += [f"limits  {name}: {words}" for name, words in done.limits.items()]
     lines += [f"beyond  not covered by the guarantee: {what}" for what in done.split.not_covered]
     lines += [f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)]
     if done.main.prepared.plan.guarantee.private and done.scenario.privacy.noise == "seeded":
@@ -219,7 +233,10 @@ def _result(done: Run) -> dict[str, Any]:
     about = {"noise": done.scenario.privacy.noise, "accountants": asdict(opinions), "plan": plan.digest()}
     write_json(done.folder / "guarantee.json", {**guarantee, **about, **stated})
     comparison = {name: outcome.metrics() for name, outcome in done.rivals.items()}
-    curve = [{"epsilon": e, "metrics": outcome.metrics()} for e, outcome in done.outcomes.items()]
+    curve = [
+        {"epsilon": e, "metrics": outcome.metrics(), "verdicts": [verdict.as_dict() for verdict in outcome.verdicts]}
+        for e, outcome in done.outcomes.items()
+    ]
     published = [{"epsilon": e, "metrics": outcome.metrics()} for e, (_, outcome) in done.published.items()]
     rounds = done.main.rounds
     content = {
@@ -230,6 +247,7 @@ def _result(done: Run) -> dict[str, Any]:
         "noise": done.scenario.privacy.noise,
         "second_opinion": {"pld": opinions.pld, "rdp": opinions.rdp},
         "verdicts": [verdict.as_dict() for verdict in done.outcome.verdicts],
+        "verdicts_by_popularity": [beside.as_dict() for beside in done.outcome.by_popularity],
         "curve": curve,
         "published": published,
         "baselines": comparison,

@@ -20,7 +20,7 @@ from fedrec import __version__
 from fedrec.checkpoint import finite, write_arrays, write_bytes, write_json
 from fedrec.data.clicklog import ClickLogProtocol
 from fedrec.data.impressions import Impressions
-from fedrec.evaluation.controls import SHUFFLED, Verdict, compare
+from fedrec.evaluation.controls import SHUFFLED, Verdict, compare, paired
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.privaterec.kept import Kept
@@ -81,11 +81,11 @@ class NewsRun:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """AUC beside exchanged histories and popularity."""
+        """AUC beside exchanged histories and popularity, paired by impression."""
         ours = self.outcome.headline
         rivals = {SHUFFLED: self.outcome.swapped} | {name: m for name, m in self.baselines.items() if _NOISED not in name}
         return tuple(
-            compare("AUC", ours.auc, ours.stderr["auc"], name, other.auc, other.stderr["auc"], lower_is_better=False)
+            compare("AUC", ours.auc, name, other.auc, stderr=paired(ours.influence, other.influence), lower_is_better=False)
             for name, other in rivals.items()
         )
 

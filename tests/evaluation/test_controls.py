@@ -8,10 +8,19 @@ import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
-from fedrec.evaluation.controls import SHUFFLED, compare, ranking_controls, ranking_verdicts, rating_controls, rating_verdicts
-from fedrec.evaluation.ranking import evaluate_ranking
-from fedrec.evaluation.ratings import rating_metrics
-from fedrec.evaluation.toplists import dot_product, same_for_everyone
+from fedrec.evaluation.controls import (
+    SHUFFLED,
+    BucketVerdicts,
+    compare,
+    paired,
+    ranking_verdicts,
+    ranking_verdicts_by_popularity,
+    rating_verdicts,
+    rating_verdicts_by_popularity,
+)
+from fedrec.evaluation.ranking import RankingReport, evaluate_ranking
+from fedrec.evaluation.ratings import by_popularity, rating_metrics
+from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
 
 
 def two_tastes(rng: np.random.Generator, *, n: int = 200, m: int = 40) -> tuple[np.ndarray, Interactions, Interactions, np.ndarray]:
@@ -27,50 +36,83 @@ def two_tastes(rng: np.random.Generator, *, n: int = 200, m: int = 40) -> tuple[
     return np.eye(2, dtype=np.float32)[taste], both[0], both[1], np.eye(2, dtype=np.float32)[halves]
 
 
+def reports(scores: Scores, history: Interactions, targets: Interactions) -> tuple[RankingReport, dict[str, RankingReport]]:
+    """Of the scores, and of popularity and exchanged users."""
+    counts = np.bincount(history.items, minlength=history.num_items)
+    rivals = {"popularity": same_for_everyone(counts), SHUFFLED: of_another_user(scores, history.num_users)}
+    ours, *others = (
+        evaluate_ranking(s, history=history, targets=targets, train_counts=counts, cutoffs=(5,)) for s in (scores, *rivals.values())
+    )
+    return ours, dict(zip(rivals, others, strict=True))
+
+
 def test_a_personal_ranking_beats_popularity_and_exchanged_users() -> None:
     U, history, targets, V = two_tastes(np.random.default_rng(0))
-    counts = np.bincount(history.items, minlength=40)
-    scores = dot_product(U, V)
-    report = evaluate_ranking(scores, history=history, targets=targets, train_counts=counts, cutoffs=(5,))
-    controls = ranking_controls(scores, history=history, targets=targets, train_counts=counts, cutoffs=(5,))
-    assert [control.name for control in controls] == ["popularity", SHUFFLED]
-    assert {verdict.outcome for verdict in ranking_verdicts(report, controls, k=5)} == {"better"}
+    ours, others = reports(dot_product(U, V), history, targets)
+    verdicts = ranking_verdicts(ours.at[5], {name: report.at[5] for name, report in others.items()})
+    assert [(v.metric, v.control) for v in verdicts][:2] == [("NDCG@5", "popularity"), ("NDCG@5", SHUFFLED)]
+    assert {verdict.outcome for verdict in verdicts} == {"better"}
 
 
 def test_a_ranking_that_ignores_the_user_is_no_better_than_its_controls_and_says_so() -> None:
     _, history, targets, _ = two_tastes(np.random.default_rng(0))
-    counts = np.bincount(history.items, minlength=40)
-    scores = same_for_everyone(counts)
-    report = evaluate_ranking(scores, history=history, targets=targets, train_counts=counts, cutoffs=(5,))
-    verdicts = ranking_verdicts(
-        report, ranking_controls(scores, history=history, targets=targets, train_counts=counts, cutoffs=(5,)), k=5, metrics=("ndcg",)
-    )
+    ours, others = reports(same_for_everyone(np.bincount(history.items, minlength=40)), history, targets)
+    verdicts = ranking_verdicts(ours.at[5], {name: report.at[5] for name, report in others.items()}, metrics=("ndcg",))
     assert [verdict.outcome for verdict in verdicts] == ["no better", "no better"]
     assert "NO BETTER than popularity" in verdicts[0].sentence
     assert "not shown to be personal" in verdicts[1].sentence
+    (beside, _) = ranking_verdicts_by_popularity(ours, others, k=5)
+    assert not beside.better
+    assert "NO BETTER than popularity in 1, 2, 3, 4, 5" in beside.sentence
 
 
-def test_rating_controls_are_the_baselines_and_exchanged_users() -> None:
+def test_errors_of_ratings_are_compared_with_each_control_whole_and_by_popularity() -> None:
     rng = np.random.default_rng(4)
     n, m = 100, 30
     bias = rng.normal(0, 1, n)
     truth = np.clip(3 + bias[:, None] + rng.normal(0, 0.1, (n, m)), 1, 5)
     users, items = np.divmod(np.arange(n * m), m)
-    held = rng.random(n * m) < 0.3
-    train, test = (
-        Interactions.from_columns(users[h], items[h], truth.ravel()[h], num_users=n, num_items=m, value_range=(1, 5)) for h in (~held, held)
-    )
+    test = Interactions.from_columns(users, items, truth.ravel(), num_users=n, num_items=m, value_range=(1, 5))
+    personal, constant = np.clip(3 + bias[test.users], 1, 5), np.full(len(test), 3.0)
+    ours, other = (rating_metrics(p, test) for p in (personal, constant))
+    assert [v.outcome for v in rating_verdicts(ours, {"mean": other, "itself": ours})] == ["better", "no better"]
+    by = [by_popularity(p, test, np.arange(m)) for p in (personal, constant)]
+    (beside,) = rating_verdicts_by_popularity(by[0], {"mean": by[1]})
+    assert beside.better
+    assert beside.sentence == "RMSE by popularity fifth, 1 the rarest items: better than mean in 1, 2, 3, 4, 5."
+    assert beside.as_dict()["outcome"] == ["better"] * 5
 
-    def predict(k: np.ndarray, j: np.ndarray) -> np.ndarray:
-        return np.clip(3 + bias[k], 1, 5)
 
-    controls = rating_controls(train, test, predict=predict)
-    verdicts = rating_verdicts(rating_metrics(predict(test.users, test.items), test), controls)
-    outcome = {verdict.control: verdict.outcome for verdict in verdicts}
-    assert list(outcome) == ["global mean", "item mean", "item + user bias", SHUFFLED]
-    assert outcome["global mean"] == outcome["item mean"] == outcome[SHUFFLED] == "better"
-    constant = np.full(len(test), train.values.mean(dtype=np.float64))
-    assert rating_verdicts(rating_metrics(constant, test), controls)[0].outcome == "no better"
+def test_a_small_gain_that_all_users_share_is_clear_when_paired() -> None:
+    """Users differ by far more than the two methods do."""
+    rng = np.random.default_rng(7)
+    n, m = 200, 20
+    level = rng.uniform(0.2, 2, n)[:, None]
+    noise = level * rng.normal(size=(n, m))
+    users, items = np.divmod(np.arange(n * m), m)
+    test = Interactions.from_columns(users, items, np.zeros(n * m), num_users=n, num_items=m, value_range=(-9, 9))
+    ours, other = (rating_metrics(factor * noise.ravel(), test) for factor in (0.98, 1.0))
+    unpaired = math.hypot(ours.rmse_stderr, other.rmse_stderr)
+    assert compare("RMSE", ours.rmse, "same", other.rmse, stderr=unpaired, lower_is_better=True).outcome == "not clearly better"
+    assert rating_verdicts(ours, {"same": other})[0].outcome == "better"
+    # the delta method against the spread over resamples of the users
+    sums = [np.bincount(users, weights=(f * noise.ravel()) ** 2) for f in (0.98, 1.0)]
+    drawn = [rng.integers(0, n, n) for _ in range(400)]
+    spread = np.std([math.sqrt(sums[0][d].sum() / n / m) - math.sqrt(sums[1][d].sum() / n / m) for d in drawn])
+    assert paired(ours.influence, other.influence) == pytest.approx(float(spread), rel=0.2)  # 400 draws: 4% standard error
+
+
+def test_methods_on_different_users_are_not_compared() -> None:
+    with pytest.raises(ValueError, match="same users"):
+        paired(np.zeros(3), np.zeros(4))
+
+
+def test_the_standard_error_of_a_ranking_is_the_norm_of_its_influence() -> None:
+    U, history, targets, V = two_tastes(np.random.default_rng(0))
+    ours, others = reports(dot_product(U, V), history, targets)
+    for report in (ours, *others.values()):
+        for name, influence in report.at[5].influence.items():
+            assert np.linalg.norm(influence) == pytest.approx(report.at[5].stderr[name], rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -85,19 +127,22 @@ def test_rating_controls_are_the_baselines_and_exchanged_users() -> None:
     ],
 )
 def test_direction_and_margin_of_a_verdict(metric: str, value: float, control: float, outcome: str) -> None:
-    verdict = compare(metric, value, 0.01, "control", control, 0.01, lower_is_better=metric == "RMSE")
+    verdict = compare(metric, value, "control", control, stderr=0.01, lower_is_better=metric == "RMSE")
     assert verdict.outcome == outcome
     assert outcome.upper() in verdict.sentence.upper()
 
 
 def test_an_unknown_error_never_makes_a_clear_win() -> None:
-    verdict = compare("RMSE", 0.5, math.nan, "control", 0.9, 0.01, lower_is_better=True)
+    verdict = compare("RMSE", 0.5, "control", 0.9, stderr=math.nan, lower_is_better=True)
     assert verdict.outcome == "not clearly better"
     assert verdict.as_dict()["value"] == 0.5
 
 
-def test_a_single_user_has_nobody_to_be_exchanged_with() -> None:
-    one = Interactions.from_columns(np.array([0]), np.array([0]), None, num_users=1, num_items=2, value_range=(0, 1), kind="clicks")
-    empty = one.select(np.array([False]))
-    controls = ranking_controls(same_for_everyone(np.arange(2)), history=empty, targets=one, train_counts=np.arange(2), cutoffs=(1,))
-    assert [control.name for control in controls] == ["popularity"]
+def test_buckets_say_each_outcome_where_it_holds() -> None:
+    made = [compare("NDCG@20", value, "popularity", 0.1, stderr=0.01, lower_is_better=False) for value in (0.05, 0.11, 0.2, math.nan, 0.1)]
+    found = BucketVerdicts("NDCG@20", "popularity", tuple(made))
+    assert found.sentence == (
+        "NDCG@20 by popularity fifth, 1 the rarest items: NO BETTER than popularity in 1, 5; "
+        "not clearly better than popularity in 2; better than popularity in 3."
+    )
+    assert not found.better

@@ -86,7 +86,7 @@ def test_the_ceiling_is_no_worse_than_item_and_user_bias(preset: str) -> None:
     scenario = scenario.model_copy(update={"data": scenario.data.model_copy(update={"preset": preset})})
     split = load_split(scenario, load_dataset(scenario))
     bias = baselines(split.test, split.train, cutoffs=(20,))["item + user bias"].metrics()["rmse"]
-    ceiling = evaluate(als_model(split, scenario), split.test, split.train, cutoffs=(20,), ranking=False, controls=False)
+    ceiling = evaluate(als_model(split, scenario), split.test, split.train, cutoffs=(20,), ranking=False)
     assert ceiling.metrics()["rmse"] <= bias + 0.002  # type: ignore[operator]
 
 

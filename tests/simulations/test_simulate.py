@@ -25,6 +25,7 @@ from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.model import predict
 from fedrec.federation.rounds import State
 from fedrec.settings import Scenario, load
+from fedrec_simulations import outcomes
 from fedrec_simulations.account import describe
 from fedrec_simulations.command import _guarded
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
@@ -222,3 +223,35 @@ def test_system_noise_differs_from_run_to_run_and_seeded_noise_does_not(tmp_path
 
     assert not np.array_equal(counts("a", "system"), counts("b", "system"))
     assert np.array_equal(counts("c", "seeded"), counts("d", "seeded"))
+
+
+def test_lists_of_ratings_are_measured_at_every_epsilon_beside_all_controls(tmp_path: Path) -> None:
+    keys = ["compare.als=true", "run.examples=1"]
+    result = finish(start(tmp_path, *(word for key in keys for word in ("--set", key))))
+    controls = {"popularity", "non-private item-item", "non-private ALS", "shuffled history"}
+    for point in result["curve"]:
+        assert {v["control"] for v in point["verdicts"] if v["metric"] == "NDCG@20"} == controls
+        assert {v["control"] for v in point["verdicts"] if v["metric"] == "RMSE"} >= {
+            "item + user bias",
+            "non-private ALS",
+            "shuffled history",
+        }
+        assert point["metrics"]["ranked_users"] > 0
+    assert {b["control"] for b in result["verdicts_by_popularity"] if b["metric"] == "NDCG@20"} == controls
+    assert all(len(b["outcome"]) == 5 for b in result["verdicts_by_popularity"])
+    assert controls - {"shuffled history"} <= {name for name, metrics in result["baselines"].items() if "ndcg@20" in metrics}
+    page = (Path(result["run_dir"]) / "report.html").read_text()
+    assert "NDCG@20" in page
+    assert "by popularity fifth" in page
+
+
+def test_lists_of_very_many_users_are_measured_on_an_even_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    scenario = load(None, KEYS)
+    split = load_split(scenario, load_dataset(scenario))
+    n, m = split.test.targets.num_users, split.test.targets.num_items
+    assert outcomes.ranked_fold(split.test) is split.test
+    monkeypatch.setattr(outcomes, "MOST_SCORES", {"ratings": 50 * m})
+    some = outcomes.ranked_fold(split.test)
+    assert some.targets.num_users == some.history.num_users == 50 < n
+    assert np.diff(some.targets.user_ptr).min() > 0
+    assert outcomes.baselines(split.test, split.train, cutoffs=(20,), ranking=True)["popularity"].metrics()["ranked_users"] == 50

@@ -107,7 +107,7 @@ def training_row(data: str, method: Method, seed: int, folder: Path) -> Row:
     deque(training.run(), maxlen=0)
     trained = training.result
     opened = sealed.open(trained.model.arrays())
-    outcome = evaluate(trained.model, opened.split.test, train, cutoffs=(20,), ranking=False, controls=False)
+    outcome = evaluate(trained.model, opened.split.test, train, cutoffs=(20,), ranking=False)
     plan = trained.prepared.plan
     return {
         **{name: outcome.metrics()[name] for name in ("rmse", "mae")},
@@ -130,7 +130,7 @@ def rival_row(data: str, seed: int) -> Row:
     seconds = time.perf_counter() - started
     split = sealed.open(model.arrays()).split
     rows: Row = {name: {"rmse": found.metrics()["rmse"]} for name, found in baselines(split.test, split.train, cutoffs=(20,)).items()}
-    found = evaluate(model, split.test, split.train, cutoffs=(20,), ranking=False, controls=False)
+    found = evaluate(model, split.test, split.train, cutoffs=(20,), ranking=False)
     return rows | {"ALS": {"rmse": found.metrics()["rmse"], "seconds": seconds}}
 
 

@@ -130,7 +130,7 @@ def simple_row(place: Place, recipe: str, epsilon: float, seed: int) -> Row:
     link = Loopback(events, prepared.steps, prepared.plan, Streams(seed), Ledger(prepared.plan.guarantee))
     *_, last = train(prepared.recipe, link, prepared.recipe.begin())
     model = prepared.recipe.model(last.state)
-    outcome = evaluate(model, sealed.open(model.arrays()).split.test, events, cutoffs=(K,), ranking=True, controls=False)
+    outcome = evaluate(model, sealed.open(model.arrays()).split.test, events, cutoffs=(K,), ranking=True)
     metrics = {name: value for name, value in outcome.metrics().items() if name in _METRICS}
     return {**metrics, "users": events.num_users, "items": events.num_items, "train": len(events), "kind": events.kind}
 

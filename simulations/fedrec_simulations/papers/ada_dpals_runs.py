@@ -190,7 +190,7 @@ def _reference_vectors(bench: Bench, seed: int) -> Floats:
 
 def measured(model: Model, split: Split) -> Row:
     """On test: all metrics, and `buckets`."""
-    outcome = evaluate(model, split.test, split.train, cutoffs=CUTOFFS, ranking=False, controls=False)
+    outcome = evaluate(model, split.test, split.train, cutoffs=CUTOFFS, ranking=False)
     return {**outcome.metrics(), "buckets": _bucket_values(outcome)}
 
 

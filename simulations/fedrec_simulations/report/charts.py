@@ -51,12 +51,12 @@ def both_widths(draw: Callable[[float, str], Markup], name: str) -> Markup:
     return Markup('<div class="only-wide">{}</div><div class="only-narrow">{}</div>').format(wide, narrow)
 
 
-def privacy_curve(curve: PrivacyCurve) -> Markup:
-    """The metric of each line against epsilon (logarithmic), baselines as dashed levels."""
+def privacy_curve(curve: PrivacyCurve, *, name: str = "curve") -> Markup:
+    """The metric of each line against epsilon (logarithmic), baselines as dashed levels. `name` must be unique on the page."""
     promise = f"ε {wording.unit(curve)}"
     lines = {label: tuple(Point(p.epsilon, p.value, p.spread) for p in points) for label, points in curve.lines.items()}
     axis, title = f"{promise}, δ = {wording.power(curve.delta)}", f"{curve.metric} against {promise}"
-    return lines_against(LineChart(title, axis, lines, curve.baselines, log=True, lower_is_better=curve.lower_is_better), name="curve")
+    return lines_against(LineChart(title, axis, lines, curve.baselines, log=True, lower_is_better=curve.lower_is_better), name=name)
 
 
 def lines_against(chart: LineChart, *, name: str) -> Markup:

@@ -234,6 +234,7 @@ class ReportContent:
     persons: tuple[TextTable, ...] = ()
     methods: tuple[Method, ...] = ()
     curve: PrivacyCurve | None = None
+    lists_curve: PrivacyCurve | None = None
     buckets: tuple[BucketBars, ...] = ()
     budget: tuple[BudgetLine, ...] = ()
     convergence: Convergence | None = None
@@ -241,6 +242,7 @@ class ReportContent:
     example: ExampleReport | None = None
     neighbours: tuple[NeighbourCard, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    by_popularity: tuple[str, ...] = ()
     settings: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     made: str = ""

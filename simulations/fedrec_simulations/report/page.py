@@ -33,7 +33,11 @@ def render(content: ReportContent) -> str:
         .render(
             content=content,
             style=Markup(stylesheet()),
-            curve_chart=charts.privacy_curve(content.curve) if content.curve else "",
+            curves=[
+                (curve, charts.privacy_curve(curve, name=name))
+                for name, curve in (("curve", content.curve), ("lists-curve", content.lists_curve))
+                if curve
+            ],
             convergence_chart=charts.convergence(content.convergence) if content.convergence else "",
             bucket_charts=[_bucket_chart(chart, at) for at, chart in enumerate(content.buckets)],
             largest_share=max((part.share for part in content.budget), default=1.0) or 1.0,

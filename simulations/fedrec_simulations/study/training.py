@@ -85,7 +85,7 @@ def _trained(work: _Work) -> Row:
     seconds = time.perf_counter() - started
     train = work.sealed.train
     opened = work.sealed.open(finished.model.arrays())
-    outcome = evaluate(finished.model, opened.split.test, train, cutoffs=(K,), ranking=False, controls=False)
+    outcome = evaluate(finished.model, opened.split.test, train, cutoffs=(K,), ranking=False)
     costs = {
         "model_sha256": opened.model_sha256,
         "guarantee": asdict(finished.guarantee),

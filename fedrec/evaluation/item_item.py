@@ -1,0 +1,103 @@
+"""Item-item similarities without privacy: the simple linear model that every ranking is set beside.
+
+EASE (Steck 2019): B = argmin ||X - X B||^2 + ridge ||B||^2 with a zero diagonal, so B_ij = -P_ij / P_jj for P = (X'X + ridge I)^-1, and a
+user's scores are x B. Of a large catalogue the most frequent items only, since P costs the cube of their number; of many users an even
+sample. Both are said in `limits`. The ridge is the best of `RIDGES` on validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+from scipy.linalg import lapack
+
+from fedrec.data.interactions import Interactions
+from fedrec.data.splits import Fold
+from fedrec.evaluation.ranking import metrics_of
+from fedrec.evaluation.toplists import Float32s, Scores, top_items
+
+ITEM_ITEM = "non-private item-item"
+MOST_ITEMS, MOST_EVENTS = 3_000, 3_000_000
+"""What a few seconds on one core allow."""
+RIDGES = (0.5, 1.5, 5.0)
+"""Over the mean count of an item."""
+_VALIDATED, _CUTOFF = 1_000, 20
+
+
+@dataclass(frozen=True)
+class ItemItem:
+    """weights (K, K) among the items `head` (K,); counts (m,) order what is outside. limits: what was left out, in words."""
+
+    weights: Float32s
+    head: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+    limits: str = ""
+
+    def scores(self, history: Interactions) -> Scores:
+        """(users, m) x B; below every positive score, items outside the head by their counts."""
+        X, m = _clicks(history, self.head), history.num_items
+        outside = (1e-6 * self.counts / max(int(self.counts.max(initial=1)), 1)).astype(np.float32)
+
+        def block(start: int, stop: int) -> Float32s:
+            found = np.broadcast_to(outside, (stop - start, m)).copy()
+            found[:, self.head] += X[start:stop] @ self.weights
+            return found
+
+        return block
+
+
+def item_item(train: Interactions, validation: Fold) -> ItemItem:
+    """Fitted to train; a rating of any value is a click. Deterministic."""
+    counts = np.bincount(train.items, minlength=train.num_items)
+    head = np.sort(np.argsort(-counts, kind="stable")[:MOST_ITEMS])
+    some = evenly(train, most_events=MOST_EVENTS)
+    X = _clicks(some, head)
+    gram = np.asarray((X.T @ X).todense(), np.float64)
+    left = [f"its {len(head):,} most frequent items only"] if len(head) < train.num_items else []
+    left += [f"learned from {some.num_users:,} users"] if some.num_users < train.num_users else []
+    mean, limits = max(float(np.trace(gram)) / len(head), 1e-9), ", ".join(left)
+    tried = [ItemItem(ease(gram, ridge=ridge * mean), head, counts, limits) for ridge in RIDGES]
+    return max(tried, key=_validated(validation))
+
+
+def ease(gram: npt.NDArray[np.float64], *, ridge: float) -> Float32s:
+    """B (K, K), zero on the diagonal, for X'X (K, K) and ridge > 0."""
+    factor, failed = lapack.dpotrf(gram + ridge * np.eye(len(gram)), lower=1)
+    P, singular = lapack.dpotri(factor, lower=1)
+    assert not failed
+    assert not singular
+    P = np.tril(P) + np.tril(P, -1).T
+    B = np.asarray(-P / np.diag(P), np.float32)
+    np.fill_diagonal(B, 0.0)
+    return B
+
+
+def evenly(events: Interactions, *, most_events: int) -> Interactions:
+    """All users, or every so many-th of them so that about `most_events` events are left."""
+    kept = min(events.num_users, max(int(events.num_users * most_events / max(len(events), 1)), 1))
+    if kept == events.num_users:
+        return events
+    return events.users_subset(np.linspace(0, events.num_users - 1, kept).astype(np.int64))
+
+
+def _validated(fold: Fold) -> Callable[[ItemItem], float]:
+    some = np.flatnonzero(np.diff(fold.targets.user_ptr) > 0)[:_VALIDATED]
+    history, targets = fold.history.users_subset(some), fold.targets.users_subset(some)
+
+    def ndcg(model: ItemItem) -> float:
+        if not len(some):
+            return 0.0
+        lists = top_items(model.scores(history), history=history, k=_CUTOFF)
+        return metrics_of(lists, targets, cutoffs=(_CUTOFF,))[_CUTOFF].ndcg
+
+    return ndcg
+
+
+def _clicks(events: Interactions, head: npt.NDArray[np.int64]) -> sparse.csr_matrix:
+    ones = np.ones(len(events), np.float32)
+    X = sparse.csr_matrix((ones, events.items, events.user_ptr), shape=(events.num_users, events.num_items))
+    return X if len(head) == events.num_items else X[:, head]
