@@ -10,7 +10,19 @@ from typing import Literal, Protocol
 from fedrec.checkpoint import finite
 from fedrec.data.interactions import Kind
 from fedrec.errors import DataError, SettingsError
-from fedrec.factorization import am_dpsgd, clicks, convex_ssp, default, gradient, noisy_descent, public_people, ssp, weighted_descent
+from fedrec.factorization import (
+    am_dpsgd,
+    clicks,
+    convex_ssp,
+    default,
+    dp_bias,
+    dp_popularity,
+    gradient,
+    noisy_descent,
+    public_people,
+    ssp,
+    weighted_descent,
+)
 from fedrec.factorization.collective import CollectiveRecipe
 from fedrec.factorization.convex_losses import LOSSES, Loss
 from fedrec.factorization.facts import PublicFacts
@@ -74,6 +86,10 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
         return weighted_descent.client_steps(weighted_descent_settings(scenario))
     if scenario.recipe == "am-dpsgd":
         return am_dpsgd.client_steps(encoder_descent_settings(scenario)[0])
+    if scenario.recipe == "dp-bias":
+        return dp_bias.CLIENT_STEPS
+    if scenario.recipe == "dp-popularity":
+        return dp_popularity.CLIENT_STEPS
     if scenario.recipe == "convex-ssp":
         return convex_ssp.client_steps(_loss(scenario))
     return clicks.CLIENT_STEPS if kind == "clicks" else default.CLIENT_STEPS
@@ -258,6 +274,21 @@ def convex_settings(scenario: Scenario, facts: PublicFacts) -> convex_ssp.Convex
     )
 
 
+def _dp_bias(scenario: Scenario, facts: PublicFacts) -> Prepared:
+    if facts.kind == "clicks":
+        raise SettingsError('recipe = "dp-bias" fits ratings, but this data holds clicks', 'Set recipe = "dp-popularity" or "default".')
+    settings = dp_bias.BiasSettings()
+    plan = calibrate(guarantee_of(scenario, users=facts.num_users), settings.shares)
+    return Prepared(dp_bias.BiasRecipe(plan, settings, facts), dp_bias.CLIENT_STEPS, plan)
+
+
+def _dp_popularity(scenario: Scenario, facts: PublicFacts) -> Prepared:
+    if facts.kind == "ratings":
+        raise SettingsError('recipe = "dp-popularity" counts clicks, but this data holds ratings', 'Set data.kind = "clicks".')
+    plan = calibrate(guarantee_of(scenario, users=facts.num_users), dp_popularity.SHARES)
+    return Prepared(dp_popularity.PopularityRecipe(plan, facts), dp_popularity.CLIENT_STEPS, plan)
+
+
 def _loss(scenario: Scenario) -> Loss:
     return LOSSES[scenario.model.loss](scenario.model.click_weight)
 
@@ -269,5 +300,7 @@ RECIPES = {
     "dp-gd": _weighted_descent,
     "am-dpsgd": _am_dpsgd,
     "convex-ssp": _convex,
+    "dp-bias": _dp_bias,
+    "dp-popularity": _dp_popularity,
     "default": _default,
 }

@@ -57,17 +57,22 @@ DESCENT_KEYS = {
     "am-dpsgd": _DESCENT | {"biases", "encoder_steps"},
 }
 """Recipes of noisy gradient descent, and what [model] says to each."""
+SIMPLE_KINDS = {"dp-bias": "ratings", "dp-popularity": "clicks"}
+"""Recipes without settings, and what they fit."""
 
 
 class Scenario(Table):
     """One run."""
 
-    recipe: Literal["default", "published", "dp-cmf", "fast-dpmf", "dp-gd", "am-dpsgd", "convex-ssp", "privaterec"] = Field(
+    recipe: Literal[
+        "default", "published", "dp-cmf", "fast-dpmf", "dp-gd", "am-dpsgd", "convex-ssp", "dp-bias", "dp-popularity", "privaterec"
+    ] = Field(
         "default",
         description="ratings and clicks: our default; published: AM-SSP and Ada-DPALS, made sound; "
         "dp-cmf: with public data, see [collective]; "
         "fast-dpmf, dp-gd: noisy gradient descent on item vectors; am-dpsgd: on an item encoder; "
-        "convex-ssp: clicks by logistic loss; privaterec: news, see [news]",
+        "convex-ssp: clicks by logistic loss; dp-bias: ratings by item biases and own means; dp-popularity: clicks by counts; "
+        "privaterec: news, see [news]",
     )
     seed: int = Field(1, ge=0, description="seed of initialisation and of seeded noise")
     data: DataSettings = DataSettings()
@@ -98,6 +103,8 @@ class Scenario(Table):
             raise ValueError(f'collective.{min(self.collective.chosen())} needs recipe = "default" or "dp-cmf"')
         if self.recipe == "convex-ssp":
             return self._convex_combinations()
+        if self.recipe in SIMPLE_KINDS:
+            return self._simple_combinations()
         if ignored := self.model.chosen() & {"loss", "click_weight"}:
             raise ValueError(f'model.{min(ignored)} needs recipe = "convex-ssp": the other recipes have a squared loss of their own')
         if self.recipe in DESCENT_KEYS:
@@ -146,6 +153,18 @@ class Scenario(Table):
             raise ValueError(f'recipe = "{self.recipe}" fits ratings: clicks need "default" or "published"')
         if self.privacy.unit != "user" or self.privacy.accountant != "gdp":
             raise ValueError(f'recipe = "{self.recipe}" protects whole users and is accounted exactly: leave privacy.unit and accountant')
+        if self.compare.published:
+            raise ValueError('compare.published needs recipe = "default"')
+        return self
+
+    def _simple_combinations(self) -> Scenario:
+        named, fits = f'recipe = "{self.recipe}"', SIMPLE_KINDS[self.recipe]
+        if ignored := self.model.chosen():
+            raise ValueError(f"model.{min(ignored)} says nothing to {named}: it has no settings")
+        if self.data.kind not in {"auto", fits}:
+            raise ValueError(f"{named} fits {fits}, but data.kind is {self.data.kind!r}")
+        if self.privacy.unit != "user" or self.privacy.accountant != "gdp":
+            raise ValueError(f"{named} protects whole users and is accounted exactly: leave privacy.unit and accountant")
         if self.compare.published:
             raise ValueError('compare.published needs recipe = "default"')
         return self

@@ -23,14 +23,15 @@ class ItemPosterior:
     slope_variance: float
 
 
-def regress(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 10) -> ItemPosterior:
+def regress(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 10, start: float = 0.02) -> ItemPosterior:
     """theta_j = f_j' beta + e_j, observed with known variances: posterior of theta, both prior variances by EM.
 
     observed, variance: (m,), variance > 0. features: (m, p). beta ~ N(0, slope_variance), e ~ N(0, item_variance). Items that
-    were hardly measured lean on what similar items show; well measured ones keep their own number.
+    were hardly measured lean on what similar items show; well measured ones keep their own number. start: of item_variance and of the
+    mean of (f' beta)^2; EM moves away from it slowly where noise hides both, so that it is then what they are taken for.
     """
     p = features.shape[1]
-    item, slope = 0.02, 0.02 / float(np.mean(np.sum(features**2, axis=1)))
+    item, slope = start, start / float(np.mean(np.sum(features**2, axis=1)))
     for _ in range(sweeps):
         precision = 1 / (variance + item)
         covariance = np.linalg.inv((features * precision[:, None]).T @ features + np.eye(p) / slope)

@@ -70,6 +70,8 @@ RECIPES: dict[str, list[str]] = {
         "model.loss=quadratic",
         "model.click_weight=20",
     ],
+    "dp-bias": ["recipe=dp-bias"],
+    "dp-popularity, clicks": ["recipe=dp-popularity"],
     "dp-cmf, clicks": ["recipe=dp-cmf", "model.dimension=3", "model.steps=1"],
 }
 USER_LEVEL = [name for name in RECIPES if "example" not in name]
@@ -287,6 +289,7 @@ def test_the_privacy_loss_distribution_of_dp_accounting_prices_a_plan_at_its_eps
     [
         (["recipe=default"], 1_500, {"inf": 0.87, "20": 0.91, "5": 0.96}),
         (["recipe=default", "model.encoder=id"], 1_500, {"inf": 0.87, "20": 0.91, "5": 0.96}),
+        (["recipe=dp-bias"], 1_500, {"inf": 0.87, "20": 0.88, "5": 0.88, "1": 0.9}),
         (["recipe=fast-dpmf"], 3_000, {"inf": 0.87, "20": 0.89, "5": 0.92}),
         (["recipe=dp-gd"], 3_000, {"inf": 0.87, "20": 0.89, "5": 0.92}),
         (["recipe=am-dpsgd"], 3_000, {"inf": 0.89, "20": 0.90, "5": 0.92}),

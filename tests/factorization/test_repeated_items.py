@@ -19,6 +19,8 @@ RECIPES = {
     "published": ("ratings", "recipe=published"),
     "fast-dpmf": ("ratings", "recipe=fast-dpmf"),
     "dp-gd": ("ratings", "recipe=dp-gd"),
+    "dp-bias": ("ratings", "recipe=dp-bias"),
+    "dp-popularity": ("clicks", "recipe=dp-popularity"),
     "convex-ssp": ("clicks", "recipe=convex-ssp"),
 }
 

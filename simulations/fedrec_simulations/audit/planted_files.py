@@ -31,7 +31,7 @@ class Neighbours:
 
 def planted_neighbours(scenario: Scenario, folder: Path) -> Neighbours:
     """Write both files into `folder`. The scenario's recipe, model, split and privacy stay; its data gives way to the planted."""
-    clicks = scenario.data.kind == "clicks" or scenario.recipe == "convex-ssp"
+    clicks = scenario.data.kind == "clicks" or scenario.recipe in {"convex-ssp", "dp-popularity"}
     rows = _rows(scenario.seed)
     both = []
     for name, kept in (("with", rows), ("without", [row for row in rows if row[0] != PERSON])):
