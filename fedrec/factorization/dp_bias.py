@@ -89,8 +89,8 @@ class BiasRecipe:
         if t > len(self.settings.residuals):
             return None
         if t == 0:
-            blocks = block("counts", "linear", rows=m, width=1), block("mean", "linear", rows=1, width=1)
-            return Question(t, "bias/counts", {"mean_energy": np.array(MEAN)}, (ReleaseSpec("counts", blocks),))
+            first = block("counts", "linear", rows=m, width=1), block("mean", "linear", rows=1, width=1)
+            return Question(t, "bias/counts", {"mean_energy": np.array(MEAN)}, (ReleaseSpec("counts", first),))
         name = f"residuals/{t - 1}"
         public = {key: state[key] for key in ("mean", "bias", "variance", "own", "noise")}
         public |= {"omega": self._omega(state, name), "kappa": np.array(self.settings.kappa)}
