@@ -71,7 +71,7 @@ DEMO = "demo"
 """The preset where none is named."""
 SHAPES: dict[str, PlantedShape] = {
     "small": PlantedShape(users=300, items=120, events=7_500),
-    DEMO: PlantedShape(users=4_000, items=1_500, events=400_000, least_events=20),
+    DEMO: PlantedShape(users=6_000, items=1_000, events=400_000, least_events=20, explained=0.8, interaction_std=0.6),
     "ml10m": PlantedShape(users=69_878, items=10_677, events=10_000_000, least_events=20, value_range=(0.5, 5.0), step=0.5),
     "ml10m_x10": PlantedShape(users=698_780, items=10_677, events=100_000_000, least_events=20, value_range=(0.5, 5.0), step=0.5),
 }

@@ -17,7 +17,7 @@ def _quiet(_: Progress) -> None:
 
 
 def _row(rmse: float, biases: float = 0.9, *, error: float = 0.01) -> rows.Row:
-    return {"rmse": rmse, "rmse_stderr": error, "biases": biases, "biases_stderr": error}
+    return {"rmse": rmse, "rmse_stderr": error, "biases": biases, "above_biases_stderr": error / 10}
 
 
 def _judged(errors: dict[tuple[int, float], list[float]], biases: float = 0.9) -> dict[tuple[int, float], Any]:

@@ -1,4 +1,4 @@
-"""Is the default recipe sound at every size? Planted ratings, 25 a user, over users, items and epsilon, beside item biases alone.
+"""Is the default recipe sound at every size? Planted ratings, 25 a user, over users, items and epsilon, beside `dp-bias`.
 
 Random 80/10/10, user level, delta 1e-5, test RMSE after the last round, means over seeds of world, split and noise. Of every cell it is
 asked whether its error is above that (a) of biases alone at the same epsilon, (b) of the same with a smaller epsilon, (c) of the same with
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from fedrec.data.dataset import Dataset
+from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import Model, predict
 from fedrec.federation.rounds import Loopback, train
@@ -87,32 +89,35 @@ def run(
 
 
 def size_row(cell: Cell) -> Row:
-    """Train to the end; RMSE on test of the last model and of the one after the biases, on validation after every round."""
+    """The default and `dp-bias` on the same events: RMSE of both on test, of the default on validation after every round."""
     scenario = cell.scenario()
     dataset, sealed = load_sealed(scenario)
-    made, events, validation = prepare(scenario, public_facts(scenario, dataset, sealed)), sealed.train, []
-    link = Loopback(events, made.steps, made.plan, Streams(cell.seed), Ledger(made.plan.guarantee))
-    biases = made.recipe.model(made.recipe.begin())
-    for done in train(made.recipe, link, made.recipe.begin()):
-        model = made.recipe.model(done.state)
-        validation.append(_validated(model, sealed))
-        if done.question.step.endswith("/biases"):
-            biases = model
-    opened = sealed.open(model.arrays()).split
-    last, simple = (rating_metrics(predict(m, opened.test.history, opened.test.targets), opened.test.targets) for m in (model, biases))
+    alone = sealed.again()
+    models = _trained(scenario, dataset, sealed)
+    validation = [_validated(model, sealed) for model in models]
+    [*_, biases] = _trained(scenario.model_copy(update={"recipe": "dp-bias"}), dataset, alone)
+    test = sealed.open(models[-1].arrays()).split.test
+    last, simple = (rating_metrics(predict(model, test.history, test.targets), test.targets) for model in (models[-1], biases))
     return {
         "users": cell.users,
         "items": cell.items,
         "epsilon": cell.epsilon,
         "seed": cell.seed,
-        "train": len(events),
+        "train": len(alone.train),
         "rmse": last.rmse,
         "rmse_stderr": last.rmse_stderr,
         "biases": simple.rmse,
-        "biases_stderr": simple.rmse_stderr,
+        "above_biases_stderr": paired(last.influence, simple.influence),
         "validation": validation,
         "peak_rss_mb": peak_rss_mb(),
     }
+
+
+def _trained(scenario: Scenario, dataset: Dataset, sealed: SealedSplit) -> list[Model]:
+    """After every round."""
+    made = prepare(scenario, public_facts(scenario, dataset, sealed))
+    link = Loopback(sealed.train, made.steps, made.plan, Streams(scenario.seed), Ledger(made.plan.guarantee))
+    return [made.recipe.model(done.state) for done in train(made.recipe, link, made.recipe.begin())]
 
 
 def _validated(model: Model, sealed: SealedSplit) -> float:
@@ -141,9 +146,9 @@ def _cell(key: tuple[int, int, float], rows: Mapping[int, Row], groups: Mapping[
     less = [other for (n, m, e), other in groups.items() if (n, m) == (users, items) and e < epsilon]
     fewer = [other for (n, m, e), other in groups.items() if (m, e) == (items, epsilon) and n < users]
     above = {
-        "a": _above(rows, {seed: {"rmse": row["biases"], "rmse_stderr": row["biases_stderr"]} for seed, row in rows.items()}),
-        "b": _most(_above(rows, other) for other in less),
-        "c": _most(_above(rows, other) for other in fewer),
+        "a": _rise([(row["rmse"] - row["biases"], row["above_biases_stderr"]) for row in rows.values()]),
+        "b": max((_above(rows, other) for other in less), default=0.0),
+        "c": max((_above(rows, other) for other in fewer), default=0.0),
     }
     rmse, error = mean_and_error([row["rmse"] for row in rows.values()])
     return {
@@ -159,22 +164,21 @@ def _cell(key: tuple[int, int, float], rows: Mapping[int, Row], groups: Mapping[
     }
 
 
-def _most(found: Iterable[float]) -> float:
-    return max(found, default=0.0)
-
-
 def _above(ours: Mapping[int, Row], theirs: Mapping[int, Row]) -> float:
-    """How far our mean RMSE is above theirs where that is more than two standard errors of the difference, else 0.
-
-    Paired by seed; of one seed, which has no error of its own, the two errors over users, as if they were independent.
-    """
+    """How far our RMSE is above theirs, paired by seed; the errors of one seed are taken as independent, for the users may be others."""
     common = sorted(ours.keys() & theirs.keys())
-    if not common:
+    pairs = [(ours[seed], theirs[seed]) for seed in common]
+    return _rise([(one["rmse"] - other["rmse"], math.hypot(one["rmse_stderr"], other["rmse_stderr"])) for one, other in pairs])
+
+
+def _rise(differences: Sequence[tuple[float, float]]) -> float:
+    """The mean of differences where it is more than two of its standard errors, else 0; one difference has its own standard error."""
+    if not differences:
         return 0.0
-    rise, error = mean_and_error([ours[seed]["rmse"] - theirs[seed]["rmse"] for seed in common])
-    if len(common) == 1:
-        error = math.hypot(*(float(rows[common[0]]["rmse_stderr"]) for rows in (ours, theirs)))
-    return rise if rise > 2 * error else 0.0
+    mean, error = mean_and_error([difference for difference, _ in differences])
+    if len(differences) == 1:
+        error = differences[0][1]
+    return mean if mean > 2 * error else 0.0
 
 
 def markdown(result: Row) -> str:
