@@ -99,6 +99,11 @@ class Checkpoints:
         """Every state kept, oldest first."""
         return [read_arrays(file) for file in sorted(self.folder.glob("round-*.safetensors"))]
 
+    def at(self, round: int) -> dict[str, npt.NDArray[np.generic]] | None:
+        """The state after `round` answers, None where it is not kept."""
+        file = self.folder / f"round-{round:03d}.safetensors"
+        return read_arrays(file) if file.exists() else None
+
     def latest(self) -> dict[str, npt.NDArray[np.generic]] | None:
         """The newest state, or None before the first round."""
         files = sorted(self.folder.glob("round-*.safetensors"))

@@ -4,9 +4,9 @@
     query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
     query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
 
-The bytes are those of `fedrec.federation.wire`. Nothing private goes this way: reports go to the aggregator, and what is told was
-noised here (`privaterec.messages`). A request that
-cannot be read, or a fault of the client, is an answer with a refusal, never an exception: Flower would send its words on.
+The bytes are those of `fedrec.federation.wire`; a question's arrays are payloads of `fedrec.federation.coding`. Nothing private goes this
+way: reports go to the aggregator, and what is told was noised here (`privaterec.messages`). A request that cannot be read, or a fault of
+the client, is an answer with a refusal, never an exception: Flower would send its words on.
 """
 
 from __future__ import annotations
@@ -21,16 +21,20 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from fedrec.errors import BudgetExceededError, PrivacyError, RefusedError, UnreachableError
+from fedrec.federation.coding import decoded
 from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
-from fedrec.federation.wire import pack_answer, read_invitation, read_terms, refused
+from fedrec.federation.wire import pack_answer, read_header, read_invitation, read_terms, refused
 from fedrec.operations import logs
 from fedrec.privaterec.messages import Ask, Reply, read_ask
+from fedrec_client.held import HeldArrays
 from fedrec_client.participant import FAILED, UNREACHABLE
 
 MESSAGE, PUBLIC = "fedrec", "public"
 JOIN, ASK, TELL = "join", "ask", "tell"
 REPLY = "reply"
+CODED = "fedrec.coding"
+"""Flower's word for how an array is written."""
 
 MAX_PUBLIC_BYTES = 2**30
 """Most bytes of public arrays in one question: that of `answering.Bounds`."""
@@ -57,9 +61,12 @@ class Answering(Protocol):
         """Tell the server what was noised here, or refuse."""
 
 
-def client_app(participant: Answering, *, max_public_bytes: int = MAX_PUBLIC_BYTES) -> ClientApp:
-    """The app that answers for this participant; the same in a SuperNode's executor and in a simulation's grid."""
-    installed = ClientApp()
+def client_app(participant: Answering, *, max_public_bytes: int = MAX_PUBLIC_BYTES, held: HeldArrays | None = None) -> ClientApp:
+    """The app that answers for this participant; the same in a SuperNode's executor and in a simulation's grid.
+
+    held: where the last question's arrays are kept, in memory as long as nothing is said.
+    """
+    installed, kept = ClientApp(), held or HeldArrays()
 
     @installed.query(JOIN)
     def join(message: Message, _context: Context) -> Message:
@@ -67,7 +74,9 @@ def client_app(participant: Answering, *, max_public_bytes: int = MAX_PUBLIC_BYT
 
     @installed.query(ASK)
     def ask(message: Message, _context: Context) -> Message:
-        return _reply(message, _answered(participant.name, lambda: _invitation(message.content, max_public_bytes), participant.answer))
+        return _reply(
+            message, _answered(participant.name, lambda: _invitation(message.content, max_public_bytes, kept), participant.answer)
+        )
 
     @installed.query(TELL)
     def tell(message: Message, _context: Context) -> Message:
@@ -98,9 +107,18 @@ def _terms(content: RecordDict) -> Terms:
     return read_terms(_bytes(content, "terms"))
 
 
-def _invitation(content: RecordDict, max_public_bytes: int) -> Invitation:
+def _invitation(content: RecordDict, max_public_bytes: int, kept: HeldArrays) -> Invitation:
     header, plan = _bytes(content, "header"), _bytes(content, "plan")
-    return read_invitation(header, plan, _arrays(content, max_public_bytes))
+    payloads = {name: _payload(name, array) for name, array in _records(content, max_public_bytes).items()}
+    invitation = read_invitation(header, plan, decoded(read_header(header).arrays(), payloads, kept.arrays(), max_bytes=max_public_bytes))
+    kept.keep(invitation.question.public)
+    return invitation
+
+
+def _payload(name: str, array: Array) -> bytes:
+    if array.stype != CODED:
+        raise refused(Refusal.MALFORMED, f"array {name[:100]!r} is not written as a question's arrays are")
+    return bytes(array.data)
 
 
 def _bytes(content: RecordDict, key: str) -> bytes:
@@ -112,13 +130,17 @@ def _bytes(content: RecordDict, key: str) -> bytes:
 
 
 def _arrays(content: RecordDict, max_public_bytes: int) -> Mapping[str, npt.NDArray[Any]]:
+    return {name: _array(name, array) for name, array in _records(content, max_public_bytes).items()}
+
+
+def _records(content: RecordDict, max_public_bytes: int) -> Mapping[str, Array]:
     record = content.get(PUBLIC, ArrayRecord())
     if not isinstance(record, ArrayRecord):
         raise refused(Refusal.MALFORMED, f"the message's {PUBLIC!r} are not arrays")
     size = sum(len(array.data) for array in record.values())  # one array may stand under many names
     if size > max_public_bytes:
         raise refused(Refusal.TOO_LARGE, f"public arrays have at most {max_public_bytes} bytes, found {size}")
-    return {name: _array(name, array) for name, array in record.items()}
+    return dict(record.items())
 
 
 def _array(name: str, array: Array) -> npt.NDArray[Any]:

@@ -32,6 +32,7 @@ from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReportDesk
 from fedrec_client.executor import Executor, require_pinned_flower
 from fedrec_client.flower import client_app
+from fedrec_client.held import HELD, HeldArrays
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant, SiteUsers
 from fedrec_client.settings import NEWS_FORMATS, ClientData, ClientSettings
@@ -96,7 +97,8 @@ def run(
         logs.say(log, "client-started", pid=os.getpid(), version=fedrec.__version__, users=participant.users.num_users)
         if ready:
             ready(note())
-        Executor(client_app(Counted(participant, metrics)), lambda: node.address, node.secret).run(ended)
+        held = HeldArrays(folder / HELD)
+        Executor(client_app(Counted(participant, metrics), held=held), lambda: node.address, node.secret).run(ended)
 
 
 class Counted:

@@ -31,6 +31,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.statistics import ExactSums, unpack
 from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
+from fedrec.federation.rounding import rounded_numbers, rounded_rows
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
@@ -162,7 +163,7 @@ class ClickRecipe:
         return ReleaseSpec("tastes", (block("tastes", "linear", rows=K, width=K),))
 
     def _ask_tastes(self, state: State) -> Arrays:
-        return {"omega": _floats(state, "counts") ** -self.settings.gram_exponent, "items": state["head"]}
+        return {"omega": rounded_numbers(_floats(state, "counts") ** -self.settings.gram_exponent), "items": state["head"]}
 
     def _learn_tastes(self, state: State, answer: Release) -> Arrays:
         """Leading eigenvectors, shrunk by how far they stand above the edge of the noise's spectrum; 0 outside the head."""
@@ -185,7 +186,7 @@ class ClickRecipe:
         return Question(t, "clicks/step", public, (ReleaseSpec(name, blocks),))
 
     def _omega(self, state: State) -> Float64s:
-        return np.asarray(_floats(state, "counts") ** -self.settings.step_exponent, np.float64)
+        return np.asarray(rounded_numbers(_floats(state, "counts") ** -self.settings.step_exponent), np.float64)
 
     def _learn_step(self, state: State, answer: Release) -> Arrays:
         """v_j = b_j G^-1 q_j / (1 + damping b_j (1 + coherence q_j' G^-1 q_j) / mean b).
@@ -290,5 +291,5 @@ def _in_units_of(found: Float64s, earlier: Float64s) -> Float64s:
 
 
 def _normalised(V: Float64s) -> Float32s:
-    """|V|^2 = 10 d, as it is broadcast: in float32."""
-    return np.asarray(V * math.sqrt(10 * V.shape[1] / max(float(np.sum(V**2)), 1e-300)), np.float32)
+    """|V|^2 = 10 d, as it is broadcast: rounded."""
+    return rounded_rows(V * math.sqrt(10 * V.shape[1] / max(float(np.sum(V**2)), 1e-300)))

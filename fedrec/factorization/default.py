@@ -35,6 +35,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.liked import LikedRanker
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
+from fedrec.federation.rounding import rounded_numbers, rounded_rows
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
@@ -149,6 +150,7 @@ class DefaultRecipe:
         """Learn from a release."""
         t = int(state["round"])
         kind = self._rounds[t].split("/")[0]
+        state = {**state, **{name: question.public[name] for name in ("phi", "bias") if name in question.public}}  # as devices had them
         learn = {"counts": self._learn_counts, "biases": self._learn_biases, "tastes": self._learn_tastes, "step": self._learn_step}[kind]
         return {**state, **learn(state, answer), "round": np.array(t + 1)}
 
@@ -214,7 +216,8 @@ class DefaultRecipe:
 
     def _omega(self, state: State, release: str) -> Float64s:
         c = _floats(state, "counts") + 0.1 * float(state["counts_std"])
-        return tail_weights(c, noise_std=self.plan[release].noise_multiplier, exponent=self.settings.weight_exponent)
+        weights = tail_weights(c, noise_std=self.plan[release].noise_multiplier, exponent=self.settings.weight_exponent)
+        return np.asarray(rounded_numbers(weights), np.float64)
 
     def _learn_biases(self, state: State, answer: Release) -> Arrays:
         """An item's total weight from its own column and from what the counts predict; then its bias, shrunk towards its features."""
@@ -282,13 +285,14 @@ class DefaultRecipe:
     # --- steps ---
 
     def _current(self, state: State) -> Arrays:
-        """What a device needs of the current model, in float32."""
+        """What a device needs of the current model, rounded."""
         arrays = {
             "phi": _floats(state, "phi"),
             "bias": _floats(state, "bias"),
             "variance": _floats(state, "variance") + self.settings.noise,
         }
-        return {name: array.astype(np.float32) for name, array in arrays.items()} | {"mean": state["mean"]}
+        phi = rounded_rows(arrays.pop("phi"))
+        return {"phi": phi} | {name: rounded_numbers(array) for name, array in arrays.items()} | {"mean": state["mean"]}
 
     def _ask_step(self, state: State) -> Arrays:
         name = self._rounds[int(state["round"])]

@@ -5,13 +5,17 @@ where a party forgot it in a crash. Whatever carries the messages, this is the o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
+from fedrec.federation.coding import coded
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.protocol import Answer, Broadcast, Invitation, Opening, Phase, Refusal, ReleaseDesk, RoundStatus, Terms
-from fedrec.federation.wire import question_digest, question_header, unpack_release
+from fedrec.federation.wire import invitation_bytes, question_digest, question_header, unpack_release
 from fedrec.privacy.calibration import Plan
 
 Watch = Callable[[RoundStatus, Sequence[Answer]], None]
@@ -30,7 +34,10 @@ class Patience:
 
 @dataclass
 class AggregatedLink:
-    """A `Link` over an aggregator's desk and a broadcast to clients. `ledger_head` is the last one seen, for the checkpoint."""
+    """A `Link` over an aggregator's desk and a broadcast to clients. `ledger_head` is the last one seen, for the checkpoint.
+
+    told: the public arrays of the question before, which clients have. bytes_down: `wire.invitation_bytes` of the last question.
+    """
 
     terms: Terms
     plan: Plan
@@ -39,18 +46,22 @@ class AggregatedLink:
     patience: Patience = field(default_factory=Patience)
     ledger_head: str = ""
     watch: Watch | None = None
+    told: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
+    bytes_down: int = 0
 
     def answer(self, question: Question) -> Release:
         """One round, begun again where it must be. Raises ProtocolError when patience ends, with what was lost and what it cost."""
         header = question_header(question, run=self.terms.run, plan=self.plan.digest())
         opening = Opening(self.terms.run, question.round, header, question_digest(header), self.patience.round_s, self.ledger_head)
+        invitation = Invitation(self.terms.run, self.plan, question, coded(question.public, self.told))
         last: ProtocolError | None = None
         for attempt in range(self.patience.attempts):
             if attempt:
                 self.patience.sleep(self.patience.pause_s * 2.0 ** (attempt - 1))
             try:
-                status, answers = self._collect(opening, question)
+                status, answers = self._collect(opening, invitation)
                 if status.phase is Phase.RELEASED:
+                    self.told, self.bytes_down = question.public, invitation_bytes(invitation)
                     return self._fetched(status, answers, question)
                 last = RefusedError(Refusal.TOO_FEW.value, *_too_few(status, answers))
             except UnreachableError as failure:
@@ -62,11 +73,10 @@ class AggregatedLink:
         assert last is not None
         raise last
 
-    def _collect(self, opening: Opening, question: Question) -> tuple[RoundStatus, Sequence[Answer]]:
+    def _collect(self, opening: Opening, invitation: Invitation) -> tuple[RoundStatus, Sequence[Answer]]:
         self.desk.open_run(self.terms.run, self.plan)
         status, answers = self.desk.open_round(opening), list[Answer]()
         if status.phase is Phase.OPEN:
-            invitation = Invitation(self.terms.run, self.plan, question)
             answers = list(self.clients.ask(invitation))
             if any(answer.refusal == Refusal.RUN_UNKNOWN for answer in answers):  # a client lost its notes
                 self.clients.join(self.terms)

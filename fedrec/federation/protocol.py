@@ -51,6 +51,7 @@ class Refusal(StrEnum):
     TOO_FEW = "too-few"  # the minimum cohort was not there at the deadline
     BUDGET = "budget"  # a ledger or a limit refuses
     WRONG_CERTIFICATE = "wrong-certificate"  # the aggregator's is not the pinned one, or not of the authority that vouches for it
+    ARRAYS_UNKNOWN = "arrays-unknown"  # a public array was sent as a difference to one that this client does not have: send all
     STALE_LEDGER = "stale-ledger"  # the ledger is older than what another party has seen of it
 
 
@@ -180,11 +181,16 @@ class Terms:
 
 @dataclass(frozen=True)
 class Invitation:
-    """What a client gets in a round, all public."""
+    """What a client gets in a round, all public.
+
+    payloads: the question's arrays as `coding.coded` writes them for a client that has those of the question before; a transport that
+    finds none, or a client that has not, sends all.
+    """
 
     run: str
     plan: Plan
     question: Question
+    payloads: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,17 @@ class RoundDone:
     state: State
 
 
+def told_before(recipe: Recipe, state: State, kept: Callable[[int], State | None]) -> Mapping[str, npt.NDArray[np.generic]]:
+    """Public arrays of the question whose answer led to `state`: what devices have when a run goes on.
+
+    kept: the state after so many answers. {} before the first question, and where its state is not kept.
+    """
+    answers = int(state["round"])
+    before = None if answers == 0 else recipe.begin() if answers == 1 else kept(answers - 1)
+    question = None if before is None else recipe.ask(before)
+    return {} if question is None else question.public
+
+
 def train(recipe: Recipe, link: Link, state: State) -> Iterator[RoundDone]:
     """Run `recipe` over `link` from `state` to its end, yielding after every round. Keep the last state as the model."""
     while (question := recipe.ask(state)) is not None:

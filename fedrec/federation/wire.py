@@ -27,6 +27,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedrec.errors import RefusedError
+from fedrec.federation.coding import Announced, announced
 from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Question, Release, ReleaseSpec, Reports
 from fedrec.federation.protocol import TOKEN_BYTES, Answer, Invitation, Refusal, Terms
 from fedrec.privacy.calibration import Plan
@@ -204,6 +205,10 @@ class QuestionHeader(_Closed):
     releases: list[_ReleaseHeader] = Field(min_length=1, max_length=256)
     public: dict[_Name, _ArrayHeader] = Field(max_length=64)
 
+    def arrays(self) -> dict[str, Announced]:
+        """What its public arrays are."""
+        return {name: Announced(array.dtype, tuple(array.shape), array.sha256) for name, array in self.public.items()}
+
     def specs(self) -> tuple[ReleaseSpec, ...]:
         """What is reported and released."""
         return tuple(
@@ -222,7 +227,7 @@ def question_header(question: Question, *, run: str, plan: str) -> bytes:
         }
         for release in question.releases
     ]
-    public = {name: _array_header(array) for name, array in question.public.items()}
+    public = {name: vars(announced(array)) for name, array in question.public.items()}
     content = {"run": run, "plan": plan, "round": question.round, "step": question.step, "releases": releases, "public": public}
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
@@ -248,15 +253,10 @@ def read_question(header: bytes, arrays: Mapping[str, npt.NDArray[np.generic]]) 
     parsed = read_header(header)
     if set(arrays) != set(parsed.public):
         raise refused(Refusal.WRONG_QUESTION, f"the question announces arrays {sorted(parsed.public)}, found {sorted(arrays)}")
-    for name, announced in parsed.public.items():
-        if _array_header(arrays[name]) != announced.model_dump():
+    for name, expected in parsed.arrays().items():
+        if announced(arrays[name]) != expected:
             raise refused(Refusal.WRONG_QUESTION, f"array {name!r} is not the one that the question announces")
     return Question(parsed.round, parsed.step, dict(arrays), parsed.specs())
-
-
-def _array_header(array: npt.NDArray[np.generic]) -> dict[str, Any]:
-    content = np.asarray(array, order="C")
-    return {"dtype": content.dtype.str, "shape": list(content.shape), "sha256": hashlib.sha256(content.tobytes()).hexdigest()}
 
 
 # --- releases ---
@@ -346,6 +346,11 @@ def read_answer(content: bytes) -> Answer:
 def pack_invitation(invitation: Invitation) -> tuple[bytes, bytes]:
     """The question's header and the plan, both canonical JSON; the arrays travel beside them, however the transport likes."""
     return question_header(invitation.question, run=invitation.run, plan=invitation.plan.digest()), _json(asdict(invitation.plan))
+
+
+def invitation_bytes(invitation: Invitation) -> int:
+    """What a client downloads in a round that has those of the round before: header, plan and arrays."""
+    return sum(map(len, (*pack_invitation(invitation), *invitation.payloads.values())))
 
 
 def read_invitation(header: bytes, plan: bytes, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Invitation:

@@ -4,9 +4,11 @@
     query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
     query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
 
-The bytes are those of `fedrec.federation.wire`. What a node sends is read with suspicion: it costs that node its answer,
-never the others theirs. Which client a node is comes from the gate, not from what the node says: a node of nobody is not asked, and
-an answer in another's name is none. Flower's own waiting loop is not used: it polls every 3 s and ends with whoever was there first.
+The bytes are those of `fedrec.federation.wire`; a question's arrays are payloads of `fedrec.federation.coding`, which stand on the question
+before, and a node that lacks it says so (`ARRAYS_UNKNOWN`) and gets all of them. What a node sends is read with suspicion: it costs that
+node its answer, never the others theirs. Which client a node is comes from the gate, not from what the node says: a node of nobody is not
+asked, and an answer in another's name is none. Flower's own waiting loop is not used: it polls every 3 s and ends with whoever was there
+first.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from flwr.supercore.run import RunNotRunningException
 
 from fedrec import __version__
 from fedrec.errors import RefusedError
+from fedrec.federation.coding import coded
 from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
@@ -42,6 +45,8 @@ from fedrec_server.stragglers import UNREACHABLE
 MESSAGE, PUBLIC = "fedrec", "public"
 JOIN, ASK, TELL = "query.join", "query.ask", "query.tell"
 REPLY = "reply"
+CODED = "fedrec.coding"
+"""Flower's word for how an array is written."""
 
 LOST = (httpx.HTTPError, RunNotRunningException)
 """What a grid raises when the SuperLink stays away, or has given the run up."""
@@ -144,9 +149,15 @@ class FlowerBroadcast:
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
         """One answer per client; `UNREACHABLE` for one that did not answer in time."""
         header, plan = pack_invitation(invitation)
-        arrays = {name: Array(np.asarray(array, order="C")) for name, array in invitation.question.public.items()}
-        content = RecordDict({MESSAGE: ConfigRecord({"header": header, "plan": plan}), PUBLIC: ArrayRecord(arrays)})
-        return self._gathered(ASK, content)
+
+        def content(payloads: Mapping[str, bytes]) -> RecordDict:
+            arrays = {name: Array("uint8", (len(data),), CODED, data) for name, data in payloads.items()}
+            return RecordDict({MESSAGE: ConfigRecord({"header": header, "plan": plan}), PUBLIC: ArrayRecord(arrays)})
+
+        def all_of_it() -> RecordDict:
+            return content(coded(invitation.question.public, {}))
+
+        return self._gathered(ASK, content(invitation.payloads) if invitation.payloads else all_of_it(), all_of_it=all_of_it)
 
     def tell(self, ask: Ask) -> list[Reply]:
         """See `privaterec.messages.NewsBroadcast`."""
@@ -156,8 +167,14 @@ class FlowerBroadcast:
         answers = self._gathered(TELL, content, told)
         return [Reply(answer, told.get(answer.client, {})) for answer in answers]
 
-    def _gathered(self, kind: str, content: RecordDict, told: dict[str, Mapping[str, npt.NDArray[Any]]] | None = None) -> list[Answer]:
-        """`told` gets the arrays of each client's first answer."""
+    def _gathered(
+        self,
+        kind: str,
+        content: RecordDict,
+        told: dict[str, Mapping[str, npt.NDArray[Any]]] | None = None,
+        all_of_it: Callable[[], RecordDict] | None = None,
+    ) -> list[Answer]:
+        """`told` gets the arrays of each client's first answer; `all_of_it` makes what a node gets that lacks the question before."""
         started = self.clock()
         deadline, look_at, wave = started + self.timeout_s, started, _Wave(self.names)
         while True:
@@ -165,8 +182,13 @@ class FlowerBroadcast:
             if now >= look_at:
                 look_at = now + self.nodes_s
                 due = wave.due(self._to_ask(), now, self.again_s)
-                self._send(due, wave, kind, content, ttl_s=max(1.0, deadline - now))
-            self._collect(wave, {} if told is None else told)
+                ttl_s, lacking = max(1.0, deadline - now), [node for node in due if node in wave.lacking]
+                self._send([node for node in due if node not in wave.lacking], wave, kind, content, ttl_s=ttl_s)
+                if lacking and all_of_it is not None:
+                    self._send(lacking, wave, kind, all_of_it(), ttl_s=ttl_s)
+            if self._collect(wave, {} if told is None else told):
+                look_at = now  # they are asked at once
+                continue
             waiting = {node for node in wave.waiting() if wave.name(node) not in self._silent}
             if not waiting or self.clock() >= deadline:
                 self._note_silence(wave)
@@ -236,8 +258,9 @@ class FlowerBroadcast:
             else:
                 wave.give_up(node, "the SuperLink did not take the message")
 
-    def _collect(self, wave: _Wave, told: dict[str, Mapping[str, npt.NDArray[Any]]]) -> None:
-        """One by one: a reply that cannot be unpacked takes no other with it."""
+    def _collect(self, wave: _Wave, told: dict[str, Mapping[str, npt.NDArray[Any]]]) -> bool:
+        """One by one: a reply that cannot be unpacked takes no other with it. Whether a node lacks the question before."""
+        lacking = len(wave.lacking)
         for name in wave.open_messages():
             try:
                 replies = list(self.grid.pull_messages([name]))
@@ -249,9 +272,12 @@ class FlowerBroadcast:
                 continue
             for reply in replies[:1]:
                 answer = self._owned(wave.sent[name], _answer(reply))
+                if answer.refusal == Refusal.ARRAYS_UNKNOWN and wave.lacks(name):
+                    continue
                 if not answer.refusal:
                     told.setdefault(answer.client, _arrays(reply))
                 wave.take(name, answer)
+        return len(wave.lacking) > lacking
 
     def _owned(self, node: int, answer: Answer) -> Answer:
         """An answer in the name of the client that the node is."""
@@ -264,12 +290,25 @@ class FlowerBroadcast:
 
 @dataclass
 class _Wave:
-    """One message to all nodes: what was sent, who answered. `names` are the clients that nodes were heard as."""
+    """One message to all nodes: what was sent, who answered. `names` are the clients that nodes were heard as.
+
+    lacking: nodes without the arrays that a question stands on.
+    """
 
     names: dict[int, str]
     sent: dict[str, int] = field(default_factory=dict)
     answers: dict[int, Answer] = field(default_factory=dict)
     again_at: dict[int, tuple[float, float]] = field(default_factory=dict)
+    lacking: set[int] = field(default_factory=set)
+
+    def lacks(self, message: str) -> bool:
+        """Whether the node of this message is to get all arrays: once, so that a node cannot ask without end."""
+        node = self.sent[message]
+        if node in self.lacking:
+            return False
+        self.lacking.add(node)
+        del self.sent[message], self.again_at[node]
+        return True
 
     def due(self, nodes: Iterable[int], now: float, again_s: float) -> list[int]:
         """Nodes to ask now: those never asked in this wave, and those silent for too long, each time twice as long."""

@@ -20,7 +20,7 @@ from fedrec.errors import RunError, SettingsError, UnreachableError
 from fedrec.factorization.released import save
 from fedrec.federation.link import AggregatedLink, Patience
 from fedrec.federation.protocol import Answer, Broadcast, ReleaseDesk, RoundStatus, Terms
-from fedrec.federation.rounds import RoundDone, State, train
+from fedrec.federation.rounds import RoundDone, State, told_before, train
 from fedrec.privacy.calibration import Plan
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import Scenario
@@ -35,8 +35,8 @@ from fedrec_server.stragglers import EveryClient
 class RoundLine:
     """One line of `rounds.jsonl`: what was released, what the aggregator counted, what the clients said.
 
-    bytes_down: of the public arrays each client got. release_bytes: of
-    what came back. seconds: since the last round ended.
+    bytes_down: of the question, for a client that answered the one before (`wire.invitation_bytes`); whoever did not gets all of its
+    arrays. release_bytes: of what came back. seconds: since the last round ended.
     A round that was released before a restart has no `answers`: nobody was asked again.
     """
 
@@ -98,6 +98,7 @@ def run_rounds(
             with suppress(UnreachableError):  # the rounds themselves say who is missing, and what it cost
                 gather(terms, desk, every, gathering)
         link = AggregatedLink(terms, prepared.plan, KeptReleases(desk, folder / "releases"), every, patience, notes.ledger_head, kept.watch)
+        link.told = told_before(prepared.recipe, state, kept.checkpoints.at)
         yield from kept.rounds(prepared, link, state)
         _save_model(folder, scenario, public, prepared, kept.checkpoints.latest() or state)
 
@@ -135,13 +136,13 @@ class _Kept:
         lines = self._lines()[: int(state["round"])]
         started = time.perf_counter()
         for done in train(prepared.recipe, link, state):
-            line = self._line(done, time.perf_counter() - started)
+            line = self._line(done, link.bytes_down, time.perf_counter() - started)
             lines.append(json.dumps(finite(asdict(line))))
             self._keep(done.state, lines, link.ledger_head)
             yield Progress(line, done.state)
             started = time.perf_counter()
 
-    def _line(self, done: RoundDone, seconds: float) -> RoundLine:
+    def _line(self, done: RoundDone, bytes_down: int, seconds: float) -> RoundLine:
         assert self.heard is not None
         status, answers = self.heard
         return RoundLine(
@@ -154,7 +155,7 @@ class _Kept:
             clipped=status.clipped,
             rejected=dict(status.rejected),
             answers=tuple(answers),
-            bytes_down=sum(array.nbytes for array in done.question.public.values()),
+            bytes_down=bytes_down,
             release_bytes=sum(array.nbytes for array in done.answer.values.values()),
             release_sha256=status.release_sha256,
             seconds=seconds,

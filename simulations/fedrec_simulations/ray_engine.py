@@ -36,6 +36,7 @@ from fedrec.settings import Scenario
 from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
 from fedrec_client import settings as client_settings
 from fedrec_client.flower import ASK, JOIN, client_app
+from fedrec_client.held import HELD, HeldArrays
 from fedrec_client.main import open_participant
 from fedrec_server.flower import server_app
 from fedrec_server.main import access
@@ -195,4 +196,4 @@ def _answered(clients: Sequence[Path], message: Message, context: Context) -> Me
     folder = Path(chosen.state)
     with ExitStack() as stack:
         stack.callback(logs.close, logs.configure("client", file=folder / "process.log"))
-        return client_app(open_participant(chosen, folder, stack))(message, context)
+        return client_app(open_participant(chosen, folder, stack), held=HeldArrays(folder / HELD))(message, context)

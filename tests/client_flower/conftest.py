@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedrec.federation.coding import coded
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.protocol import Answer, Invitation, Terms
 from fedrec.federation.reports import block
@@ -41,6 +43,11 @@ class Recorder:
         return answer
 
 
+def as_sent(payload: bytes) -> Array:
+    """One array of a question."""
+    return Array("uint8", (len(payload),), "fedrec.coding", payload)
+
+
 @dataclass(frozen=True)
 class Post:
     """Messages as a server's side of Flower makes them, and the answers in their replies."""
@@ -50,9 +57,9 @@ class Post:
     def join(self) -> Message:
         return self.message("query.join", RecordDict({"fedrec": ConfigRecord({"terms": pack_terms(self.terms)})}))
 
-    def ask(self, **public: npt.NDArray[np.generic]) -> Message:
+    def ask(self, *, earlier: Mapping[str, npt.NDArray[np.generic]] | None = None, **public: npt.NDArray[np.generic]) -> Message:
         header, plan = pack_invitation(Invitation("run", PLAN, Question(3, "step", public, (SPEC,))))
-        arrays = ArrayRecord({name: Array(np.asarray(array)) for name, array in public.items()})
+        arrays = ArrayRecord({name: as_sent(payload) for name, payload in coded(public, earlier or {}).items()})
         return self.message("query.ask", RecordDict({"fedrec": ConfigRecord({"header": header, "plan": plan}), "public": arrays}))
 
     def message(self, kind: str, content: RecordDict) -> Message:

@@ -1,6 +1,7 @@
 import io
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,11 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedrec.errors import DataError, PrivacyError, RefusedError, UnreachableError
+from fedrec.federation.coding import encode
+from fedrec.federation.rounding import rounded_rows
 from fedrec_client.flower import app, client_app
+from fedrec_client.held import HeldArrays
+from tests.client_flower.conftest import as_sent
 
 SECRET = "user 17 rated item 42 with 5"
 
@@ -61,11 +66,13 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_array_is_refused_before_it_is_allocated(participant: Any, post: Any, case: str) -> None:
-    message = post.ask(V=np.zeros(2))
+@pytest.mark.parametrize("kind", ["query.ask", "query.tell"])
+def test_a_hostile_array_is_refused_before_it_is_allocated(participant: Any, post: Any, kind: str, case: str) -> None:
+    message = post.ask(V=np.zeros(2)) if kind == "query.ask" else post.message(kind, RecordDict({"fedrec": ConfigRecord({"ask": b"{}"})}))
     message.content["public"] = ArrayRecord({"V": HOSTILE[case]})
     answer = post.through(client_app(participant), message)
     assert answer.refusal == "malformed"
+    assert "array 'V'" in answer.cause
     assert not participant.invitations
 
 
@@ -77,9 +84,64 @@ def test_one_small_array_under_many_names_counts_as_often_as_it_is_named(partici
 
 def test_an_array_that_is_not_the_announced_one_is_refused(participant: Any, post: Any) -> None:
     message = post.ask(V=np.zeros(2))
-    message.content["public"] = ArrayRecord({"V": Array(np.ones(2))})
+    message.content["public"] = ArrayRecord({"V": as_sent(encode(np.ones(2)))})
     assert post.through(client_app(participant), message).refusal == "wrong-question"
     assert not participant.invitations
+
+
+# --- what a device has already ---
+
+BEFORE = {"V": rounded_rows(np.random.default_rng(1).normal(size=(50, 4))), "mean": np.array(0.5)}
+NOW = {"V": rounded_rows(np.random.default_rng(2).normal(size=(50, 4))), "mean": np.array(0.5)}
+
+
+def test_what_the_question_before_held_is_not_sent_again(participant: Any, post: Any) -> None:
+    app = client_app(participant)
+    first, second = post.ask(**BEFORE), post.ask(earlier=BEFORE, **NOW)
+    assert second.content["public"]["mean"].data == b""
+    assert [post.through(app, message).accepted for message in (first, second)] == [1, 1]
+    arrived = participant.invitations[1].question.public
+    assert all(arrived[name].tobytes() == array.tobytes() for name, array in NOW.items())
+
+
+def test_a_device_that_missed_a_round_says_so_and_answers_when_it_gets_everything(participant: Any, post: Any) -> None:
+    app = client_app(participant)
+    assert post.through(app, post.ask(earlier=BEFORE, **NOW)).refusal == "arrays-unknown"
+    assert not participant.invitations
+    assert post.through(app, post.ask(**NOW)).accepted == 1
+    assert post.through(app, post.ask(earlier=BEFORE, **NOW)).accepted == 1  # asked again, it has them all
+
+
+def test_a_device_that_starts_again_has_what_it_had(participant: Any, post: Any, tmp_path: Path) -> None:
+    kept = tmp_path / "public.safetensors"
+    assert post.through(client_app(participant, held=HeldArrays(kept)), post.ask(**BEFORE)).accepted == 1
+    assert post.through(client_app(participant, held=HeldArrays(kept)), post.ask(earlier=BEFORE, **NOW)).accepted == 1
+    assert post.through(client_app(participant, held=HeldArrays(kept)), post.ask(earlier=BEFORE, **NOW)).accepted == 1
+    kept.write_bytes(b"damaged")
+    assert post.through(client_app(participant, held=HeldArrays(kept)), post.ask(earlier=NOW, **BEFORE)).refusal == "arrays-unknown"
+
+
+def test_a_step_that_writes_into_its_arrays_changes_nothing_that_is_kept(participant: Any, post: Any) -> None:
+    app = client_app(participant)
+    assert post.through(app, post.ask(**BEFORE)).accepted == 1
+    participant.invitations[0].question.public["V"][:] = 9.0
+    assert post.through(app, post.ask(earlier=BEFORE, **BEFORE)).accepted == 1
+    participant.invitations[1].question.public["V"][:] = 9.0
+    assert post.through(app, post.ask(earlier=BEFORE, **NOW)).accepted == 1
+
+
+def test_a_question_that_is_refused_leaves_what_was_kept(participant: Any, post: Any) -> None:
+    app, broken = client_app(participant), post.ask(**NOW)
+    assert post.through(app, post.ask(**BEFORE)).accepted == 1
+    broken.content["public"] = ArrayRecord({"V": as_sent(encode(NOW["V"] + 1)), "mean": as_sent(encode(NOW["mean"]))})
+    assert post.through(app, broken).refusal == "wrong-question"
+    assert post.through(app, post.ask(earlier=BEFORE, **NOW)).accepted == 1
+
+
+def test_arrays_larger_than_the_limit_are_refused_by_what_is_announced(participant: Any, post: Any) -> None:
+    message = post.ask(V=np.zeros((10_000, 2)))
+    assert len(message.content["public"]["V"].data) < 200
+    assert post.through(client_app(participant, max_public_bytes=100_000), message).refusal == "too-large"
 
 
 MALFORMED = {

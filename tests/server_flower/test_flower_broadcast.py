@@ -14,10 +14,11 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from fedrec.federation.coding import coded, decoded
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.protocol import Answer, Invitation, Terms
 from fedrec.federation.reports import block
-from fedrec.federation.wire import pack_answer, read_invitation, read_terms
+from fedrec.federation.wire import pack_answer, read_header, read_invitation, read_terms
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_server.flower import FlowerBroadcast, bundle
@@ -132,11 +133,34 @@ def test_a_question_arrives_as_it_left_arrays_of_any_shape_and_type_too() -> Non
     header, plan = record["header"], record["plan"]
     assert isinstance(header, bytes)
     assert isinstance(plan, bytes)
-    found = read_invitation(header, plan, {name: array.numpy() for name, array in arrays.items()})
+    payloads = {name: array.data for name, array in arrays.items()}
+    found = read_invitation(header, plan, decoded(read_header(header).arrays(), payloads, {}, max_bytes=1_000))
     assert (found.run, found.plan, found.question.releases) == ("run", PLAN, (SPEC,))
     for name, array in public.items():
         there = found.question.public[name]
         assert (there.dtype, there.shape, there.tobytes()) == (array.dtype, array.shape, np.asarray(array, order="C").tobytes())
+
+
+LACKING = Answer("b", 0, refusal="arrays-unknown", cause="it missed a round")
+
+
+def test_a_node_that_lacks_the_question_before_gets_all_arrays_at_once_and_the_others_nothing_more() -> None:
+    before, now = {"V": np.eye(3)}, {"V": np.eye(3), "n": np.ones(2)}
+    invitation = Invitation("run", PLAN, Question(3, "step", now, (SPEC,)), coded(now, before))
+    said = iter([LACKING, B])
+    grid = FakeGrid({7: saying(A), 8: lambda message: saying(next(said))(message)})
+    assert list(grid.broadcast().ask(invitation)) == [A, B]
+    sent = [(m.metadata.dst_node_id, {name: array.data for name, array in m.content["public"].items()}) for m in grid.sent]  # type: ignore[union-attr]
+    assert sent == [(7, coded(now, before)), (8, coded(now, before)), (8, coded(now, {}))]
+    assert sent[0][1]["V"] == b""
+    assert grid.now_s < 1.0
+
+
+def test_a_node_that_always_lacks_something_is_sent_all_of_it_once_and_costs_its_own_answer() -> None:
+    invitation = Invitation("run", PLAN, Question(3, "step", {"V": np.eye(3)}, (SPEC,)))
+    grid = FakeGrid({7: saying(A), 8: saying(LACKING)})
+    assert list(grid.broadcast().ask(invitation)) == [A, LACKING]
+    assert [message.metadata.dst_node_id for message in grid.sent] == [7, 8, 8]
 
 
 def test_without_nodes_there_are_no_answers_and_nothing_is_waited_for() -> None:
