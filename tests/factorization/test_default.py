@@ -10,7 +10,6 @@ from fedrec.recipes import prepare
 from fedrec.settings import load
 from fedrec.streams import Streams
 
-
 ITEMS = 40
 
 
