@@ -34,6 +34,7 @@ _GENERAL_WORDS, _CATEGORY_WORDS, _SUBCATEGORY_WORDS = 600, 40, 20
 _TITLE_WORDS, _ABSTRACT_WORDS = (2, 3, 4), (8, 6, 10)  # general, of the category, of the subcategory
 _SLATE = 12  # news seen for each click of the history
 _SHARED = 0.75  # of the variance of interests: what the subcategories of a category have in common
+_OF_TASTES = 0.8  # of the variance of interests in categories, where there are tastes
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class PlantedNewsShape:
 
     history_mean, impressions_mean: per user; histories are log-normal from 1 to 8 times their mean, impressions 1 + Poisson. candidates:
     of an impression. several: share of impressions with a second click. drift: correlation lost between a user's first and last interests.
+    tastes: so many, each a liking for some categories and against others, explain `_OF_TASTES` of the variance of interests in categories:
+    who reads one reads another, which no text says. 0: interests in categories are independent.
     """
 
     users: int
@@ -54,6 +57,7 @@ class PlantedNewsShape:
     strength: float = 1.8
     quality: float = 0.5
     drift: float = 0.3
+    tastes: int = 0
 
     def __post_init__(self) -> None:
         if min(self.users - 9, self.news, self.subcategories, self.history_mean, self.impressions_mean, self.candidates - 2) < 1:
@@ -66,7 +70,7 @@ class PlantedNewsShape:
 
 NEWS_SHAPES: dict[str, PlantedNewsShape] = {
     "small": PlantedNewsShape(users=300, news=500, history_mean=10, candidates=10),
-    "demo": PlantedNewsShape(users=3_000, news=2_000, history_mean=25, impressions_mean=10),
+    "demo": PlantedNewsShape(users=3_000, news=2_000, history_mean=25, impressions_mean=10, tastes=4),
     "mind-small": PlantedNewsShape(users=50_000, news=51_282, several=0.25),
 }
 
@@ -122,8 +126,15 @@ def _clicks(
 def _interests(shape: PlantedNewsShape, rng: np.random.Generator) -> tuple[Float32s, Float32s]:
     """(users, 18 * subcategories) at the beginning and at the end, of variance strength^2, most of it shared within a category."""
 
+    loadings = rng.standard_normal((shape.tastes, len(_CATEGORIES)), np.float32)
+    loadings *= np.sqrt(_OF_TASTES / np.maximum((loadings**2).sum(axis=0), 1e-9), dtype=np.float32)
+
     def fresh() -> Float32s:
-        wide = np.repeat(rng.standard_normal((shape.users, len(_CATEGORIES)), np.float32), shape.subcategories, axis=1)
+        categories = rng.standard_normal((shape.users, len(_CATEGORIES)), np.float32)
+        if shape.tastes:
+            categories *= np.float32(np.sqrt(1 - _OF_TASTES))
+            categories += rng.standard_normal((shape.users, shape.tastes), np.float32) @ loadings
+        wide = np.repeat(categories, shape.subcategories, axis=1)
         wide *= np.float32(np.sqrt(_SHARED))
         wide += np.float32(np.sqrt(1 - _SHARED)) * rng.standard_normal(wide.shape, np.float32)
         return np.float32(shape.strength) * wide
