@@ -86,8 +86,19 @@ class Scenario(Table):
     figure: FigureSettings = FigureSettings()
     run: RunSettings = RunSettings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _given_where_test_rows_are_named(cls, content: Any) -> Any:
+        """data.test says how the data is divided, so that split.kind need not."""
+        if isinstance(content, dict) and isinstance(data := content.get("data"), dict) and data.get("test"):
+            split = content.get("split", {})
+            return {**content, "split": {"kind": "given", **split}} if isinstance(split, dict) else content
+        return content
+
     @model_validator(mode="after")
     def _combinations(self) -> Scenario:
+        if self.data.test and self.split.kind != "given":
+            raise ValueError(f'data.test names the test rows, but split.kind is "{self.split.kind}": leave it out, or leave data.test out')
         if self.recipe == "privaterec":
             return self._news_combinations()
         if self.data.format in NEWS_FORMATS or self.news.chosen() or self.privacy.unit == "click":
@@ -184,6 +195,8 @@ class Scenario(Table):
     def _news_combinations(self) -> Scenario:
         if self.data.format not in NEWS_FORMATS:
             raise ValueError(f'recipe = "privaterec" needs data.format to be one of {", ".join(NEWS_FORMATS)}; found {self.data.format!r}')
+        if spoken := [key for key in ("validation", "test", "separator", "keep_users", "keep_items", "planted") if getattr(self.data, key)]:
+            raise ValueError(f"data.{spoken[0]} is of ratings and clicks, not of news")
         if (self.data.format == "planted-news") != (not self.data.path):
             raise ValueError("planted-news needs no data.path, and every other format of news needs one")
         if self.split.kind not in (kinds := NEWS_SPLITS[self.data.format]):

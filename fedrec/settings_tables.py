@@ -34,6 +34,11 @@ Instant = Annotated[int, BeforeValidator(_seconds)]
 """Seconds since 1970, also written as a date."""
 
 
+def _column(value: object) -> object:
+    """The number of a column as its name, where a file has no header."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 class Table(BaseModel):
     """Unknown keys are refused, values frozen."""
 
@@ -65,15 +70,32 @@ class DataSettings(Table):
     """Where the interactions come from."""
 
     path: str = Field("", description="file or folder of the data; empty for the planted data set")
+    validation: str = Field("", description="tables: the file of validation rows, where data.path holds training rows alone")
+    test: str = Field("", description="tables: the file of test rows, where data.path holds training rows alone")
     format: str = Field("auto", description="auto, or a format that `fedrec data formats` lists")
     features_path: str = Field("", description="public item features; empty takes those that come with the data")
     features: bool = Field(True, description="whether training may use public item features at all")
     kind: Literal["auto", "ratings", "clicks"] = Field("auto", description="what to learn from; clicks may be made from ratings")
     click_threshold: float = Field(0.0, description="the lowest rating that counts as a click")
-    columns: dict[str, str] = Field(default_factory=dict, description="column names of tables: user, item, rating, timestamp")
+    columns: dict[str, Annotated[str, BeforeValidator(_column)]] = Field(
+        default_factory=dict, description="column names of tables: user, item, rating, timestamp; without a header, numbers from 1"
+    )
+    separator: str = Field(
+        "",
+        description="of tables: tab, comma, semicolon, space, pipe, :: or any character; empty takes the suffix's, or guesses and says so",
+    )
+    header: Literal["auto", "yes", "no"] = Field(
+        "auto", description="of tables: whether the first line names the columns; auto guesses and says so"
+    )
     rating_range: tuple[float, float] | None = Field(None, description="lowest and highest rating, where the format has no public scale")
-    duplicates: Literal["refuse", "last", "mean"] = Field("refuse", description="what to do with a second row of one user and item")
+    duplicates: Literal["auto", "refuse", "last", "mean"] = Field(
+        "auto", description="what to do with a second row of one user and item; auto merges and counts clicks, and refuses ratings"
+    )
     out_of_range: Literal["refuse", "clip", "drop"] = Field("refuse", description="what to do with ratings off the scale")
+    keep_users: int = Field(0, ge=0, description="experiments: so many users, those of smallest hash of their id; 0 keeps all")
+    keep_items: int = Field(
+        0, ge=0, description="experiments: so many items, those rated most often, which no guarantee covers; 0 keeps all"
+    )
     unknown_news: Literal["refuse", "add", "drop"] = Field(
         "refuse", description="mind: news without a line in news.tsv; add keeps them without text, drop takes them out of what was shown"
     )
@@ -86,6 +108,10 @@ class DataSettings(Table):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
+        if self.test and not self.path:
+            raise ValueError("data.test needs data.path, the training rows")
+        if self.validation and not self.test:
+            raise ValueError("data.validation needs data.test beside it")
         if self.planted is not None and (other := next((key for key in ("preset", "path") if getattr(self, key)), "")):
             raise ValueError(f"data.planted gives the sizes of planted data, so data.{other} must be left out")
         return self
@@ -98,6 +124,12 @@ class SplitSettings(Table):
         "random",
         description="how rows are divided; a click log of news: by whole users, drawn (random, held-out-users) or the latest (temporal)",
     )
+    validation_share: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="given: share of the training rows kept for validation where the data has no validation rows; 0 trains on all",
+    )
     seed: int = Field(1, ge=0, description="seed of the division: what is drawn, is by a hash of it and of user and item ids")
     cuts: tuple[Instant, Instant] | None = Field(
         None,
@@ -109,6 +141,8 @@ class SplitSettings(Table):
     def _cuts_of_a_temporal_split(self) -> Self:
         if self.cuts is not None and self.kind != "temporal":
             raise ValueError(f'split.cuts cut time, but split.kind = "{self.kind}": set split.kind = "temporal"')
+        if self.validation_share and self.kind != "given":
+            raise ValueError(f'split.validation_share is of split.kind = "given", which is "{self.kind}": that one has shares of its own')
         if self.cuts is not None and not self.cuts[0] < self.cuts[1]:
             raise ValueError("split.cuts must rise: the last time of training, then that of validation")
         return self

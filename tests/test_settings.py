@@ -135,3 +135,18 @@ def test_sizes_of_a_planted_data_set_go_with_no_other_source(other: str) -> None
         load(None, [sizes, "data.planted.step=0.4"])
     with pytest.raises(SettingsError, match=r"data\.planted\.items"):
         load(None, ["data.planted.users=200", "data.planted.events=4000"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        (["data.test=b.csv"], "data.test needs data.path"),
+        (["data.path=a.csv", "data.validation=b.csv"], "data.validation needs data.test"),
+        (["data.path=a.csv", "data.test=b.csv", "split.kind=random"], "data.test names the test rows"),
+        (["split.validation_share=0.1"], "validation_share is of"),
+        (["recipe=privaterec", "privacy.unit=click", "data.format=mind", "data.path=x", "data.keep_users=3"], "not of news"),
+    ],
+)
+def test_parts_that_contradict_the_division_are_refused(keys: list[str], named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        load(None, keys)

@@ -22,7 +22,7 @@ from fedrec.errors import DataError, MalformedRowError
 Shape = tuple[int, int]
 
 
-def read_click_lists(path: Path, *, duplicates: Duplicates = "refuse") -> Dataset:
+def read_click_lists(path: Path, *, duplicates: Duplicates = "auto") -> Dataset:
     """A folder with `train.txt` and, if there is one, `test.txt` (the `given_test`); or one such file.
 
     Users and items are the numbers up to the largest in any file. Raises DataError on a missing or empty file, MalformedRowError at a line
@@ -32,7 +32,7 @@ def read_click_lists(path: Path, *, duplicates: Duplicates = "refuse") -> Datase
     return _dataset("clicks-lists", files, _list_pairs, duplicates)
 
 
-def read_click_matrices(path: Path, *, duplicates: Duplicates = "refuse") -> Dataset:
+def read_click_matrices(path: Path, *, duplicates: Duplicates = "auto") -> Dataset:
     """A folder with one `*train*.npz` and at most one `*test*.npz` (the `given_test`); or one such file.
 
     Raises DataError on missing files or what is not a SciPy sparse matrix. A "line" in a message is the number of a stored entry.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -78,7 +78,8 @@ class Provenance:
 class Dataset:
     """Interactions with their catalogue, public features and provenance.
 
-    `given_test` holds the test events of a source that comes with its own split (`interactions` are then its train events).
+    `given_test` holds the test events of a source that comes with its own split (`interactions` are then its train events), and
+    `given_validation` its validation events, where it has any.
     Events that do not carry the hashes of their ids get those of the catalogue's, so that draws never depend on numbers.
     Raises ValueError when the parts disagree on the number of users or items.
     """
@@ -88,10 +89,11 @@ class Dataset:
     features: PublicFeatures
     provenance: Provenance
     given_test: Interactions | None = None
+    given_validation: Interactions | None = None
 
     def __post_init__(self) -> None:
         items, users = len(self.catalogue.item_ids), len(self.catalogue.user_ids)
-        for events in (self.interactions, self.given_test):
+        for events in (self.interactions, self.given_test, self.given_validation):
             if events is not None and (events.num_items, events.num_users) != (items, users):
                 raise ValueError(f"{events.num_users} users x {events.num_items} items, but the catalogue names {users} x {items}")
         for name, bag in self.features.bags.items():
@@ -99,9 +101,31 @@ class Dataset:
                 raise ValueError(f"feature bag {name!r} has {bag.counts.shape[0]} rows for {items} items")
         if self.interactions.user_words is None or self.interactions.item_words is None:
             user_words, item_words = id_words(self.catalogue.user_ids), id_words(self.catalogue.item_ids)
-            for name, events in (("interactions", self.interactions), ("given_test", self.given_test)):
-                if events is not None:
-                    object.__setattr__(self, name, replace(events, user_words=user_words, item_words=item_words))
+            for name in ("interactions", "given_test", "given_validation"):
+                part: Interactions | None = getattr(self, name)
+                if part is not None:
+                    object.__setattr__(self, name, replace(part, user_words=user_words, item_words=item_words))
+
+
+def with_events(
+    dataset: Dataset,
+    change: Callable[[Interactions], Interactions],
+    *,
+    catalogue: Catalogue | None = None,
+    features: PublicFeatures | None = None,
+    provenance: Provenance | None = None,
+) -> Dataset:
+    """The data set with every part of its events changed alike, and what else that changes."""
+    test, validation = dataset.given_test, dataset.given_validation
+    return replace(
+        dataset,
+        interactions=change(dataset.interactions),
+        given_test=None if test is None else change(test),
+        given_validation=None if validation is None else change(validation),
+        catalogue=catalogue or dataset.catalogue,
+        features=dataset.features if features is None else features,
+        provenance=provenance or dataset.provenance,
+    )
 
 
 def digest_file(path: Path) -> FileDigest:

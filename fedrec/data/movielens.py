@@ -71,7 +71,7 @@ def read_movielens(
     item_features: str | None = None,
     min_items: int | None = None,
     given: str | None = None,
-    duplicates: Duplicates = "refuse",
+    duplicates: Duplicates = "auto",
     out_of_range: OutOfRange = "refuse",
 ) -> Dataset:
     """The data set in a folder (or beside a ratings file) in one of the official formats.

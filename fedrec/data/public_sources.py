@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedrec.data.dataset import Catalogue, Dataset, FileDigest, Provenance, digest_file
+from fedrec.data.dataset import Catalogue, Dataset, FileDigest, Provenance, digest_file, with_events
 from fedrec.data.delimited import is_number, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
@@ -45,14 +45,12 @@ def with_users_made_public(dataset: Dataset, *, share: float, key: bytes) -> Dat
     kept, catalogue = np.setdiff1d(np.arange(n), drawn), dataset.catalogue
     public = dataset.interactions.users_subset(drawn)
     bag = _ratings_bag(public, _named(catalogue, drawn).user_ids)
-    given_test = None if dataset.given_test is None else dataset.given_test.users_subset(kept)
-    return replace(
+    return with_events(
         dataset,
-        interactions=dataset.interactions.users_subset(kept),
+        lambda events: events.users_subset(kept),
         catalogue=_named(catalogue, kept),
         features=_with(dataset.features, PUBLIC_USERS, bag),
         provenance=_also_read(dataset.provenance, (), f"{len(drawn)} of {n} users made public"),
-        given_test=given_test,
     )
 
 

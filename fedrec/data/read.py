@@ -10,9 +10,11 @@ from pathlib import Path
 
 from fedrec.data.click_files import read_click_lists, read_click_matrices
 from fedrec.data.dataset import Dataset
+from fedrec.data.divided_files import is_divided
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, MovieLensFormat, read_movielens
 from fedrec.data.tables import read_recbole, read_table
+from fedrec.data.text_tables import suffix_of
 from fedrec.errors import DataError, SettingsError
 
 _PEEK_BYTES = 1 << 20
@@ -30,8 +32,8 @@ class Reader:
 def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
     """The data set at `path`, a file or a folder, in the named format, or in the one its contents show.
 
-    options: keywords of the format's reader (see `FORMATS`): `item_features`, `min_items`, `given` for MovieLens; `user`, `item`, `rating`,
-    `timestamp`, `rating_range`, `item_features` for tables; `duplicates` and `out_of_range` for all that have ratings.
+    options: keywords of the format's reader (see `FORMATS`): `item_features`, `min_items`, `given` for MovieLens; those of
+    `tables.read_table` for tables; `duplicates` and `out_of_range` for all that have ratings.
     Raises SettingsError on an unknown format or option, DataError when nothing is there or no format fits, and what the reader raises.
     """
     where = Path(path)
@@ -118,8 +120,10 @@ def _is_npz(path: Path) -> bool:
 
 def _is_table(path: Path) -> bool:
     if path.is_dir():
-        return any(file.suffix in PARQUET for file in path.iterdir())
-    return path.suffix in (".csv", ".tsv", ".tab", *PARQUET) and not _is_20m(path)
+        return is_divided(path) or any(file.suffix in PARQUET for file in path.iterdir())
+    known = (".csv", ".tsv", ".tab", ".txt", ".dat", *PARQUET)
+    named = path.name in ("train.txt", "ratings.dat")  # which are other formats
+    return suffix_of(path) in known and not named and not _is_20m(path)
 
 
 FORMATS: dict[str, Reader] = {
@@ -127,7 +131,7 @@ FORMATS: dict[str, Reader] = {
     "ml-1m": Reader("MovieLens 1M: ratings.dat, movies.dat, whole stars", _movielens(ML_1M), _is_1m),
     "ml-10m": Reader("MovieLens 10M: ratings.dat, movies.dat, half stars", _movielens(ML_10M), _is_10m),
     "ml-20m": Reader("MovieLens 20M and later: ratings.csv, movies.csv", _movielens(ML_20M), _is_20m),
-    "table": Reader("CSV, TSV or Parquet with named columns", read_table, _is_table),
+    "table": Reader("CSV and its kin (also .gz), Parquet; or a folder of train.csv, validation.csv, test.csv", read_table, _is_table),
     "recbole": Reader("RecBole .inter and .item", read_recbole, _is_recbole),
     "clicks-lists": Reader("train.txt, test.txt: a user and its items per line", read_click_lists, _is_lists),
     "clicks-npz": Reader("sparse matrices *train*.npz, *test*.npz", read_click_matrices, _is_npz),

@@ -13,7 +13,7 @@ from fedrec.data.dataset import ReadReport
 from fedrec.data.interactions import Float32s, Int32s, Int64s, Interactions, Kind
 from fedrec.errors import MalformedRowError, SettingsError
 
-Duplicates = Literal["refuse", "last", "mean"]
+Duplicates = Literal["auto", "refuse", "last", "mean"]
 OutOfRange = Literal["refuse", "clip", "drop"]
 
 
@@ -21,10 +21,11 @@ OutOfRange = Literal["refuse", "clip", "drop"]
 class Policies:
     """What to do with rows that contradict the public scale or each other. Raises SettingsError on an unknown policy.
 
-    duplicates: `last` keeps the latest time (the last row where times are equal or missing), `mean` the mean value and the latest time.
+    duplicates: `auto` refuses a second rating and merges repeated clicks, which every click log has; `last` keeps
+    the latest time (the last row where times are equal or missing), `mean` the mean value and the latest time.
     """
 
-    duplicates: Duplicates = "refuse"
+    duplicates: Duplicates = "auto"
     out_of_range: OutOfRange = "refuse"
 
     def __post_init__(self) -> None:
@@ -34,6 +35,10 @@ class Policies:
         ):
             if value not in known:
                 raise SettingsError(f"{name} = {value!r} is not a policy", f"Use one of: {', '.join(known)}.")
+
+    def of(self, kind: Kind) -> Duplicates:
+        """What `duplicates` means for this kind of events."""
+        return self.duplicates if self.duplicates != "auto" else "last" if kind == "clicks" else "refuse"
 
 
 @dataclass(frozen=True)
@@ -83,9 +88,9 @@ def resolve(
     order = np.argsort(rows.users.astype(np.int64) * num_items + rows.items, kind="stable")
     again = _repeats(rows, order)
     if again.any():
-        if policies.duplicates == "refuse":
+        if policies.of(kind) == "refuse":
             _refuse_duplicate(rows, order, again)
-        rows, order = _merge(rows, order, policies.duplicates)
+        rows, order = _merge(rows, order, policies.of(kind))
         report = replace(report, duplicates_resolved=int(again.sum()), rows_kept=len(order))
     rows = rows.take(order)
     user_ptr = np.concatenate([[0], np.cumsum(np.bincount(rows.users, minlength=num_users))]).astype(np.int64)

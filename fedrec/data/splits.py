@@ -6,7 +6,7 @@
 | held-out-users | all events of 80% of the users       | 80% of each held-out user   | its other 20% (Liang et al. 2018)      |
 | temporal       | events up to the first cut in time   | train                       | up to the second cut; later ones       |
 | leave-last-out | all but each user's last two events  | train                       | the last but one; the last             |
-| given          | the source's train events but 10%    | train                       | these 10%; the source's test events    |
+| given          | the source's train events            | train                       | the source's validation; its test      |
 
 Where an event goes is a function of the seed, its user's id, its item's id and, where times count, of its user's own times and of
 public cuts: one person more or less in the data changes no other person's rows. Shares are therefore met in expectation, not to the
@@ -132,13 +132,23 @@ def held_out_users(interactions: Interactions, *, seed: int, share: float = 0.1)
     return _checked(Split("held-out-users", seed, interactions.users_subset(train), folds[0], folds[1], train_users=train))
 
 
-def given(train: Interactions, test: Interactions, *, seed: int) -> Split:
-    """The source's own test events, and as validation each train event with probability .1, by a hash of the seed and its ids.
+def given(
+    train: Interactions, test: Interactions, *, seed: int, validation: Interactions | None = None, validation_share: float = 0.0
+) -> Split:
+    """The source's own parts: all of `train` is trained on. `test` is predicted from `train` alone, without the validation events.
 
-    Raises LeakageError where train and test share an event, DataError where train events are too few to leave both parts some.
+    validation_share: where the source has no validation events, each train event is kept for it with this probability, by a hash of the
+    seed and its ids; with 0 there is no validation. Raises LeakageError where parts share an event, DataError where a part stays empty
+    that a share asks for, ValueError where there are validation events and a share.
     """
-    kept = ~below(train.draws(_key(seed)), 0.1)
-    _require(bool(kept.any() and not kept.all()), f"{len(train)} train events are too few to carve validation from", "Use more events.")
+    if validation is not None and validation_share:
+        raise ValueError(f"the source has validation events, and {validation_share} of train were to be kept too")
+    if validation is not None:
+        return _checked(Split("given", seed, train, Fold(train, validation), Fold(train, test)))
+    key = Streams(seed).key("split-given")  # not that of a random split, which may have made these parts by the same seed
+    kept = ~below(train.draws(key), validation_share)
+    too_few = f"{len(train)} train events are too few to keep {validation_share:g} of them for validation"
+    _require(bool(kept.any()) and not (validation_share and kept.all()), too_few, "Use more events.")
     history = train.select(kept)
     return _checked(Split("given", seed, history, Fold(history, train.select(~kept)), Fold(history, test)))
 

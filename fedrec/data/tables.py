@@ -1,4 +1,7 @@
-"""Any table with named columns: CSV, TSV, Parquet (a file or a folder of parts), and RecBole's typed `.inter` and `.item`.
+"""Any table with a row for each event: CSV and its kin, Parquet (a file or a folder of parts), RecBole's typed `.inter` and `.item`.
+
+Training, validation and test rows may be tables of their own: files that are named, or a folder of `train.csv`, `validation.csv` and
+`test.csv` (or another suffix), as `fedrec data split` writes them. They share one catalogue.
 
 Ids may be numbers or text. A table of ratings needs its public scale (`rating_range`): a scale read off the data would be a private
 fact printed as a public one.
@@ -6,23 +9,23 @@ fact printed as a public one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import polars as pl
 
-from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, Provenance, added, digest_file
-from fedrec.data.delimited import count_bytes, is_number, number_ids, require_file
+from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, Provenance, ReadReport, added, digest_file
+from fedrec.data.delimited import is_number, number_ids, require_file
+from fedrec.data.divided_files import alike, apart, sources
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Int32s, Kind
-from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table, table_lines
+from fedrec.data.interactions import Int32s, Interactions, Kind
+from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
+from fedrec.data.text_tables import SEPARATORS, Header, Layout, layout_of, read_columns, refuse_first_malformed, rows_of, suffix_of
+from fedrec.data.times import is_time, seconds_of
 from fedrec.errors import DataError, MalformedRowError, SettingsError
-
-_SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t", ".inter": "\t"}
 
 
 @dataclass(frozen=True)
@@ -48,31 +51,65 @@ def read_table(
     rating: str | None = None,
     timestamp: str | None = None,
     rating_range: tuple[float, float] | None = None,
+    separator: str = "",
+    header: Header = "auto",
+    validation: str = "",
+    test: str = "",
     item_features: str | None = None,
     item_separator: str = "|",
     min_items: int = 1,
-    duplicates: Duplicates = "refuse",
+    duplicates: Duplicates = "auto",
     out_of_range: OutOfRange = "refuse",
 ) -> Dataset:
-    """A data set from one table: ratings from the column `rating` (named "rating" where a `rating_range` comes without a name), or
-    clicks, one a row, where neither is given. Times are numbers of seconds.
+    """A data set from tables: ratings from the column `rating` (named "rating" where a `rating_range` comes without a name), or
+    clicks, one a row, where neither is given. Times are seconds or ISO dates. Without a header columns are called 1, 2, 3, ...: users
+    are then in 1, items in 2 and, with a `rating_range`, ratings in 3, unless said otherwise.
+
+    separator, header: of text, see `text_tables.layout_of`. validation, test: tables of the same columns, `given_validation` and
+    `given_test`; a folder of PARTS has them as they are named.
 
     item_features: a table of items whose column `item` is the id, `title` (if any) the title, every other column a feature bag with
     values separated by `item_separator`. Its items come first in the catalogue; items only the interactions know follow.
     Raises SettingsError when ratings, or a column "rating" that nobody named, come without `rating_range`; else as every reader.
     """
-    if rating is None and rating_range is None and "rating" in _column_names(path):
+    source = sources(path, validation, test)
+    layout = _layout(source["train"], separator, header, {user, item, rating or "rating"})
+    numbered = layout is not None and not layout.header
+    if numbered:
+        user, item = ("1" if user == "user" else user), ("2" if item == "item" else item)
+    third = "3" if numbered else "rating"
+    unsaid = rating is None and rating_range is None and third not in {user, item, timestamp}
+    if unsaid and third in _column_names(source["train"], layout):
         raise SettingsError(
-            f"{path.name} has a column 'rating' but no rating_range",
-            'Give the public scale, as in rating_range = [1, 5]; with kind = "clicks" its rows then count as clicks.',
+            f"{source['train'].name} has a column {third!r} but no rating_range",
+            'If it holds ratings, give the public scale, as in rating_range = [1, 5]; with kind = "clicks" its rows then count as clicks.',
         )
     table = (
         None
         if item_features is None
         else read_item_table(Path(item_features), id_column=item, separator=item_separator, min_items=min_items)
     )
-    columns = TableColumns(user, item, rating or (None if rating_range is None else "rating"), timestamp)
-    return _dataset(path, "table", columns, {}, rating_range, table, Policies(duplicates, out_of_range))
+    columns = TableColumns(user, item, rating or (None if rating_range is None else third), timestamp)
+
+    def frame_of(file: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+        own = layout if file == source["train"] else _layout(file, separator, header, set(columns.names().values()))
+        if file != source["train"] and "target" in _column_names(file, own):
+            raise DataError(
+                f"{file.name} has a column target: its users are held out, and it shows some of their rows beforehand",
+                "Divide the data by split.kind = held-out-users itself, or give files of one split of rows.",
+            )
+        return _read_frame(file, columns.names(), own)
+
+    return _dataset(source, "table", columns, frame_of, rating_range, table, Policies(duplicates, out_of_range))
+
+
+def _layout(path: Path, separator: str, header: Header, wanted: set[str]) -> Layout | None:
+    """None for Parquet, which says itself what it holds. Raises DataError where the suffix is none of a table."""
+    if _is_parquet(path):
+        return None
+    if suffix_of(path) not in SEPARATORS:
+        raise DataError(f"{path.name} has no suffix of a table", f"Use one of {', '.join([*SEPARATORS, *PARQUET])}; text may end in .gz.")
+    return layout_of(path, separator=separator, header=header, wanted=wanted)
 
 
 def read_recbole(
@@ -85,7 +122,7 @@ def read_recbole(
     rating: str = "rating",
     timestamp: str = "timestamp",
     min_items: int = 1,
-    duplicates: Duplicates = "refuse",
+    duplicates: Duplicates = "auto",
     out_of_range: OutOfRange = "refuse",
 ) -> Dataset:
     """A RecBole atomic data set: `NAME.inter` (or the folder that holds it) with the `NAME.item` beside it, if there is one.
@@ -101,7 +138,12 @@ def read_recbole(
     columns = TableColumns(user, item, rating if optional[rating] else None, timestamp if optional[timestamp] else None)
     items = inter.with_suffix(".item")
     table = read_item_table(items, id_column=item, separator=" ", min_items=min_items) if items.exists() else None
-    return _dataset(inter, "recbole", columns, typed, rating_range, table, Policies(duplicates, out_of_range))
+    names = {role: typed.get(column, column) for role, column in columns.names().items()}
+
+    def frame_of(file: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+        return _read_frame(file, names, layout_of(file, separator="tab", header="yes", wanted=()))
+
+    return _dataset({"train": inter}, "recbole", columns, frame_of, rating_range, table, Policies(duplicates, out_of_range))
 
 
 def recbole_header(path: Path) -> dict[str, str]:
@@ -124,38 +166,48 @@ def _only_inter(path: Path) -> Path:
 
 
 def _dataset(
-    path: Path,
+    source: dict[str, Path],
     name: str,
     columns: TableColumns,
-    written: dict[str, str],
+    frame_of: Callable[[Path], tuple[pl.DataFrame, int, tuple[str, ...]]],
     rating_range: tuple[float, float] | None,
     table: ItemTable | None,
     policies: Policies,
 ) -> Dataset:
+    """frame_of: the columns of a file by role, the line of its first row, and notes."""
+    path = source["train"]
     if columns.rating is not None and rating_range is None:
         raise SettingsError(
             f"{path.name} has ratings but no rating_range", "Give the public scale, as in rating_range = [1, 5], or read clicks."
         )
     if rating_range is not None and not (len(rating_range) == 2 and rating_range[0] < rating_range[1]):
         raise SettingsError(f"rating_range = {rating_range} is no scale", "Give its lowest and highest value, as in [1, 5].")
-    frame = _read_frame(path, {role: written.get(column, column) for role, column in columns.names().items()})
+    frames, first_lines, said = zip(*(frame_of(file) for file in source.values()), strict=True)
+    frame = frames[0] if len(frames) == 1 else pl.concat(alike(frames))
     users, user_ids = _numbered(frame["user"])
     items, item_ids = _numbered(frame["item"])
-    notes: tuple[str, ...] = ()
+    notes = tuple(note for some in said for note in some)
     if table is not None:
-        items, item_ids, notes = _in_table(items, item_ids, table)
+        items, item_ids, more = _in_table(items, item_ids, table)
+        notes += more
     values = frame["rating"].to_numpy() if columns.rating else None
     times = frame["timestamp"].to_numpy().astype(np.int64) if columns.timestamp else None
-    rows = Rows(path, users, items, values, times, 1 if _is_parquet(path) else 2)
     scale: tuple[float, float] = (0.0, 1.0) if rating_range is None else (float(rating_range[0]), float(rating_range[1]))
     kind: Kind = "ratings" if columns.rating else "clicks"
-    events, report = resolve(rows, num_users=len(user_ids), num_items=len(item_ids), value_range=scale, kind=kind, policies=policies)
+    parts, reports, start = dict[str, Interactions](), list[ReadReport](), 0
+    for (part, file), own, first_line in zip(source.items(), frames, first_lines, strict=True):
+        rows = Rows(file, users, items, values, times, first_line).take(np.arange(start, start + len(own)))
+        parts[part], report = resolve(
+            rows, num_users=len(user_ids), num_items=len(item_ids), value_range=scale, kind=kind, policies=policies
+        )
+        reports, start = [*reports, report], start + len(own)
+    catalogue = Catalogue(item_ids, None if table is None else table.titles_of(item_ids), user_ids)
+    parts, repeated = apart(parts, source, catalogue, policies.of(kind))
     features = PublicFeatures({}) if table is None else table.features_of(item_ids)
-    titles = None if table is None else table.titles_of(item_ids)
-    files = tuple(digest_file(file) for file in (*_files(path), *(() if table is None else (table.path,))))
-    report = added([report], notes)
+    files = [file for place in source.values() for file in _files(place)] + ([] if table is None else [table.path])
     untold = () if table is not None and len(table.ids) == len(item_ids) else (_untold(table),)
-    return Dataset(events, Catalogue(item_ids, titles, user_ids), features, Provenance(name, files, report, untold))
+    provenance = Provenance(name, tuple(digest_file(file) for file in files), added(reports, (*notes, *repeated)), untold)
+    return Dataset(parts["train"], catalogue, features, provenance, parts.get("test"), parts.get("validation"))
 
 
 def _untold(table: ItemTable | None) -> str:
@@ -197,23 +249,32 @@ def _files(path: Path) -> list[Path]:
     parts = sorted(file for file in path.iterdir() if file.suffix in PARQUET)
     if not parts:
         raise DataError(
-            f"{path} holds no Parquet files", f"Give a file ({', '.join([*_SEPARATORS, *PARQUET])}) or a folder of Parquet parts."
+            f"{path} holds no Parquet files",
+            f"Give a file ({', '.join([*SEPARATORS, *PARQUET])}), a folder of Parquet parts, or one of train.csv and test.csv.",
         )
     return parts
 
 
-def _read_frame(path: Path, columns: dict[str, str]) -> pl.DataFrame:
-    """The wanted columns named by role, complete and finite: ids as integers or categories, ratings float32, times float64."""
-    frame = _read_parquet(path, columns) if _is_parquet(path) else _read_text(path, columns)
+def _read_frame(path: Path, columns: dict[str, str], layout: Layout | None) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+    """The wanted columns named by role, complete and finite: ids as integers or categories, ratings float32, times float64.
+
+    Also the line of the first row, and notes on what was guessed.
+    """
+    frame = _read_parquet(path, columns) if layout is None else _read_text(layout, columns)
     if not len(frame):
         raise DataError(f"{path} holds no rows", "Check that the file is whole.")
+    notes = () if layout is None else layout.notes
+    if "timestamp" in frame.columns:
+        times, guessed = seconds_of(frame["timestamp"])
+        frame = frame.with_columns(times.alias("timestamp"))
+        notes += (f"{path.name}: {guessed}",) if guessed else ()
     bad = pl.any_horizontal(*(pl.col(role).is_null() | ~_finite(role) for role in columns))
     if (rows := frame.select(bad.alias("bad"))["bad"].arg_true()).len():
         row = int(rows[0])
-        if not _is_parquet(path):
-            _refuse_first_malformed(path, columns, "a row is incomplete")
+        if layout is not None:
+            refuse_first_malformed(layout, columns, "a row is incomplete", is_time)
         raise MalformedRowError(path, row + 1, f"a value in each of {', '.join(columns.values())}", str(frame.row(row)))
-    return frame
+    return frame, 1 if layout is None else layout.first_line, notes
 
 
 def _finite(role: str) -> pl.Expr:
@@ -226,67 +287,31 @@ def _read_parquet(path: Path, columns: dict[str, str]) -> pl.DataFrame:
         ids = {
             role: frame[name] if frame[name].dtype.is_integer() else frame[name].cast(pl.String).cast(pl.Categorical)
             for role, name in columns.items()
+            if role in ("user", "item")
         }
-        numbers = {
-            role: frame[columns[role]].cast(pl.Float32 if role == "rating" else pl.Float64)
-            for role in columns
-            if role in ("rating", "timestamp")
-        }
+        numbers = {"rating": frame[columns["rating"]].cast(pl.Float32)} if "rating" in columns else {}
+        times = {"timestamp": frame[columns["timestamp"]]} if "timestamp" in columns else {}
     except pl.exceptions.PolarsError as error:
-        raise DataError(
-            f"{path} cannot be read: {str(error).splitlines()[0]}", f"It must hold the columns {', '.join(columns.values())}."
-        ) from error
-    return pl.DataFrame(ids | numbers)
+        remedy = f"It must hold the columns {', '.join(columns.values())}; data.columns says which is which."
+        raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}", remedy) from error
+    return pl.DataFrame(ids | numbers | times)
 
 
-def _read_text(path: Path, columns: dict[str, str]) -> pl.DataFrame:
-    if path.suffix not in _SEPARATORS:
-        raise DataError(f"{path.name} has no suffix of a table", f"Use one of {', '.join([*_SEPARATORS, *PARQUET])}.")
-    separator, quote = _SEPARATORS[path.suffix], '"' if path.suffix == ".csv" else None
-    header = _header(path)
-    if missing := [name for name in columns.values() if name not in header]:
-        raise DataError(f"{path} has no column {missing[0]!r}", f"Its columns are {', '.join(header)}.")
-    types = {"user": pl.Categorical, "item": pl.Categorical, "rating": pl.Float32, "timestamp": pl.Float64}
-    overrides = {name: types[role] for role, name in columns.items()}
-    read_csv = partial(pl.read_csv, path, separator=separator, quote_char=quote, infer_schema=False)
-    try:
-        frame = read_csv(columns=list(columns.values()), schema_overrides=overrides)
-        separators, quotes = count_bytes(path, separator.encode(), b'"')
-        if quote is not None and quotes:
-            read_csv()  # a quoted separator spoils the count below, but a full read finds the rows that are too long
-        elif separators != (len(header) - 1) * (len(frame) + 1):
-            _refuse_first_malformed(path, columns, "rows differ in length")
-    except pl.exceptions.PolarsError as error:
-        _refuse_first_malformed(path, columns, str(error))
-    return frame.select(**{role: pl.col(name) for role, name in columns.items()})
+def _read_text(layout: Layout, columns: dict[str, str]) -> pl.DataFrame:
+    """Times stay text where the first is no number."""
+    types: dict[str, type[pl.DataType]] = {"user": pl.Categorical, "item": pl.Categorical, "rating": pl.Float32, "timestamp": pl.Float64}
+    if "timestamp" in columns and columns["timestamp"] in layout.names:
+        first = next(rows_of(layout), (0, []))[1]
+        place = layout.names.index(columns["timestamp"])
+        if place < len(first) and not is_number(first[place]):
+            types["timestamp"] = pl.String
+    return read_columns(layout, columns, types)
 
 
-def _column_names(path: Path) -> list[str]:
-    if not _is_parquet(path):
-        return _header(path) if path.suffix in _SEPARATORS else []
+def _column_names(path: Path, layout: Layout | None) -> list[str]:
+    if layout is not None:
+        return list(layout.names)
     try:
         return list(pl.read_parquet_schema(_files(path)[0]))
     except (pl.exceptions.PolarsError, OSError):
         return []  # the reader says what is wrong with the file
-
-
-def _header(path: Path) -> list[str]:
-    with require_file(path).open(encoding="utf-8", errors="replace", newline="") as file:
-        return next(table_lines(path, file))[1]
-
-
-def _refuse_first_malformed(path: Path, columns: dict[str, str], reason: str) -> NoReturn:
-    """MalformedRowError at the first bad row; DataError with `reason` when no row explains it."""
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        lines = table_lines(path, file)
-        header = next(lines)[1]
-        for line, fields in lines:
-            if len(fields) != len(header):
-                raise MalformedRowError(path, line, f"{len(header)} fields", ",".join(fields)[:80])
-            for role, name in columns.items():
-                text = fields[header.index(name)]
-                if not (is_number(text) if role in ("rating", "timestamp") else text):
-                    raise MalformedRowError(
-                        path, line, f"{'a finite number' if role in ('rating', 'timestamp') else 'an id'} as {name}", text[:80]
-                    )
-    raise DataError(f"{path} cannot be read: {reason.splitlines()[0]}", "Check that the file is in the stated format.")

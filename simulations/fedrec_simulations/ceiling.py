@@ -52,6 +52,9 @@ def als_model(split: Known, scenario: Scenario, *, ranking: bool = False) -> Mod
         return _of_clicks(split.train, rng)
     best, error = None, np.inf
     for found in variational.alternate(split.train, width=WIDTH, iterations=ITERATIONS, rng=rng):
+        if not len(split.validation.targets):
+            best = found  # nothing to choose by: the last
+            continue
         predicted = predict(found, split.validation.history, split.validation.targets)
         rmse = float(np.sqrt(np.mean((predicted - split.validation.targets.values) ** 2)))
         if rmse < error:

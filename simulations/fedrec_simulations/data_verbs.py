@@ -67,6 +67,7 @@ def _describe_events(scenario: Scenario) -> dict[str, Any]:
         "median events per item": float(np.median(per_item)),
         "scale": list(events.value_range),
         "mean value": round(float(np.mean(events.values, dtype=np.float64)), 5) if len(events) else None,
+        "given validation events": len(dataset.given_validation) if dataset.given_validation is not None else 0,
         "given test events": len(dataset.given_test) if dataset.given_test is not None else 0,
         "features": {name: len(bag.vocabulary) for name, bag in dataset.features.bags.items()},
         "rows resolved": vars(dataset.provenance.report),

@@ -8,13 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
-from fedrec.data.dataset import Dataset
+from fedrec.data.dataset import Dataset, with_events
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions, Kind
 from fedrec.data.planted import DEMO, SHAPES, PlantedShape, planted, shape_of_sizes
 from fedrec.data.public_sources import with_public_users, with_similar_items, with_users_made_public
 from fedrec.data.read import read
 from fedrec.data.splits import Fold, Split, given, held_out_users, leave_last_out, random_split, temporal
+from fedrec.data.subsets import subset
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.settings import Scenario
@@ -28,6 +29,7 @@ def load_dataset(scenario: Scenario) -> Dataset:
     """Read the scenario's data, or plant it. Raises DataError or SettingsError."""
     data = scenario.data
     dataset = _as_kind(read(data.path, data.format, **_options(data)), data) if data.path else _planted(data, scenario.seed)
+    dataset = subset(dataset, users=data.keep_users, items=data.keep_items)
     return _with_public_sources(dataset, scenario) if data.features else replace(dataset, features=PublicFeatures({}))
 
 
@@ -41,6 +43,25 @@ def _with_public_sources(dataset: Dataset, scenario: Scenario) -> Dataset:
         public = read(chosen.users_file, chosen.users_format, **_options(scenario.data.model_copy(update={"features_path": ""})))
         dataset = with_public_users(dataset, _as_kind(public, scenario.data), same_ids=chosen.users_ids == "same")
     return with_similar_items(dataset, Path(chosen.similar_file)) if chosen.similar_file else dataset
+
+
+def words_of_data(dataset: Dataset, split: Split) -> list[str]:
+    """What a person should know of how the data was read and divided: rows resolved, guesses, and what `given` trains on."""
+    report = dataset.provenance.report
+    counted = {
+        "repeated rows of one user and item merged": report.duplicates_resolved,
+        "ratings off the scale moved onto it": report.out_of_range_clipped,
+        "ratings off the scale dropped": report.out_of_range_dropped,
+    }
+    words = [f"{count:,} {what}" for what, count in counted.items() if count]
+    words += report.notes if dataset.provenance.format != "planted" else ()
+    if split.kind == "given":
+        kept = len(split.validation.targets)
+        own = "of the data's own" if dataset.given_validation is not None else "kept back"
+        words.append(
+            f"trained on {len(split.train):,} of {len(dataset.interactions):,} given training rows; {kept:,} validation rows {own}"
+        )
+    return words
 
 
 class Known(Protocol):
@@ -71,8 +92,14 @@ def load_split(scenario: Scenario, dataset: Dataset) -> Split:
 def _split(scenario: Scenario, dataset: Dataset) -> Split:
     if scenario.split.kind == "given":
         if dataset.given_test is None:
-            raise SettingsError('split.kind = "given" needs data that comes with its own test events', "Choose another split.kind.")
-        return given(dataset.interactions, dataset.given_test, seed=scenario.split.seed)
+            raise SettingsError(
+                'split.kind = "given" needs data that comes with its own test events',
+                "Name them with data.test, or choose another split.kind.",
+            )
+        own, share = dataset.given_validation, scenario.split.validation_share
+        if own is not None and share:
+            raise SettingsError("split.validation_share keeps training rows back, but this data has validation rows", "Leave it out.")
+        return given(dataset.interactions, dataset.given_test, seed=scenario.split.seed, validation=own, validation_share=share)
     if scenario.split.kind == "temporal":
         return temporal(_everything(dataset), seed=scenario.split.seed, cuts=scenario.split.cuts)
     return SPLITS[scenario.split.kind](_everything(dataset), seed=scenario.split.seed)
@@ -84,8 +111,7 @@ def _as_kind(dataset: Dataset, data: DataSettings) -> Dataset:
         return dataset
     if data.kind == "ratings":
         raise SettingsError('data.kind = "ratings" needs ratings, but this data holds clicks', 'Set data.kind = "auto".')
-    given_test = None if dataset.given_test is None else _clicks(dataset.given_test, data.click_threshold)
-    return replace(dataset, interactions=_clicks(dataset.interactions, data.click_threshold), given_test=given_test)
+    return with_events(dataset, lambda events: _clicks(events, data.click_threshold))
 
 
 def _clicks(events: Interactions, threshold: float) -> Interactions:
@@ -96,12 +122,13 @@ def _clicks(events: Interactions, threshold: float) -> Interactions:
 def _everything(dataset: Dataset) -> Interactions:
     if dataset.given_test is None:
         return dataset.interactions
-    raise SettingsError("this data comes with its own test events", 'Use split.kind = "given".')
+    raise SettingsError("this data comes with its own test rows", 'Set split.kind = "given".')
 
 
 def _planted(data: DataSettings, seed: int) -> Dataset:
-    if data.format not in {"auto", "planted"} or data.columns or data.features_path:
-        raise SettingsError("data.format, data.columns and data.features_path speak of data, but there is no data.path", "Set data.path.")
+    spoken = [name for name in ("columns", "features_path", "separator") if getattr(data, name)]
+    if data.format not in {"auto", "planted"} or spoken:
+        raise SettingsError(f"data.{(*spoken, 'format')[0]} speaks of data, but there is no data.path", "Set data.path.")
     return planted(_shape(data), seed=seed)
 
 
@@ -122,8 +149,15 @@ def _shape(data: DataSettings) -> PlantedShape:
 def _options(data: DataSettings) -> dict[str, object]:
     """Only what differs from the reader's own defaults: a format refuses options that mean nothing to it."""
     options: dict[str, object] = dict(data.columns)
-    if data.duplicates != "refuse":
+    if data.duplicates != "auto":
         options["duplicates"] = data.duplicates
+    elif data.kind == "clicks":  # of a table of ratings too: what counts is whether, not how often
+        options["duplicates"] = "last"
+    for name in ("separator", "validation", "test"):
+        if value := getattr(data, name):
+            options[name] = value
+    if data.header != "auto":
+        options["header"] = data.header
     if data.out_of_range != "refuse":
         options["out_of_range"] = data.out_of_range
     if data.rating_range is not None:

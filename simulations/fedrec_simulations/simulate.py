@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import resource
 import time
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ from fedrec.streams import Streams
 from fedrec_simulations import statement
 from fedrec_simulations.ceiling import ALS, als_model
 from fedrec_simulations.data_budget import DataBudget, budget_of
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.datasets import load_dataset, load_split, public_facts, words_of_data
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate, ranked, ranked_fold
 from fedrec_simulations.run_folder import RESULT, open_folder
 from fedrec_simulations.runtimes import ALONE, Cast, Runtime
@@ -147,7 +148,8 @@ def _train(scenario: Scenario, work: _Work, folder: Path) -> Trained:
         for record in training.run():
             released += len(record.releases)
             words = f"{promise_in_short(plan.guarantee)}, release {released}/{len(plan.releases)}"
-            progress.update(task, completed=released, description=f"{words}: validation {metric} {record.validation:.3f}")
+            measured = f": validation {metric} {record.validation:.3f}" if math.isfinite(record.validation) else ""
+            progress.update(task, completed=released, description=words + measured)
     return training.result
 
 
@@ -195,6 +197,7 @@ def _rivals(scenario: Scenario, split: Split, console: Console) -> tuple[dict[st
 def _last_words(done: Run) -> str:
     """Where things are, and what must not be done with them."""
     lines = [f"report  {done.folder / 'report.html'}", f"model   {done.folder / 'model'}"]
+    lines += [f"data    {words}" for words in words_of_data(done.dataset, done.split)]
     lines += [f"limits  {name}: {words}" for name, words in done.limits.items()]
     lines += [f"beyond  not covered by the guarantee: {what}" for what in done.split.not_covered]
     lines += [f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)]

@@ -101,7 +101,7 @@ SPLITS: dict[str, tuple[str, dict[str, object], dict[str, object]]] = {
     "held-out-users": ("ml-1m", {"kind": "held-out-users"}, {}),
     "temporal": ("ml-1m", {"kind": "temporal", "cuts": [1_060_000, 1_075_000]}, {}),
     "leave-last-out": ("ml-1m", {"kind": "leave-last-out"}, {}),
-    "given": ("clicks-lists", {"kind": "given"}, {}),
+    "given": ("clicks-lists", {"kind": "given", "validation_share": 0.1}, {}),
     "a table with its items": ("table", {"kind": "random"}, {}),
     "users of a table": ("table", {"kind": "held-out-users"}, {}),
     "ratings as clicks": ("table", {"kind": "random"}, {"kind": "clicks", "click_threshold": 3}),

@@ -53,7 +53,7 @@ def test_a_folder_of_parquet_parts_is_one_table(tmp_path):
 
 @pytest.mark.parametrize(("bad", "expected"), [
     ("a,x,3", "4 fields"), ("a,x,3,4,5", "4 fields"), ("a,x,three,4", "a finite number as stars"), ("a,,3,4", "an id as what"),
-    ("a,x,,4", "a finite number as stars"), ("a,x,inf,4", "a finite number as stars"), ("a,x,3,soon", "a finite number as when"),
+    ("a,x,,4", "a finite number as stars"), ("a,x,inf,4", "a finite number as stars"), ("a,x,3,soon", r"or an ISO date\) as when"),
     ("", "4 fields"),
     ("a,x,6,4", r"a rating in \[1, 5\]"), ("b,x,2,4", "one row per user and item"),
 ])  # fmt: skip

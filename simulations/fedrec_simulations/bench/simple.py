@@ -120,7 +120,7 @@ def simple_row(place: Place, recipe: str, epsilon: float, seed: int) -> Row:
     scenario = place.scenario(recipe, epsilon, seed)
     dataset = cut_down(load_dataset(scenario), place.cut, seed)
     if dataset.given_test is not None and not any(said.startswith("split.kind") for said in place.overrides):
-        scenario = scenario.model_copy(update={"split": scenario.split.model_copy(update={"kind": "given"})})
+        scenario = scenario.model_copy(update={"split": scenario.split.model_copy(update={"kind": "given", "validation_share": 0.1})})
     sealed = SealedSplit(load_split(scenario, dataset))
     events, facts = sealed.train, public_facts(scenario, dataset, sealed)
     try:

@@ -65,7 +65,7 @@ def figure(name: str, data: str, quick: bool, folder: Path, *, overrides: Sequen
     """
     if name not in FIGURES:
         raise SettingsError(f"convex SSP has no {name!r}", f"Use one of: {', '.join(FIGURES)}.")
-    planted = ("data.kind=clicks", "split.kind=random") if data == "planted" else ()
+    planted = ("data.kind=clicks", "split.kind=random", "split.validation_share=0") if data == "planted" else ()
     work = Work(started(f"convex_ssp_{name}", data, (*planted, *overrides)), quick, folder_of(folder, data))
     return [dict(finite({"figure": name, **point})) for point in FIGURES[name](work)]
 

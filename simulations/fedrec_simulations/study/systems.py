@@ -141,7 +141,7 @@ def _common(place: Place, epsilon: float, seed: int) -> Row:
     return {
         "seed": seed,
         "data": {"path": place.path} if place.path != "planted" else {"preset": "small"},
-        "split": {"seed": seed} if place.kind == "ratings" else {"kind": "given"},
+        "split": {"seed": seed} if place.kind == "ratings" else {"kind": "given", "validation_share": 0.1},
         "privacy": {"epsilon": epsilon, "delta": DELTA, "noise": "seeded"},
     }
 

@@ -1,0 +1,47 @@
+"""Times of events as a file has them, in seconds since 1970: numbers, or ISO 8601 dates and instants; without a zone they are UTC."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fedrec.data.delimited import is_number
+
+_INSTANT, _DATE = pl.Datetime("us"), "%Y-%m-%d"
+_FORMATS = ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M:%S%.f")
+_ZONED = ("%Y-%m-%d %H:%M%:z", "%Y-%m-%d %H:%M:%S%:z", "%Y-%m-%d %H:%M:%S%.f%:z")
+_LATEST = 1e11
+"""Seconds of the year 5138: larger times are in milliseconds, and a thousand times larger ones in microseconds."""
+
+
+def seconds_of(column: pl.Series) -> tuple[pl.Series, str]:
+    """(n,) float64, null where a value is no time; and what was guessed of the unit, in words, or nothing."""
+    if column.dtype.is_temporal():
+        return column.cast(_INSTANT).dt.timestamp("us").cast(pl.Float64) / 1e6, ""
+    if not column.dtype.is_numeric():
+        numbers = column.cast(pl.Float64, strict=False)
+        if numbers.null_count() > column.null_count():
+            return _iso(column), ""
+        column = numbers
+    seconds = column.cast(pl.Float64)
+    usual = seconds.abs().median()
+    if not isinstance(usual, float) or not _LATEST < usual < float("inf"):
+        return seconds, ""
+    thousands, unit = (1e6, "microseconds") if usual > 1e3 * _LATEST else (1e3, "milliseconds")
+    return seconds / thousands, f"times are in {unit}, guessed from their size"
+
+
+def is_time(text: str) -> bool:
+    """Whether one field of text is a time."""
+    return is_number(text) or _iso(pl.Series([text])).null_count() == 0
+
+
+def _iso(column: pl.Series) -> pl.Series:
+    texts = column.cast(pl.String).str.replace("T", " ", literal=True).str.replace(r"\s?(Z|UTC)$", "")
+    found = texts.str.to_date(_DATE, strict=False).cast(_INSTANT)
+    for form in _FORMATS:
+        found = found.fill_null(texts.str.to_datetime(form, strict=False).cast(_INSTANT))
+    if found.null_count():
+        for form in _ZONED:
+            zoned = texts.str.to_datetime(form, strict=False, time_zone="UTC")
+            found = found.fill_null(zoned.dt.replace_time_zone(None).cast(_INSTANT))
+    return found.dt.timestamp("us").cast(pl.Float64) / 1e6
