@@ -16,6 +16,7 @@ from fedrec.factorization import (
     convex_ssp,
     default,
     dp_bias,
+    dp_item_item,
     dp_popularity,
     gradient,
     noisy_descent,
@@ -90,6 +91,8 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
         return dp_bias.CLIENT_STEPS
     if scenario.recipe == "dp-popularity":
         return dp_popularity.CLIENT_STEPS
+    if scenario.recipe == "dp-item-item":
+        return clicks.CLIENT_STEPS
     if scenario.recipe == "convex-ssp":
         return convex_ssp.client_steps(_loss(scenario))
     return clicks.CLIENT_STEPS if kind == "clicks" else default.CLIENT_STEPS
@@ -266,7 +269,7 @@ def convex_settings(scenario: Scenario, facts: PublicFacts) -> convex_ssp.Convex
     width = chosen.dimension or max(int(0.6 * start.width), 2)
     return convex_ssp.ConvexSettings(
         loss=_loss(scenario),
-        start=replace(start, width=min(width, clicks.HEAD[0], facts.num_items), steps=()),
+        start=replace(start, width=min(width, start.head), steps=()),
         steps=chosen.steps or (1 if low else 2 if middle else 3 if guarantee.epsilon < 100 else 4),
         user_ridge=chosen.user_ridge or (0.1 if low else 1.0 if middle else 0.3),
         item_ridge=chosen.item_ridge or (30.0 if low else 10.0 if middle else 1.0),
@@ -289,6 +292,15 @@ def _dp_popularity(scenario: Scenario, facts: PublicFacts) -> Prepared:
     return Prepared(dp_popularity.PopularityRecipe(plan, facts), dp_popularity.CLIENT_STEPS, plan)
 
 
+def _dp_item_item(scenario: Scenario, facts: PublicFacts) -> Prepared:
+    if facts.kind == "ratings":
+        raise SettingsError('recipe = "dp-item-item" counts clicks, but this data holds ratings', 'Set data.kind = "clicks".')
+    guarantee = guarantee_of(scenario, users=facts.num_users)
+    settings = dp_item_item.settings_for(guarantee, users=facts.num_users, items=facts.num_items)
+    plan = calibrate(guarantee, settings.shares)
+    return Prepared(dp_item_item.ItemItemRecipe(plan, settings, facts), clicks.CLIENT_STEPS, plan)
+
+
 def _loss(scenario: Scenario) -> Loss:
     return LOSSES[scenario.model.loss](scenario.model.click_weight)
 
@@ -302,5 +314,6 @@ RECIPES = {
     "convex-ssp": _convex,
     "dp-bias": _dp_bias,
     "dp-popularity": _dp_popularity,
+    "dp-item-item": _dp_item_item,
     "default": _default,
 }

@@ -57,7 +57,7 @@ DESCENT_KEYS = {
     "am-dpsgd": _DESCENT | {"biases", "encoder_steps"},
 }
 """Recipes of noisy gradient descent, and what [model] says to each."""
-SIMPLE_KINDS = {"dp-bias": "ratings", "dp-popularity": "clicks"}
+SIMPLE_KINDS = {"dp-bias": "ratings", "dp-popularity": "clicks", "dp-item-item": "clicks"}
 """Recipes without settings, and what they fit."""
 
 
@@ -65,13 +65,24 @@ class Scenario(Table):
     """One run."""
 
     recipe: Literal[
-        "default", "published", "dp-cmf", "fast-dpmf", "dp-gd", "am-dpsgd", "convex-ssp", "dp-bias", "dp-popularity", "privaterec"
+        "default",
+        "published",
+        "dp-cmf",
+        "fast-dpmf",
+        "dp-gd",
+        "am-dpsgd",
+        "convex-ssp",
+        "dp-bias",
+        "dp-popularity",
+        "dp-item-item",
+        "privaterec",
     ] = Field(
         "default",
         description="ratings and clicks: our default; published: AM-SSP and Ada-DPALS, made sound; "
         "dp-cmf: with public data, see [collective]; "
         "fast-dpmf, dp-gd: noisy gradient descent on item vectors; am-dpsgd: on an item encoder; "
         "convex-ssp: clicks by logistic loss; dp-bias: ratings by item biases and own means; dp-popularity: clicks by counts; "
+        "dp-item-item: clicks by one Gram of the most clicked items and EASE; "
         "privaterec: news, see [news]",
     )
     seed: int = Field(1, ge=0, description="seed of initialisation and of seeded noise")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrec.factorization import clicks_client
-from fedrec.factorization.clicks import ClickModel
+from fedrec.factorization.click_model import ClickModel
 from fedrec.factorization.empirical_bayes import denoise_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question, Release, ReleaseSpec

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fedrec.checkpoint import read_arrays, read_json, write_arrays, write_json
 from fedrec.errors import RunError
-from fedrec.factorization.clicks import ClickModel
+from fedrec.factorization.click_model import ClickModel, ItemItemModel
 from fedrec.factorization.convex_ssp import ConvexModel
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.liked import LikedRanker
@@ -32,6 +32,7 @@ FORMAT = "fedrec/1"
 KINDS: Mapping[str, Any] = {
     "default": DefaultModel,
     "clicks": ClickModel,
+    "item-item": ItemItemModel,
     "published": PublishedModel,
     "fast-dpmf": LocalStageModel,
     "convex-ssp": ConvexModel,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,8 +15,10 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError
 from fedrec.factorization import clicks
-from fedrec.factorization.clicks import ClickModel, ClickRecipe
+from fedrec.factorization.click_model import ClickModel
+from fedrec.factorization.clicks import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.item_item import MOST
 from fedrec.federation.messages import Question
 from fedrec.federation.rounds import Loopback, RoundDone, State, train
 from fedrec.privacy.calibration import calibrate
@@ -86,17 +90,14 @@ def test_without_noise_the_releases_are_the_sums_of_the_dense_algorithm() -> Non
             np.testing.assert_allclose(done.answer.values[spec.name], sums[spec.name], rtol=0, atol=cut)
 
 
-def test_the_taste_gram_is_of_the_most_items_that_hold_less_than_the_given_part_of_the_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_taste_gram_is_of_the_most_clicked_items() -> None:
     events = some_clicks()
     recipe = recipe_for(events, np.inf)
-    first = next(iter(rounds_of(events, recipe))).state
-    counts = -np.sort(-np.asarray(first["counts"], np.float64))
-    assert len(first["head"]) == ITEMS  # fewer than the fewest
-    monkeypatch.setattr(clicks, "HEAD", (1, ITEMS - 1))
-    K = len(next(iter(rounds_of(events, recipe))).state["head"])
-    part = recipe.settings.head * counts.sum()
-    assert 1 < K < ITEMS - 1
-    assert counts[:K].sum() < part <= counts[: K + 1].sum()
+    few = ClickRecipe(recipe.plan, replace(recipe.settings, head=7), recipe.facts)
+    first = next(iter(rounds_of(events, few))).state
+    counts = np.asarray(first["counts"], np.float64)
+    assert len(first["head"]) == 7
+    assert counts[first["head"]].min() >= np.delete(counts, first["head"]).max()
 
 
 @pytest.mark.parametrize("crowded", [0.0, clicks.CROWDED])  # so few items are crowded: with 150 there is nothing left to whiten
@@ -208,8 +209,7 @@ def test_a_model_is_there_after_every_round() -> None:
 @given(epsilon=st.one_of(st.floats(0.05, 100), st.just(np.inf)), users=st.integers(1, 10_000_000), items=st.integers(1, 1_000_000))
 def test_settings_are_sane_for_any_public_facts(epsilon: float, users: int, items: int) -> None:
     chosen = clicks.settings_for(Guarantee(epsilon, 1e-5), users=users, items=items)
-    assert 1 <= chosen.width <= min(clicks.HEAD[0], items)
-    assert 0 < chosen.head <= 1
+    assert 1 <= chosen.width <= chosen.head <= min(MOST, items)
     assert chosen.width <= max(4, items / 10)
     assert sum(chosen.shares.values()) == pytest.approx(1)
     assert min(chosen.shares.values()) > 0

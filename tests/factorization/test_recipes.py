@@ -72,6 +72,7 @@ RECIPES: dict[str, list[str]] = {
     ],
     "dp-bias": ["recipe=dp-bias"],
     "dp-popularity, clicks": ["recipe=dp-popularity"],
+    "dp-item-item, clicks": ["recipe=dp-item-item"],
     "dp-cmf, clicks": ["recipe=dp-cmf", "model.dimension=3", "model.steps=1"],
 }
 USER_LEVEL = [name for name in RECIPES if "example" not in name]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedrec.errors import RunError
-from fedrec.factorization.clicks import ClickModel
+from fedrec.factorization.click_model import ClickModel
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.liked import LikedRanker
@@ -33,6 +33,7 @@ from fedrec_simulations.datasets import load_dataset, load_split
         ["recipe=dp-bias"],
         ["recipe=default", "data.kind=clicks"],
         ["recipe=dp-popularity", "data.kind=clicks"],
+        ["recipe=dp-item-item", "data.kind=clicks"],
         ["recipe=published", "data.kind=clicks"],
         ["recipe=convex-ssp", "data.kind=clicks", "model.click_weight=2"],
     ],

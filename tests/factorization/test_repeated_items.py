@@ -21,6 +21,7 @@ RECIPES = {
     "dp-gd": ("ratings", "recipe=dp-gd"),
     "dp-bias": ("ratings", "recipe=dp-bias"),
     "dp-popularity": ("clicks", "recipe=dp-popularity"),
+    "dp-item-item": ("clicks", "recipe=dp-item-item"),
     "convex-ssp": ("clicks", "recipe=convex-ssp"),
 }
 

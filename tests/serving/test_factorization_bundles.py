@@ -17,7 +17,7 @@ from scipy import stats
 from fedrec.data.features import PublicFeatures, bag_of
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
-from fedrec.factorization.clicks import ClickModel
+from fedrec.factorization.click_model import ClickModel
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.liked import LikedRanker
 from fedrec.factorization.model import Model
