@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal, Protocol
 
 from fedrec.checkpoint import finite
@@ -28,6 +28,7 @@ from fedrec.factorization.collective import CollectiveRecipe
 from fedrec.factorization.convex_losses import LOSSES, Loss
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
+from fedrec.factorization.published_choices import Choice, choice_for
 from fedrec.federation.rounds import ClientStep, Recipe, State
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.conversions import am_ssp_plan
@@ -80,7 +81,7 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
 
         return central_client.client_steps(scenario.news.history)
     if scenario.recipe in {"published", "dp-cmf"}:
-        return ssp.client_steps(published_settings(scenario))
+        return ssp.client_steps(published_settings(scenario, "clicks" if kind == "clicks" else "ratings"))
     if scenario.recipe == "fast-dpmf":
         return noisy_descent.client_steps(noisy_descent_settings(scenario))
     if scenario.recipe == "dp-gd":
@@ -112,7 +113,7 @@ def guarantee_of(scenario: Scenario, *, users: int = 0) -> Guarantee:
 
 
 def _published(scenario: Scenario, facts: PublicFacts) -> Prepared:
-    settings, guarantee = published_settings(scenario), guarantee_of(scenario, users=facts.num_users)
+    settings, guarantee = published_settings(scenario, facts.kind), guarantee_of(scenario, users=facts.num_users)
     shares = ssp.shares(settings, facts.kind, count_share=_count_share(scenario))
     if scenario.privacy.accountant == "am-ssp" and guarantee.private:
         plan = am_ssp_plan(guarantee, shares, steps=settings.steps)
@@ -123,8 +124,9 @@ def _published(scenario: Scenario, facts: PublicFacts) -> Prepared:
 
 
 def _collective(scenario: Scenario, facts: PublicFacts) -> Prepared:
-    settings = published_settings(scenario)
-    plan = calibrate(guarantee_of(scenario, users=facts.num_users), ssp.shares(settings, facts.kind, count_share=_count_share(scenario)))
+    settings = published_settings(scenario, facts.kind)
+    shares = ssp.shares(settings, facts.kind, count_share=_count_share(scenario))
+    plan = calibrate(guarantee_of(scenario, users=facts.num_users), shares)
     private = ssp.PublishedRecipe.of(plan, settings, facts, with_features=False)
     recipe = CollectiveRecipe(private, sides_of(scenario.collective, facts), scenario.collective.start_passes)
     return Prepared(recipe, ssp.client_steps(settings), plan)
@@ -135,19 +137,29 @@ def _count_share(scenario: Scenario) -> float:
     return scenario.model.count_share or (0.12 if scenario.privacy.epsilon < 3 else 0.14 if scenario.privacy.epsilon < 15 else 0.2)
 
 
-def published_settings(scenario: Scenario) -> ssp.PublishedSettings:
-    """The scenario's values, and the papers' kind of values where it leaves a choice open."""
+def _choice(scenario: Scenario, kind: Kind) -> Choice:
+    """What [model] says, and of values it leaves at zero what the rule has: for ratings by epsilon, else plain values of ours."""
     chosen = scenario.model
-    descent = gradient.Descent(
-        chosen.encoder_steps or 50, gradient.Constant(chosen.learning_rate or 0.005), batch_items=chosen.item_batch or None
-    )
+    if scenario.recipe == "published" and kind == "ratings":
+        rule = choice_for(scenario.privacy.epsilon, features=chosen.encoder == "features")
+    else:
+        radius = 0.5 if chosen.encoder == "features" and scenario.recipe == "published" else 1.0
+        rule = Choice(4, 3, 1.0, 10.0, radius, 1.0)
+    said = {field.name: value for field in fields(Choice) if (value := getattr(chosen, field.name))}
+    return replace(rule, **said)
+
+
+def published_settings(scenario: Scenario, kind: Kind) -> ssp.PublishedSettings:
+    """What runs on devices and on the server: functions of the scenario and of the kind of data, which both know."""
+    chosen, choice = scenario.model, _choice(scenario, kind)
+    descent = gradient.Descent(choice.encoder_steps, gradient.Constant(choice.learning_rate), batch_items=chosen.item_batch or None)
     return ssp.PublishedSettings(
-        dimension=chosen.dimension or 4,
-        steps=chosen.steps or 3,
-        user_ridge=chosen.user_ridge or 1.0,
-        item_ridge=chosen.item_ridge or 10.0,
-        user_radius=chosen.user_radius or (0.5 if chosen.encoder == "features" and scenario.recipe == "published" else 1.0),
-        target_radius=chosen.target_radius or 1.0,
+        dimension=choice.dimension,
+        steps=choice.steps,
+        user_ridge=choice.user_ridge,
+        item_ridge=choice.item_ridge,
+        user_radius=choice.user_radius,
+        target_radius=choice.target_radius,
         weights=chosen.weights,
         weight_exponent=chosen.weight_exponent,
         descent=descent,

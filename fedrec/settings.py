@@ -139,6 +139,8 @@ class Scenario(Table):
             raise ValueError(f'model.{min(ignored)} needs recipe = "published": the default recipe chooses it from public numbers')
         if self.compare.published and self.recipe == "published":
             raise ValueError('compare.published needs recipe = "default": the published recipe is what runs already')
+        if self.compare.published and self.data.kind == "clicks":
+            raise ValueError("compare.published is for ratings: no rule was found that chooses the papers' settings for clicks fairly")
         if self.privacy.accountant == "am-ssp" and self.recipe == "default":
             raise ValueError('privacy.accountant = "am-ssp" needs recipe = "published": the default recipe is accounted exactly')
         return self
@@ -246,9 +248,10 @@ class Scenario(Table):
         content = self.model_dump(mode="json", exclude={"run": True, "figure": True, **LOCAL})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    def as_published(self) -> Scenario:
-        """The same scenario with the papers' recipe."""
-        return self.model_copy(update={"recipe": "published"})
+    def as_published(self, *, features: bool) -> Scenario:
+        """The same scenario with the papers' recipe: AM-SSP with features, without any Ada-DPALS, whose item vectors are free."""
+        encoder = self.model.encoder if features else "id"
+        return self.model_copy(update={"recipe": "published", "model": self.model.model_copy(update={"encoder": encoder})})
 
     def with_epsilon(self, epsilon: float) -> Scenario:
         """The same scenario at another epsilon."""

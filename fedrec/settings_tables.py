@@ -333,7 +333,9 @@ class CompareSettings(Table):
     epsilons: tuple[Epsilon, ...] = Field((), description="further epsilons, for the privacy-utility curve")
     baselines: bool = Field(True, description="global mean, item means, item+user biases, popularity")
     published: bool = Field(
-        False, description='recipe = "published" too, at the same epsilons, its settings not tuned to this data; needs recipe = "default"'
+        False,
+        description='of ratings: recipe = "published" too, at the same epsilons, with verdicts; what [model] leaves at zero is chosen by '
+        'epsilon; needs recipe = "default"',
     )
     als: bool = Field(True, description="non-private alternating least squares and item-item similarities: references, no upper bound")
 

@@ -37,7 +37,7 @@ from fedrec_simulations.report.content import (
     ReportContent,
     Series,
 )
-from fedrec_simulations.simulate import UNTUNED, Run, promise_in_short, versions
+from fedrec_simulations.simulate import BY_RULE, Run, promise_in_short, versions
 
 INVENTED_ITEMS = 20
 
@@ -69,11 +69,12 @@ def report_content(run: Run) -> ReportContent:
 
 
 def shortcomings(run: Run, *, of_main: bool) -> tuple[Verdict, ...]:
-    """Verdicts below "better" at every epsilon but the main one, or there too; each says its epsilon."""
-    chosen = [(e, outcome) for e, outcome in sorted(run.outcomes.items()) if of_main or e != run.scenario.privacy.epsilon]
+    """Verdicts below "better" at every epsilon but the main one, or there too, and of the published recipe; each says its epsilon."""
+    chosen = [("", run.trained[e], outcome) for e, outcome in sorted(run.outcomes.items()) if of_main or e != run.scenario.privacy.epsilon]
+    chosen += [(f"{BY_RULE}, ", trained, outcome) for _, (trained, outcome) in sorted(run.published.items())]
     return tuple(
-        replace(verdict, metric=f"{promise_in_short(run.trained[e].prepared.plan.guarantee)}: {verdict.metric}")
-        for e, outcome in chosen
+        replace(verdict, metric=f"{name}{promise_in_short(trained.prepared.plan.guarantee)}: {verdict.metric}")
+        for name, trained, outcome in chosen
         for verdict in outcome.verdicts
         if verdict.outcome != "better"
     )
@@ -149,7 +150,7 @@ def _methods(run: Run) -> Iterator[Method]:
     nothing, k = non_private(run.scenario.privacy.delta), max(run.scenario.evaluation.cutoffs)
     for name, outcome in run.rivals.items():
         yield Method(name, nothing, _shown(outcome, k, run.split.train.kind), note=run.limits.get(name, ""))
-    rows = [(UNTUNED, e, t, o) for e, (t, o) in sorted(run.published.items())]
+    rows = [(BY_RULE, e, t, o) for e, (t, o) in sorted(run.published.items())]
     rows += [(f"fedrec {run.scenario.recipe}", e, t, run.outcomes[e]) for e, t in sorted(run.trained.items())]
     for name, epsilon, trained, outcome in rows:
         up, down = round(sum(r.bytes_up for r in trained.rounds)), sum(r.bytes_down for r in trained.rounds)
@@ -171,7 +172,7 @@ def _curve(run: Run, metric: str) -> PrivacyCurve | None:
     baselines = tuple((name, float(value)) for name, value in rivals if value is not None)
     lines = {f"fedrec {run.scenario.recipe}": points}
     if run.published:
-        lines[UNTUNED] = _points({e: outcome for e, (_, outcome) in run.published.items()}, metric)
+        lines[BY_RULE] = _points({e: outcome for e, (_, outcome) in run.published.items()}, metric)
     unit, neighbours = privacy.unit, run.main.prepared.plan.guarantee.neighbours
     return PrivacyCurve(_named(metric), lines, baselines, privacy.delta, unit, neighbours, lower_is_better=metric == "rmse")
 

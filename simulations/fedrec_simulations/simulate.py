@@ -22,6 +22,7 @@ from fedrec import __version__
 from fedrec.checkpoint import finite, write_bytes, write_json
 from fedrec.data.dataset import Dataset
 from fedrec.data.splits import Split
+from fedrec.errors import SettingsError
 from fedrec.evaluation.item_item import ITEM_ITEM, item_item
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
@@ -41,8 +42,8 @@ from fedrec_simulations.runtimes import ALONE, Cast, Runtime
 from fedrec_simulations.serving_bundle import liked_of, released_of, write_bundle
 from fedrec_simulations.training import Trained, Training
 
-UNTUNED = "published recipe, settings not tuned"
-"""What tables call the line of `compare.published`: AM-SSP, or Ada-DPALS without features, whose errors after tuning docs/study.md has."""
+BY_RULE = "published recipe, settings by rule"
+"""What tables call the line of `compare.published`: AM-SSP, or Ada-DPALS without features, with `factorization.published_choices`."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,15 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
         split = load_split(scenario, dataset)
     write_json(folder / "data.json", {"provenance": dataset.provenance.describe(), "split": split.describe()})
     facts = public_facts(scenario, dataset, split)
+    if scenario.compare.published and facts.kind == "clicks":  # before anything is trained
+        raise SettingsError("compare.published is for ratings, but this data holds clicks", "Leave it out.")
     runtime, budget = cast.carrier(dataset.catalogue), budget_of(scenario.privacy, dataset.provenance.files)
     work = _Work(facts, split, folder, console, runtime, budget)
     trained = {e: _train(scenario.with_epsilon(e), work, folder) for e in _epsilons(scenario)}
     rivals, models, limits = _rivals(scenario, split, console)
+    published = _published(scenario, work, rivals)
     with stage(console, "evaluating"):
-        outcomes = {e: _evaluate(scenario, t.model, split, rivals) for e, t in trained.items()}
-    published = _published(scenario, work)
+        outcomes = {e: _evaluate(scenario, t.model, split, rivals | _beside(published, e)) for e, t in trained.items()}
     shown = {name: rival for name, rival in rivals.items() if scenario.compare.baselines or name in {ALS, ITEM_ITEM}}
     done = Run(scenario, cast, folder, dataset, split, trained, outcomes, shown, models, published, budget, limits)
     _write_model(done)
@@ -153,13 +156,18 @@ def _train(scenario: Scenario, work: _Work, folder: Path) -> Trained:
     return training.result
 
 
-def _published(scenario: Scenario, work: _Work) -> dict[float, tuple[Trained, Outcome]]:
-    """`recipe = "published"` at the same epsilons and with settings that nobody tuned to this data, where the scenario asks for it."""
+def _published(scenario: Scenario, work: _Work, rivals: Mapping[str, Outcome]) -> dict[float, tuple[Trained, Outcome]]:
+    """`recipe = "published"` at the same epsilons, with verdicts of its own, where the scenario asks for it."""
     if not scenario.compare.published:
         return {}
-    theirs = scenario.as_published()
+    theirs = scenario.as_published(features=work.facts.features is not None)
     trained = {e: _train(theirs.with_epsilon(e), work, work.folder / "published") for e in _epsilons(scenario)}
-    return {e: (t, _evaluate(theirs, t.model, work.split, None)) for e, t in trained.items()}
+    return {e: (t, _evaluate(theirs, t.model, work.split, rivals)) for e, t in trained.items()}
+
+
+def _beside(published: Mapping[float, tuple[Trained, Outcome]], epsilon: float) -> dict[str, Outcome]:
+    """The published recipe at the same epsilon, for verdicts."""
+    return {BY_RULE: published[epsilon][1]} if epsilon in published else {}
 
 
 def promise_in_short(guarantee: Guarantee) -> str:
@@ -240,7 +248,10 @@ def _result(done: Run) -> dict[str, Any]:
         {"epsilon": e, "metrics": outcome.metrics(), "verdicts": [verdict.as_dict() for verdict in outcome.verdicts]}
         for e, outcome in done.outcomes.items()
     ]
-    published = [{"epsilon": e, "metrics": outcome.metrics()} for e, (_, outcome) in done.published.items()]
+    published = [
+        {"epsilon": e, "metrics": outcome.metrics(), "verdicts": [verdict.as_dict() for verdict in outcome.verdicts]}
+        for e, (_, outcome) in done.published.items()
+    ]
     rounds = done.main.rounds
     content = {
         "runtime": asdict(done.cast),
@@ -265,7 +276,7 @@ def _result(done: Run) -> dict[str, Any]:
 
 def _metric_lines(done: Run) -> str:
     rows: list[dict[str, object]] = [{"name": f"epsilon {e:g}", **outcome.metrics()} for e, outcome in done.outcomes.items()]
-    rows += [{"name": f"{UNTUNED}, epsilon {e:g}", **outcome.metrics()} for e, (_, outcome) in done.published.items()]
+    rows += [{"name": f"{BY_RULE}, epsilon {e:g}", **outcome.metrics()} for e, (_, outcome) in done.published.items()]
     rows += [{"name": name, **outcome.metrics()} for name, outcome in done.rivals.items()]
     return "".join(json.dumps(finite(row)) + "\n" for row in rows)
 

@@ -27,7 +27,9 @@ from fedrec.settings import load
 from fedrec.settings_tables import CollectiveSettings
 from fedrec.streams import Streams
 
-CMF = ["recipe=dp-cmf", "model.dimension=3", "model.steps=2"]
+PLAIN = ["model.user_ridge=1", "model.item_ridge=10", "model.user_radius=1", "model.target_radius=1"]
+"""What dp-cmf takes where nothing is said; the published recipe takes others."""
+CMF = ["recipe=dp-cmf", "model.dimension=3", "model.steps=2", *PLAIN]
 EXPLICIT = Side("ratings", sparse.csr_matrix(np.array([[2.0, 0, -1, 0], [0, 3, 0, 0], [1, 0, 0, 0]], np.float32)), weight=2.0, ridge=0.5)
 IMPLICIT = Side("kinds", sparse.csr_matrix(np.array([[1.0, 1, 0, 0], [0, 1, 1, 0]], np.float32)), weight=3.0, ridge=0.7, unobserved=0.2)
 
@@ -97,7 +99,7 @@ def test_planted_public_users_bring_private_training_closer_to_the_truth() -> No
     seen, asked = everything.select(~unseen), everything.select(unseen)
     errors = []
     for overrides in (
-        ["recipe=published", "model.encoder=id"],
+        ["recipe=published", "model.encoder=id", "model.dimension=4", "model.steps=3", *PLAIN],
         ["recipe=dp-cmf", 'collective.sides=["public-users"]', "collective.users_share=0.5"],
     ):
         made = prepare(load(None, [*overrides, "privacy.epsilon=1"]), facts)

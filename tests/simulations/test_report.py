@@ -426,7 +426,7 @@ def test_terminal_table_shows_each_method_with_its_guarantee_and_bytes() -> None
     assert sum("no privacy" in line for line in lines) == 5
 
 
-def test_the_published_recipe_beside_a_run_is_named_as_one_whose_settings_nobody_tuned() -> None:
+def test_the_published_recipe_beside_a_run_is_named_as_one_whose_settings_a_rule_chose() -> None:
     """Of a run as far as names go: one training of ours and one of theirs at two epsilons."""
     outcome = Outcome(RatingMetrics(0.9, 0.7, 0.001, 100, 10), (), None, ())
     trained = {e: SimpleNamespace(rounds=[], prepared=SimpleNamespace(plan=SimpleNamespace(guarantee=PRIVATE[e]))) for e in (1, 5)}
@@ -440,7 +440,7 @@ def test_the_published_recipe_beside_a_run_is_named_as_one_whose_settings_nobody
         published={e: (t, outcome) for e, t in trained.items()},
     )
     named = [method.name for method in findings._methods(run)]  # type: ignore[arg-type]
-    assert named == ["published recipe, settings not tuned"] * 2 + ["fedrec default"] * 2
+    assert named == ["published recipe, settings by rule"] * 2 + ["fedrec default"] * 2
     curve = findings._curve(run, "rmse")  # type: ignore[arg-type]
     assert curve is not None
-    assert set(curve.lines) == {"fedrec default", "published recipe, settings not tuned"}
+    assert set(curve.lines) == {"fedrec default", "published recipe, settings by rule"}

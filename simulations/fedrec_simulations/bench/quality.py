@@ -134,14 +134,12 @@ def rival_row(data: str, seed: int) -> Row:
     return rows | {"ALS": {"rmse": found.metrics()["rmse"], "seconds": seconds}}
 
 
-_NAMES = {"published": "published recipe, settings not tuned"}
-
-
 def markdown(result: dict[str, Any]) -> str:
     """The result of `run` as a table for docs."""
     lines = [[r["name"], "none", figure(r["rmse"]), figure(r["standard_error"]), "–", "–", "–", "–"] for r in result["non_private"]]
     for r in result["private"]:
-        name = f"{_NAMES.get(r['recipe'], r['recipe'])}, {'with' if r['features'] else 'without'} features"
+        recipe = f"published recipe, settings {r.get('settings', 'not tuned')}" if r["recipe"] == "published" else r["recipe"]
+        name = f"{recipe}, {'with' if r['features'] else 'without'} features"
         opinions = [figure(r["second_opinion"][by], 3) for by in ("pld", "rdp")]
         cost = [figure(r["seconds"], 1), figure(r["peak_rss_mb"], 0)]
         lines.append([name, f"{r['guarantee']['epsilon']}", figure(r["rmse"]), figure(r["standard_error"]), *opinions, *cost])
@@ -163,6 +161,7 @@ def _summary(method: Method, rows: Sequence[Row]) -> Row:
         raise AssertionError(f"{method.name}: the seeds of one method had different guarantees")
     return {
         "recipe": method.recipe,
+        "settings": "by rule",
         "features": method.features,
         "rmse": rmse,
         "standard_error": error,

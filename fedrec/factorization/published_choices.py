@@ -1,0 +1,51 @@
+"""What the published recipe takes for ratings where a scenario leaves a value open: AM-SSP with features, Ada-DPALS without, by epsilon.
+
+Neither paper prints its settings by epsilon. These were chosen as their authors would have: on validation ratings, for each epsilon, on one
+data set (MovieLens 1M, tens of settings an epsilon; `simulations/am_ssp_figure1.toml` and docs/study.md say how), and an epsilon in
+between takes the nearest one's in ratio.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Names and units as of `ssp.PublishedSettings` and `[model]`; the last two are of the encoder, and mean nothing without features."""
+
+    dimension: int
+    steps: int
+    user_ridge: float
+    item_ridge: float
+    user_radius: float
+    target_radius: float
+    encoder_steps: int = 50
+    learning_rate: float = 0.005
+
+
+WITH_FEATURES = {
+    0.5: Choice(3, 6, 0.1, 0.03, 0.07, 0.7, 10, 0.01),
+    1.0: Choice(3, 6, 0.03, 0.03, 0.15, 0.7, 20, 0.005),
+    5.0: Choice(3, 6, 0.1, 0.03, 0.15, 0.5, 20, 0.01),
+    10.0: Choice(3, 8, 0.1, 0.03, 0.15, 0.5, 20, 0.01),
+    20.0: Choice(3, 6, 0.01, 0.1, 0.35, 0.5, 20, 0.01),
+    math.inf: Choice(4, 14, 1.0, 0.3, 2.0, 4.0, 50, 0.01),
+}
+WITHOUT_FEATURES = {
+    0.5: Choice(2, 3, 0.3, 30.0, 0.25, 0.5),
+    1.0: Choice(3, 3, 0.3, 30.0, 0.5, 0.5),
+    5.0: Choice(6, 3, 0.3, 10.0, 1.0, 0.5),
+    10.0: Choice(3, 3, 0.3, 10.0, 1.0, 0.5),
+    20.0: Choice(6, 3, 1.0, 3.0, 1.0, 0.5),
+    math.inf: Choice(8, 10, 10.0, 1.0, 2.0, 4.0),
+}
+
+
+def choice_for(epsilon: float, *, features: bool) -> Choice:
+    """The nearest epsilon's; infinite takes its own alone."""
+    known = WITH_FEATURES if features else WITHOUT_FEATURES
+    if math.isinf(epsilon):
+        return known[math.inf]
+    return known[min((e for e in known if math.isfinite(e)), key=lambda e: abs(math.log(e / epsilon)))]
