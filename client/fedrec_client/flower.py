@@ -4,9 +4,9 @@
     query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
     query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
 
-The bytes are those of `fedrec.federation.wire`; a question's arrays are payloads of `fedrec.federation.coding`. Nothing private goes this
-way: reports go to the aggregator, and what is told was noised here (`privaterec.messages`). A request that cannot be read, or a fault of
-the client, is an answer with a refusal, never an exception: Flower would send its words on.
+The bytes are those of `fedrec.federation.wire`, terms by zlib; a question's arrays are payloads of `fedrec.federation.coding`. Nothing
+private goes this way: reports go to the aggregator, and what is told was noised here (`privaterec.messages`). A request that cannot be
+read, or a fault of the client, is an answer with a refusal, never an exception: Flower would send its words on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 
 from fedrec.errors import BudgetExceededError, PrivacyError, RefusedError, UnreachableError
-from fedrec.federation.coding import decoded
+from fedrec.federation.coding import decoded, inflated
 from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.wire import pack_answer, read_header, read_invitation, read_terms, refused
@@ -70,7 +70,7 @@ def client_app(participant: Answering, *, max_public_bytes: int = MAX_PUBLIC_BYT
 
     @installed.query(JOIN)
     def join(message: Message, _context: Context) -> Message:
-        return _reply(message, _answered(participant.name, lambda: _terms(message.content), participant.join))
+        return _reply(message, _answered(participant.name, lambda: _terms(message.content, max_public_bytes // 4), participant.join))
 
     @installed.query(ASK)
     def ask(message: Message, _context: Context) -> Message:
@@ -103,8 +103,8 @@ def _told(message: Message, participant: Answering, max_public_bytes: int) -> Me
     return Message(RecordDict({MESSAGE: ConfigRecord({"answer": pack_answer(answer)}), REPLY: packed}), reply_to=message)
 
 
-def _terms(content: RecordDict) -> Terms:
-    return read_terms(_bytes(content, "terms"))
+def _terms(content: RecordDict, max_bytes: int) -> Terms:
+    return read_terms(inflated(_bytes(content, "terms"), max_bytes=max_bytes))
 
 
 def _invitation(content: RecordDict, max_public_bytes: int, kept: HeldArrays) -> Invitation:

@@ -82,7 +82,7 @@ def encode(array: Array, earlier: Array | None = None) -> bytes:
     grid = _grid(content) if content.ndim == 2 and content.dtype.kind == "f" and 0 < content.shape[1] <= _MOST_COLUMNS else None
     if grid is None:
         raw = np.frombuffer(content.tobytes(), np.uint8)
-        return bytes([_ANY]) + _deflated(raw.reshape(-1, content.dtype.itemsize).T.tobytes())
+        return bytes([_ANY]) + _packed(raw.reshape(-1, content.dtype.itemsize).T.tobytes())
     exponents, columns = grid
     base = earlier if earlier is not None and earlier.shape == content.shape and earlier.dtype.kind == "f" else None
     named = bytes(_SHA_BYTES) if base is None else bytes.fromhex(announced(base).sha256)
@@ -96,7 +96,7 @@ def encode(array: Array, earlier: Array | None = None) -> bytes:
         size = (int(integers.max(initial=0)).bit_length() + 7) // 8
         sizes.append(size + flag)
         parts.append(_planes(integers.astype("<u8"))[: size * len(integers)])
-    return bytes([_GRID]) + named + bytes(sizes) + _deflated(b"".join(parts))
+    return bytes([_GRID]) + named + bytes(sizes) + _packed(b"".join(parts))
 
 
 def decoded(
@@ -113,6 +113,22 @@ def decoded(
     if size > max_bytes:
         raise _refused(Refusal.TOO_LARGE, f"public arrays have at most {max_bytes} bytes, announced are {size}")
     return {name: held[each].copy() if each in held else _decode(payloads[name], each, held) for name, each in expected.items()}
+
+
+def deflated(words: bytes) -> bytes:
+    """Words, such as a catalogue's, by zlib as it comes."""
+    stream = zlib.compressobj(9, zlib.DEFLATED, -15, 9)
+    return stream.compress(words) + stream.flush()
+
+
+def inflated(content: bytes, *, max_bytes: int) -> bytes:
+    """What `deflated` got. Raises RefusedError, before more than `max_bytes` are unpacked."""
+    found, whole = _unpacked(content, max_bytes + 1)
+    if len(found) > max_bytes:
+        raise _refused(Refusal.TOO_LARGE, f"a message unpacks to more than {max_bytes} bytes")
+    if not whole:
+        raise _malformed("a message is cut short, or has more behind it")
+    return found
 
 
 def _decode(payload: bytes, expected: Announced, held: Mapping[Announced, Array]) -> Array:
@@ -207,21 +223,27 @@ def _whole(planes: bytes, count: int, size: int) -> npt.NDArray[np.uint64]:
     return numbers
 
 
-def _deflated(content: bytes) -> bytes:
+def _packed(content: bytes) -> bytes:
     stream = zlib.compressobj(9, zlib.DEFLATED, -15, 9, zlib.Z_RLE)
     return stream.compress(content) + stream.flush()
 
 
 def _inflated(content: bytes, size: int) -> bytes:
     """`size` bytes exactly; a stream that would go on is not read on."""
-    stream = zlib.decompressobj(-15)
-    try:
-        found = stream.decompress(content, size + 1)
-    except zlib.error as failure:
-        raise _malformed(f"an array cannot be unpacked: {failure}") from None
-    if len(found) != size or not stream.eof or stream.unused_data:
+    found, whole = _unpacked(content, size + 1)
+    if len(found) != size or not whole:
         raise _malformed(f"an array unpacks to another length than its {size} bytes")
     return found
+
+
+def _unpacked(content: bytes, most: int) -> tuple[bytes, bool]:
+    """At most so many bytes, and whether the stream ends with them and the content with the stream."""
+    stream = zlib.decompressobj(-15)
+    try:
+        found = stream.decompress(content, most)
+    except zlib.error as failure:
+        raise _malformed(f"a message cannot be unpacked: {failure}") from None
+    return found, stream.eof and not stream.unused_data
 
 
 def _refused(code: Refusal, cause: str) -> RefusedError:

@@ -18,7 +18,7 @@ Serving is that of `additive`, with its own guarantee per click.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +84,10 @@ class CentralModel:
 
 @dataclass(frozen=True)
 class CentralDone:
-    """The model after `round` of `rounds`; `bytes_up` and `bytes_down` per user so far; ledger: what the aggregator has charged."""
+    """The model after `round` of `rounds`; ledger: what the aggregator has charged.
+
+    bytes_up, bytes_down: per user so far, down at most: arrays as they are, which travel compressed, and each once unless it changes.
+    """
 
     round: int
     rounds: int
@@ -159,8 +162,7 @@ class CentralRecipe:
         questions = [question for question in asked if question is not None]
         ledger = Ledger(plan.guarantee, tuple(plan.event(r.name) for q in questions for r in q.releases))
         stds = {name: std for q in questions for name, std in noise_stds(q, plan).items()}
-        down = sum(array.nbytes for q in questions for array in q.public.values())
-        return CentralDone(t, rounds, self.model(state), ledger, float(sum(map(_report_bytes, questions))), float(down), stds)
+        return CentralDone(t, rounds, self.model(state), ledger, float(sum(map(_report_bytes, questions))), _bytes_down(questions), stds)
 
 
 def train(
@@ -200,6 +202,12 @@ def _report_bytes(question: Question) -> int:
     (block,) = question.blocks
     rows = 0 if block.rows == 1 else block.rows
     return 4 * rows + 2 * (max(rows, 1) + block.width) + 64
+
+
+def _bytes_down(questions: Sequence[Question]) -> float:
+    """W changes in every round, nothing else does."""
+    once = {name: array.nbytes for question in questions for name, array in question.public.items()}
+    return float(sum(once.values()) + once.get("W", 0) * max(len(questions) - 2, 0))
 
 
 def _population_of(state: State) -> Population:

@@ -4,11 +4,11 @@
     query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
     query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
 
-The bytes are those of `fedrec.federation.wire`; a question's arrays are payloads of `fedrec.federation.coding`, which stand on the question
-before, and a node that lacks it says so (`ARRAYS_UNKNOWN`) and gets all of them. What a node sends is read with suspicion: it costs that
-node its answer, never the others theirs. Which client a node is comes from the gate, not from what the node says: a node of nobody is not
-asked, and an answer in another's name is none. Flower's own waiting loop is not used: it polls every 3 s and ends with whoever was there
-first.
+The bytes are those of `fedrec.federation.wire`, terms by zlib; a question's arrays are payloads of `fedrec.federation.coding`, which stand
+on the question before, and a node that lacks it says so (`ARRAYS_UNKNOWN`) and gets all of them. What a node sends is read with suspicion:
+it costs that node its answer, never the others theirs. Which client a node is comes from the gate, not from what the node says: a node of
+nobody is not asked, and an answer in another's name is none. Flower's own waiting loop is not used: it polls every 3 s and ends with
+whoever was there first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from flwr.supercore.run import RunNotRunningException
 
 from fedrec import __version__
 from fedrec.errors import RefusedError
-from fedrec.federation.coding import coded
+from fedrec.federation.coding import coded, deflated
 from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
@@ -144,7 +144,7 @@ class FlowerBroadcast:
 
     def join(self, terms: Terms) -> Sequence[Answer]:
         """One answer per client; none while no node is there."""
-        return self._gathered(JOIN, RecordDict({MESSAGE: ConfigRecord({"terms": pack_terms(terms)})}))
+        return self._gathered(JOIN, RecordDict({MESSAGE: ConfigRecord({"terms": deflated(pack_terms(terms))})}))
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
         """One answer per client; `UNREACHABLE` for one that did not answer in time."""

@@ -20,6 +20,7 @@ from fedrec.federation.releases import noise_stds
 from fedrec.privacy.guarantee import non_private
 from fedrec_simulations import statement
 from fedrec_simulations.outcomes import Outcome
+from fedrec_simulations.report import wording
 from fedrec_simulations.report.content import (
     BucketBars,
     BudgetLine,
@@ -101,7 +102,7 @@ def _data(run: Run) -> str:
 
 def _facts(run: Run, metric: str) -> tuple[Fact, ...]:
     metrics = [metric, _ndcg(run)] if metric == "rmse" and run.outcome.ranking else [metric]
-    return (*(_measured(run, name) for name in metrics), _sent(run), *_noise(run))
+    return (*(_measured(run, name) for name in metrics), _sent(run), _received(run), *_noise(run))
 
 
 def _measured(run: Run, metric: str) -> Fact:
@@ -119,6 +120,12 @@ def _sent(run: Run) -> Fact:
         return Fact("Sent by a client", f"{up / 1000:.1f} kB", f"in {rounds} rounds, on average")
     really = f"in {rounds} rounds, on average, as {run.cast.clients} clients really sent it ({run.cast.runtime})"
     return Fact("Sent for a user", f"{up / 1000:.1f} kB", really)
+
+
+def _received(run: Run) -> Fact:
+    terms, rounds = run.terms_bytes, len(run.main.rounds)
+    words = f"the catalogue, {wording.size(terms)}, and {rounds} questions, each without what the one before held"
+    return Fact("Received by a client", wording.size(terms + sum(r.bytes_down for r in run.main.rounds)), words)
 
 
 def _noise(run: Run) -> Iterator[Fact]:
@@ -153,7 +160,7 @@ def _methods(run: Run) -> Iterator[Method]:
     rows = [(BY_RULE, e, t, o) for e, (t, o) in sorted(run.published.items())]
     rows += [(f"fedrec {run.scenario.recipe}", e, t, run.outcomes[e]) for e, t in sorted(run.trained.items())]
     for name, epsilon, trained, outcome in rows:
-        up, down = round(sum(r.bytes_up for r in trained.rounds)), sum(r.bytes_down for r in trained.rounds)
+        up, down = round(sum(r.bytes_up for r in trained.rounds)), run.terms_bytes + sum(r.bytes_down for r in trained.rounds)
         ours = epsilon == run.scenario.privacy.epsilon and trained is run.main
         yield Method(name, trained.prepared.plan.guarantee, _shown(outcome, k, run.split.train.kind), up, down, ours=ours)
 

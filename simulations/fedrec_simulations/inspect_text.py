@@ -135,7 +135,7 @@ def _server(party: Content) -> Iterator[RenderableType]:
         yield _line(f"round {round['round']}, step {round['step']}, attempt {round['attempt']}")
         counted = f"{round['reported']:,} of {round['enrolled']:,} users, {round['clipped']:,} shrunk"
         yield _line(f"  the aggregator's status: {counted}{_reasons(round['rejected'])}")
-        yield _line(f"  sent to each client: {round['bytes_down']:,} bytes of public arrays")
+        yield _line(f"  sent to each client that had the question before: {round['bytes_down']:,} bytes")
         columns = ("client", "users", "counted", "turned away", "refusal", "bytes")
         yield _table("answers of clients", columns, [_answer(answer) for answer in round["answers"]])
         yield from _release(round["release"])

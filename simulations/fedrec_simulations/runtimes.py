@@ -59,8 +59,8 @@ class Job:
 
     @property
     def run(self) -> str:
-        """The run's id: the same scenario is the same run."""
-        return f"{self.scenario.recipe}-{self.scenario.digest()[:16]}"
+        """The run's id."""
+        return run_id(self.scenario)
 
     @property
     def limit(self) -> Guarantee:
@@ -87,6 +87,11 @@ class Carried:
     seconds: float
     state: State
     noise_std: Mapping[str, float]
+
+
+def run_id(scenario: Scenario) -> str:
+    """The same scenario is the same run."""
+    return f"{scenario.recipe}-{scenario.digest()[:16]}"
 
 
 Runtime = Callable[[Job, State, Sequence[str]], Generator[Carried, None, None]]

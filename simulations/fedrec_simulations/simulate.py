@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,11 @@ from fedrec.evaluation.item_item import ITEM_ITEM, item_item
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.factorization.released import save
+from fedrec.federation.coding import deflated
+from fedrec.federation.protocol import Terms
+from fedrec.federation.wire import pack_terms
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.recipes import client_recipe
 from fedrec.serving.export_factorization import factorization_bundle
 from fedrec.serving.exporting import Export, Origin, PublicItems
 from fedrec.settings import Scenario
@@ -38,7 +42,7 @@ from fedrec_simulations.data_budget import DataBudget, budget_of
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts, words_of_data
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate, ranked, ranked_fold
 from fedrec_simulations.run_folder import RESULT, open_folder
-from fedrec_simulations.runtimes import ALONE, Cast, Runtime
+from fedrec_simulations.runtimes import ALONE, Cast, Runtime, run_id
 from fedrec_simulations.serving_bundle import liked_of, released_of, write_bundle
 from fedrec_simulations.training import Trained, Training
 
@@ -73,6 +77,12 @@ class Run:
     def outcome(self) -> Outcome:
         """What that training is worth on test."""
         return self.outcomes[self.scenario.privacy.epsilon]
+
+    @cached_property
+    def terms_bytes(self) -> int:
+        """What a client downloads before the first question: the run's terms, most of which are the ids of the items."""
+        data, recipe, run = self.split.train, client_recipe(self.scenario), run_id(self.scenario)
+        return len(deflated(pack_terms(Terms(run, recipe, data.kind, data.value_range, self.dataset.catalogue.item_ids))))
 
 
 def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
@@ -266,7 +276,7 @@ def _result(done: Run) -> dict[str, Any]:
         "published": published,
         "baselines": comparison,
         "bytes_up_per_client": sum(r.bytes_up for r in rounds),
-        "bytes_down_per_client": sum(r.bytes_down for r in rounds),
+        "bytes_down_per_client": done.terms_bytes + sum(r.bytes_down for r in rounds),
         "training_seconds": sum(r.seconds for r in rounds),
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         "run_dir": str(done.folder),

@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedrec.federation.coding import coded
+from fedrec.federation.coding import coded, deflated
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.protocol import Answer, Invitation, Terms
 from fedrec.federation.reports import block
@@ -55,7 +55,7 @@ class Post:
     terms: Terms = TERMS
 
     def join(self) -> Message:
-        return self.message("query.join", RecordDict({"fedrec": ConfigRecord({"terms": pack_terms(self.terms)})}))
+        return self.message("query.join", RecordDict({"fedrec": ConfigRecord({"terms": deflated(pack_terms(self.terms))})}))
 
     def ask(self, *, earlier: Mapping[str, npt.NDArray[np.generic]] | None = None, **public: npt.NDArray[np.generic]) -> Message:
         header, plan = pack_invitation(Invitation("run", PLAN, Question(3, "step", public, (SPEC,))))

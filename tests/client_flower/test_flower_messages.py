@@ -9,7 +9,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from fedrec.errors import DataError, PrivacyError, RefusedError, UnreachableError
-from fedrec.federation.coding import encode
+from fedrec.federation.coding import deflated, encode
 from fedrec.federation.rounding import rounded_rows
 from fedrec_client.flower import app, client_app
 from fedrec_client.held import HeldArrays
@@ -87,6 +87,13 @@ def test_an_array_that_is_not_the_announced_one_is_refused(participant: Any, pos
     message.content["public"] = ArrayRecord({"V": as_sent(encode(np.ones(2)))})
     assert post.through(client_app(participant), message).refusal == "wrong-question"
     assert not participant.invitations
+
+
+def test_terms_that_unpack_to_more_than_a_quarter_of_what_a_question_may_hold_are_refused(participant: Any, post: Any) -> None:
+    message = post.message("query.join", RecordDict({"fedrec": ConfigRecord({"terms": deflated(b" " * 10**6)})}))
+    assert post.through(client_app(participant, max_public_bytes=100_000), message).refusal == "too-large"
+    assert post.through(client_app(participant, max_public_bytes=10**7), message).refusal == "malformed"
+    assert not participant.terms
 
 
 # --- what a device has already ---

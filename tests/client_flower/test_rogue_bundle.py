@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from fedrec.data.interactions import Interactions
+from fedrec.federation.coding import deflated
 from fedrec.federation.protocol import Answer, Terms
 from fedrec.federation.wire import pack_terms, read_answer
 from fedrec.operations.certificates import write_development_certificates
@@ -112,7 +113,7 @@ class Stack:
     def submit(self) -> None:
         bundle = self.folder / "bundle"
         bundle.mkdir()
-        terms = pack_terms(Terms("run", client_recipe(Scenario()), "ratings", (1.0, 5.0), ITEMS))
+        terms = deflated(pack_terms(Terms("run", client_recipe(Scenario()), "ratings", (1.0, 5.0), ITEMS)))
         (bundle / "pyproject.toml").write_text(BUNDLE.format(terms=terms.hex(), folder=self.folder))
         (bundle / "at_server.py").write_text(SERVER)
         (bundle / "at_client.py").write_text(ROGUE.format(marker=str(self.marker)))

@@ -79,6 +79,18 @@ def test_a_crash_in_the_default_recipe_ends_in_the_same_states(new_world: NewWor
     assert world.states() == world.loopback()
 
 
+def test_after_a_crash_questions_still_stand_on_those_before(new_world: NewWorld, crashing_run: Callable[[World, int], int]) -> None:
+    """What clients have follows from the checkpoints: a server that starts again sends what differs, in the bytes of one that did not."""
+    sizes = list[list[int]]()
+    for name, crash_at in (("whole", -1), ("crashed", 70)):
+        world = new_world("default", name=name)
+        crashing_run(world, crash_at)
+        world.run()
+        lines = (world.folder / "server" / "rounds.jsonl").read_text().splitlines()
+        sizes.append([json.loads(line)["bytes_down"] for line in lines])
+    assert sizes[0] == sizes[1]
+
+
 def test_a_round_that_the_aggregator_forgot_is_collected_again_and_charged_once(new_world: NewWorld) -> None:
     world = new_world()
     honest, calls = world.clients.ask, list[int]()

@@ -436,11 +436,13 @@ def test_the_published_recipe_beside_a_run_is_named_as_one_whose_settings_a_rule
         rivals={},
         trained=trained,
         main=trained[5],
+        terms_bytes=100,
         outcomes=dict.fromkeys(trained, outcome),
         published={e: (t, outcome) for e, t in trained.items()},
     )
     named = [method.name for method in findings._methods(run)]  # type: ignore[arg-type]
     assert named == ["published recipe, settings by rule"] * 2 + ["fedrec default"] * 2
+    assert [method.bytes_down for method in findings._methods(run)] == [100] * 4  # type: ignore[arg-type]
     curve = findings._curve(run, "rmse")  # type: ignore[arg-type]
     assert curve is not None
     assert set(curve.lines) == {"fedrec default", "published recipe, settings by rule"}
