@@ -59,17 +59,27 @@ class ClientData(Table):
     format: str = Field("auto", description="auto, shard, or a format that `fedrec data formats` lists; of news: mind or news-shard")
     kind: Literal["auto", "ratings", "clicks"] = Field("auto", description="what to take part with; clicks may be made from ratings")
     click_threshold: float = Field(0.0, description="the lowest rating that counts as a click")
-    columns: dict[str, str] = Field(default_factory=dict, description="column names of tables: user, item, rating, timestamp")
+    columns: dict[str, str] = Field(
+        default_factory=dict, description="column names of tables: user, item, rating, timestamp; without a header, numbers from 1"
+    )
+    separator: str = Field(
+        "", description="of tables: tab, comma, semicolon, space, pipe, :: or a character; empty takes the suffix's, or guesses"
+    )
+    header: Literal["auto", "yes", "no"] = Field("auto", description="of tables: whether the first line names the columns; auto guesses")
     rating_range: tuple[float, float] | None = Field(None, description="lowest and highest rating, where the format has no public scale")
-    duplicates: Literal["refuse", "last", "mean"] = Field("refuse", description="what to do with a second row of one user and item")
+    duplicates: Literal["auto", "refuse", "last", "mean"] = Field(
+        "auto", description="what to do with a second row of one user and item; auto merges clicks, and refuses ratings"
+    )
     out_of_range: Literal["refuse", "clip"] = Field("refuse", description="what to do with ratings off the scale, the file's or the run's")
 
     def reader_options(self) -> dict[str, object]:
         """Keywords for `fedrec.data.read`: only what differs from the reader's own defaults."""
         options: dict[str, object] = dict(self.columns)
-        for name in ("duplicates", "out_of_range"):
-            if getattr(self, name) != "refuse":
-                options[name] = getattr(self, name)
+        for name, usual in (("duplicates", "auto"), ("out_of_range", "refuse"), ("separator", ""), ("header", "auto")):
+            if (value := getattr(self, name)) != usual:
+                options[name] = value
+        if self.kind == "clicks" and self.duplicates == "auto":  # of ratings too: what counts is whether, not how often
+            options["duplicates"] = "last"
         return options if self.rating_range is None else {**options, "rating_range": self.rating_range}
 
 

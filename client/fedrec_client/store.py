@@ -104,7 +104,7 @@ def read_users(data: ClientData) -> LocalUsers:
     """The users of the data file that the settings name. Raises DataError and SettingsError as the readers do, with file and line."""
     path = Path(data.path)
     if data.format == "shard" or (data.format == "auto" and path.suffix == ".safetensors"):
-        if data.columns or data.duplicates != "refuse" or data.rating_range:
+        if data.columns or data.duplicates != "auto" or data.rating_range or data.separator or data.header != "auto":
             raise SettingsError("a shard has no columns, duplicates or rating_range to choose", "Leave them out.")
         users = read_shard(path)
     else:

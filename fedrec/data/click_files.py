@@ -1,12 +1,13 @@
-"""Clicks as the graph recommenders publish them, with their own train and test sets.
+"""Clicks as the graph recommenders publish them, with their own train, validation and test sets.
 
-`clicks-lists`: `train.txt` and `test.txt`, one user a line, the user and then its items, numbers from 0 separated by blanks
-(LightGCN, KGAT). `clicks-npz`: `*train*.npz` and `*test*.npz`, SciPy sparse matrices of users x items, every stored entry a click.
+`clicks-lists`: `train.txt` and `test.txt` (and `validation.txt` or `valid.txt`), one user a line, the user and then its items, numbers
+from 0 separated by blanks (LightGCN, KGAT). `clicks-npz`: `*train*.npz` and `*test*.npz` (and `*valid*.npz`), SciPy sparse matrices of
+users x items, every stored entry a click.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy import sparse
 from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, Provenance, added, digest_file
 from fedrec.data.delimited import require_file
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Int32s
+from fedrec.data.interactions import Int32s, Interactions
 from fedrec.data.resolving import Duplicates, Policies, Rows, resolve
 from fedrec.errors import DataError, MalformedRowError
 
@@ -23,45 +24,52 @@ Shape = tuple[int, int]
 
 
 def read_click_lists(path: Path, *, duplicates: Duplicates = "auto") -> Dataset:
-    """A folder with `train.txt` and, if there is one, `test.txt` (the `given_test`); or one such file.
+    """A folder with `train.txt` and, if there are any, `test.txt` (the `given_test`) and `validation.txt`; or one such file.
 
     Users and items are the numbers up to the largest in any file. Raises DataError on a missing or empty file, MalformedRowError at a line
     that is not whole numbers from 0.
     """
-    files = [path] if not path.is_dir() else [path / "train.txt", *(file for file in [path / "test.txt"] if file.exists())]
+    files = {"train": path / "train.txt" if path.is_dir() else path}
+    if path.is_dir():
+        names = {"test": ("test.txt",), "validation": ("validation.txt", "valid.txt")}
+        files |= {part: path / name for part, known in names.items() for name in known if (path / name).exists()}
     return _dataset("clicks-lists", files, _list_pairs, duplicates)
 
 
 def read_click_matrices(path: Path, *, duplicates: Duplicates = "auto") -> Dataset:
-    """A folder with one `*train*.npz` and at most one `*test*.npz` (the `given_test`); or one such file.
+    """A folder with one `*train*.npz`, at most one `*test*.npz` (the `given_test`) and one `*valid*.npz`; or one such file.
 
     Raises DataError on missing files or what is not a SciPy sparse matrix. A "line" in a message is the number of a stored entry.
     """
-    files = [path] if not path.is_dir() else [_single(path, "*train*.npz"), *sorted(path.glob("*test*.npz"))[:1]]
+    files = {"train": _single(path, "*train*.npz") if path.is_dir() else path}
+    if path.is_dir():
+        files |= {
+            part: _single(path, name) for part, name in (("test", "*test*.npz"), ("validation", "*valid*.npz")) if any(path.glob(name))
+        }
     return _dataset("clicks-npz", files, _matrix_pairs, duplicates)
 
 
 def _dataset(
-    name: str, files: Sequence[Path], pairs: Callable[[Path], tuple[Int32s, Int32s, Shape, Int32s | None]], duplicates: Duplicates
+    name: str, files: Mapping[str, Path], pairs: Callable[[Path], tuple[Int32s, Int32s, Shape, Int32s | None]], duplicates: Duplicates
 ) -> Dataset:
-    parts = [pairs(require_file(file)) for file in files]
+    parts = [pairs(require_file(file)) for file in files.values()]
     num_users, num_items = (max(shape[side] for _, _, shape, _ in parts) for side in (0, 1))
     clicks = sum(len(users) for users, _, _, _ in parts)
     if max(num_users, num_items) > max(10_000, 50 * clicks):
         remedy = "Users and items must be numbered from 0 without large gaps."
-        raise DataError(f"{files[0]} names {num_users} x {num_items} users and items in {clicks} clicks", remedy)
-    events, reports = [], []
-    for file, (users, items, _, lines) in zip(files, parts, strict=True):
+        raise DataError(f"{files['train']} names {num_users} x {num_items} users and items in {clicks} clicks", remedy)
+    events, reports = dict[str, Interactions](), []
+    for (part_name, file), (users, items, _, lines) in zip(files.items(), parts, strict=True):
         rows = Rows(file, users, items, None, None, lines=lines)
         part, report = resolve(
             rows, num_users=num_users, num_items=num_items, value_range=(0.0, 1.0), kind="clicks", policies=Policies(duplicates)
         )
-        events.append(part)
+        events[part_name] = part
         reports.append(report)
     catalogue = Catalogue(tuple(map(str, range(num_items))), None, tuple(map(str, range(num_users))))
-    digests = tuple(digest_file(file) for file in files)
+    digests = tuple(digest_file(file) for file in files.values())
     provenance = Provenance(name, digests, added(reports), (CATALOGUE_OF_ROWS,))
-    return Dataset(events[0], catalogue, PublicFeatures({}), provenance, events[1] if len(events) > 1 else None)
+    return Dataset(events["train"], catalogue, PublicFeatures({}), provenance, events.get("test"), events.get("validation"))
 
 
 def _list_pairs(path: Path) -> tuple[Int32s, Int32s, Shape, Int32s | None]:
@@ -101,5 +109,8 @@ def _matrix_pairs(path: Path) -> tuple[Int32s, Int32s, Shape, Int32s | None]:
 def _single(folder: Path, pattern: str) -> Path:
     found = sorted(folder.glob(pattern))
     if len(found) != 1:
-        raise DataError(f"{folder} holds {len(found)} files {pattern}, one is needed", "Give the path of the train matrix.")
+        raise DataError(
+            f"{folder} holds {len(found)} files {pattern}, one is needed",
+            "Leave one, or give the path of the train matrix alone.",
+        )
     return found[0]

@@ -1,12 +1,10 @@
-"""A table of items, one row each, as public features: CSV, TSV, Parquet, or RecBole's typed `.item`."""
+"""A table of items, one row each, as public features: CSV and its kin, plain or by gzip, Parquet, or RecBole's typed `.item`."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 import polars as pl
@@ -14,6 +12,7 @@ from scipy import sparse
 
 from fedrec.data.delimited import is_number, require_file
 from fedrec.data.features import FeatureBag, PublicFeatures, bag_of, words
+from fedrec.data.text_tables import SEPARATORS, Layout, layout_of, rows_of, suffix_of
 from fedrec.errors import DataError, MalformedRowError
 
 PARQUET = (".parquet", ".pq")
@@ -105,25 +104,17 @@ def _rows(path: Path) -> Iterator[list[str]]:
         yield frame.columns
         yield from ([_text(value) for value in row] for row in frame.iter_rows())
         return
-    with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        length = 0
-        for line, fields in table_lines(path, file):
-            length = length or len(fields)
-            if len(fields) != length:
-                raise MalformedRowError(path, line, f"{length} fields", f"{len(fields)} fields")
-            yield fields
+    layout = item_layout(path)
+    yield list(layout.names)
+    for line, fields in rows_of(layout):
+        if len(fields) != len(layout.names):
+            raise MalformedRowError(path, line, f"{len(layout.names)} fields", f"{len(fields)} fields")
+        yield fields
 
 
-def table_lines(path: Path, file: TextIO) -> Iterator[tuple[int, list[str]]]:
-    """Line number and fields of each row of a CSV, or else of a TSV without quotes; the line is the one that a row ends on."""
-    reader = csv.reader(file) if path.suffix == ".csv" else csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
-    try:
-        for fields in reader:
-            if reader.line_num == 1 and fields:
-                fields[0] = fields[0].removeprefix("\ufeff")
-            yield reader.line_num, fields
-    except csv.Error as error:
-        raise MalformedRowError(path, reader.line_num + 1, "a row of a table", str(error)) from error
+def item_layout(path: Path) -> Layout:
+    """Of a public table with a header: tabs where the suffix is not one of a table, as in RecBole's `.item`."""
+    return layout_of(path, separator="" if suffix_of(path) in SEPARATORS else "tab", header="yes", wanted=())
 
 
 def _text(value: object) -> str:

@@ -19,11 +19,12 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fedrec.data.dataset import Catalogue, Dataset, FileDigest, Provenance, digest_file, with_events
-from fedrec.data.delimited import is_number, require_file
+from fedrec.data.delimited import is_number
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
-from fedrec.data.item_tables import table_lines
+from fedrec.data.item_tables import item_layout
 from fedrec.data.keyed_hash import below
+from fedrec.data.text_tables import rows_of
 from fedrec.errors import DataError, MalformedRowError, PrivacyError
 
 PUBLIC_USERS = "public users"
@@ -93,17 +94,14 @@ def read_similar_items(path: Path, item_ids: Sequence[str]) -> FeatureBag:
     """The bag of such a file: item j carries value i with the score of the row `j,i,score`."""
     number = {item: j for j, item in enumerate(item_ids)}
     cells = dict[tuple[int, int], float]()
-    with require_file(path).open(encoding="utf-8", newline="") as file:
-        for line, fields in table_lines(path, file):
-            if line == 1:
-                continue
-            if len(fields) != 3 or not is_number(fields[2]) or not math.isfinite(float(fields[2])):
-                raise MalformedRowError(path, line, "an item, a neighbour and a finite score", ",".join(fields))
-            pair = number.get(fields[0], -1), number.get(fields[1], -1)
-            if pair in cells:
-                raise MalformedRowError(path, line, "every pair once", ",".join(fields))
-            if min(pair) >= 0:
-                cells[pair] = float(fields[2])
+    for line, fields in rows_of(item_layout(path)):
+        if len(fields) != 3 or not is_number(fields[2]) or not math.isfinite(float(fields[2])):
+            raise MalformedRowError(path, line, "an item, a neighbour and a finite score", ",".join(fields))
+        pair = number.get(fields[0], -1), number.get(fields[1], -1)
+        if pair in cells:
+            raise MalformedRowError(path, line, "every pair once", ",".join(fields))
+        if min(pair) >= 0:
+            cells[pair] = float(fields[2])
     if not cells:
         raise DataError(f"{path} knows no two of the {len(item_ids)} items", "Check that it names items as the data does.")
     items, values = np.array(list(cells), np.int64).T

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from fedrec.data.dataset import Catalogue, Dataset, with_events
 from fedrec.data.features import FeatureBag, PublicFeatures
@@ -32,26 +33,31 @@ def subset(dataset: Dataset, *, users: int = 0, items: int = 0) -> Dataset:
     untold = list[str]()
     if users:
         draws = dataset.interactions.user_draws(Streams(0).key("subset"))
-        dataset = _with_users(dataset, np.sort(np.argsort(draws, kind="stable")[:users]))
+        dataset = of_users(dataset, np.sort(np.argsort(draws, kind="stable")[:users]))
         untold.append(f"which {users} users are kept (data.keep_users): one person more in the data moves another out")
     if items:
-        counts = np.bincount(dataset.interactions.items, minlength=dataset.interactions.num_items)
-        dataset = _with_items(dataset, np.sort(np.argsort(-counts, kind="stable")[:items]))
+        dataset = most_rated(dataset, items)
         untold.append(f"which {items} items are kept (data.keep_items): they are those that were rated most often")
     parts = [part for part in (dataset.interactions, dataset.given_test, dataset.given_validation) if part is not None]
-    dataset = _with_users(dataset, np.flatnonzero(np.sum([np.diff(part.user_ptr) for part in parts], axis=0)))
+    dataset = of_users(dataset, np.flatnonzero(np.sum([np.diff(part.user_ptr) for part in parts], axis=0)))
     return replace(dataset, provenance=replace(dataset.provenance, not_covered=(*dataset.provenance.not_covered, *untold)))
 
 
-def _with_users(dataset: Dataset, kept: np.ndarray) -> Dataset:
+def of_users(dataset: Dataset, kept: npt.NDArray[np.integer]) -> Dataset:
+    """The data set of these users, numbered anew in the given order."""
     names = dataset.catalogue.user_ids
     catalogue = replace(dataset.catalogue, user_ids=tuple(names[k] for k in kept))
     return with_events(dataset, lambda events: events.users_subset(kept), catalogue=catalogue)
 
 
-def _with_items(dataset: Dataset, kept: np.ndarray) -> Dataset:
-    """Items numbered anew, in the order of the catalogue; features keep their vocabulary."""
-    old, place = dataset.catalogue, np.full(dataset.interactions.num_items, -1, np.int32)
+def most_rated(dataset: Dataset, number: int) -> Dataset:
+    """The data set of so many items, those with the most training events, numbered anew in the catalogue's order.
+
+    Everybody's rows choose them: that makes a data set, and is no part of a private training. Features keep their vocabulary.
+    """
+    counts = np.bincount(dataset.interactions.items, minlength=dataset.interactions.num_items)
+    kept = np.sort(np.argsort(-counts, kind="stable")[:number])
+    old, place = dataset.catalogue, np.full(len(counts), -1, np.int32)
     place[kept] = np.arange(len(kept), dtype=np.int32)
 
     def fewer(events: Interactions) -> Interactions:

@@ -196,7 +196,9 @@ def _dataset(
     kind: Kind = "ratings" if columns.rating else "clicks"
     parts, reports, start = dict[str, Interactions](), list[ReadReport](), 0
     for (part, file), own, first_line in zip(source.items(), frames, first_lines, strict=True):
-        rows = Rows(file, users, items, values, times, first_line).take(np.arange(start, start + len(own)))
+        rows = Rows(file, users, items, values, times, first_line)
+        if len(source) > 1:  # whose own rows would only be copied
+            rows = rows.take(np.arange(start, start + len(own)))
         parts[part], report = resolve(
             rows, num_users=len(user_ids), num_items=len(item_ids), value_range=scale, kind=kind, policies=policies
         )

@@ -84,8 +84,9 @@ def layout_of(path: Path, *, separator: str, header: Header, wanted: Collection[
     if not chosen:
         usual = SEPARATORS.get(suffix_of(path), "")
         chosen = _guessed([line for line in lines if line], usual)
-        if not chosen:
+        if not chosen and len(wanted) > 1:
             raise DataError(f"{path} has one column: no separator was found", "Say it: data.separator = tab, comma, semicolon or ::.")
+        chosen = chosen or usual or ","
         notes += [f"{path.name}: fields are separated by {_word(chosen)}, guessed"] if chosen != usual else []
     first = _fields(lines[0], chosen)
     has_header = header == "yes" or (header == "auto" and _is_header(first, wanted))

@@ -265,7 +265,10 @@ def data_split(
 @data_app.command("plant", short_help="Write a planted data set.")
 def data_plant(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for the events, in Parquet parts, and items.csv.")],
-    preset: Annotated[str, typer.Option(metavar="SIZE", help="Size: small, demo, ml10m or ml10m_x10.")] = "demo",
+    preset: Annotated[str, typer.Option(metavar="SIZE", help="Size: small, demo, ml10m or ml10m_x10; demo where nothing is said.")] = "",
+    users: Annotated[int, typer.Option(metavar="N", min=0, max=5_000_000, help="Users, instead of a preset.")] = 0,
+    items: Annotated[int, typer.Option(metavar="N", min=0, max=1_000_000, help="Items, with --users.")] = 0,
+    events: Annotated[int, typer.Option(metavar="N", min=0, max=2_000_000_000, help="Ratings, with --users.")] = 0,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the generator, 0 or more.")] = 1,
 ) -> None:
     """Write a planted data set with a long tail and public features, piece by piece, in bounded memory.
@@ -274,10 +277,11 @@ def data_plant(
 
     \b
       fedrec data plant planted --preset small
+      fedrec data plant planted --users 20000 --items 2000 --events 500000
     """
     from fedrec_simulations.data_verbs import plant
 
-    typer.echo(plant(folder, preset, seed))
+    typer.echo(plant(folder, preset, seed, users=users, items=items, events=events))
 
 
 app.add_typer(parties_app)

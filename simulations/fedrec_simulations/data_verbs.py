@@ -10,11 +10,12 @@ import numpy as np
 
 from fedrec.data.impressions import Impressions
 from fedrec.data.mind import is_mind
-from fedrec.data.planted import SHAPES, write_parquet
+from fedrec.data.planted import write_parquet
 from fedrec.data.read import FORMATS
 from fedrec.errors import SettingsError
 from fedrec.settings import NEWS_FORMATS, Scenario
-from fedrec_simulations.datasets import load_dataset
+from fedrec.settings_tables import DataSettings, PlantedSettings
+from fedrec_simulations.datasets import load_dataset, planted_shape
 from fedrec_simulations.news_data import load_news
 
 
@@ -89,11 +90,16 @@ def _words(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def plant(folder: Path, preset: str, seed: int) -> str:
-    """Write a planted data set; returns what was written in a line."""
+def plant(folder: Path, preset: str, seed: int, *, users: int = 0, items: int = 0, events: int = 0) -> str:
+    """Write a planted data set, of a preset or of sizes of one's own; returns what was written in a line."""
     if seed < 0:
         raise SettingsError(f"--seed {seed} is negative", "Give 0 or more.")
-    if preset not in SHAPES:
-        raise SettingsError(f"preset {preset!r} is unknown", f"Use one of: {', '.join(SHAPES)}.")
-    files = write_parquet(folder, SHAPES[preset], seed=seed)
+    sizes = {"users": users, "items": items, "events": events}
+    if any(sizes.values()):
+        if preset or not all(sizes.values()):
+            raise SettingsError("--users, --items and --events go together, and without --preset", "Give all three of them.")
+        data = DataSettings(planted=PlantedSettings(**sizes))
+    else:
+        data = DataSettings(preset=preset)
+    files = write_parquet(folder, planted_shape(data), seed=seed)
     return "\n".join(str(file) for file in files)

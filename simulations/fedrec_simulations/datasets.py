@@ -129,10 +129,10 @@ def _planted(data: DataSettings, seed: int) -> Dataset:
     spoken = [name for name in ("columns", "features_path", "separator") if getattr(data, name)]
     if data.format not in {"auto", "planted"} or spoken:
         raise SettingsError(f"data.{(*spoken, 'format')[0]} speaks of data, but there is no data.path", "Set data.path.")
-    return planted(_shape(data), seed=seed)
+    return planted(planted_shape(data), seed=seed)
 
 
-def _shape(data: DataSettings) -> PlantedShape:
+def planted_shape(data: DataSettings) -> PlantedShape:
     """Of the preset, or of one's own sizes. Raises SettingsError on an unknown preset or impossible sizes."""
     kind: Kind = "clicks" if data.kind == "clicks" else "ratings"
     if data.planted is not None:

@@ -148,6 +148,20 @@ def test_ratings_become_clicks_at_the_threshold_and_clicks_never_ratings(tmp_pat
         read_users(ClientData(path=str(path), kind="ratings"))
 
 
+def test_a_table_of_another_make_is_read_as_the_settings_say_and_repeated_clicks_are_merged(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("ann;alien\nann;alien\nbob;brazil\n")
+    said = ClientData(path=str(tmp_path / "log.txt"), separator="semicolon", header="no")
+    users = read_users(said)
+    assert (users.user_ids, users.events.items.tolist()) == (("ann", "bob"), [0, 1])
+    with pytest.raises(MalformedRowError, match="one row per user and item"):
+        read_users(said.model_copy(update={"duplicates": "refuse"}))
+    (tmp_path / "stars.csv").write_text("user,item,rating\nann,alien,5\nann,alien,4\n")
+    rated = ClientData(path=str(tmp_path / "stars.csv"), kind="clicks", rating_range=(1, 5))
+    assert len(read_users(rated).events) == 1
+    with pytest.raises(MalformedRowError):
+        read_users(rated.model_copy(update={"kind": "auto"}))
+
+
 def test_options_that_say_nothing_about_a_shard_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="shard"):
         read_users(ClientData(path=str(tmp_path / "users.safetensors"), columns={"user": "u"}))

@@ -220,3 +220,21 @@ def test_a_text_file_that_is_no_table_of_rows_is_refused_and_not_read_as_one(tmp
     (tmp_path / "a.txt").write_text("0 1 2 3\n1 5\n")
     with pytest.raises(MalformedRowError, match="line 2: expected 4 fields"):
         read(tmp_path / "a.txt", rating_range=(1, 5))
+
+
+def test_a_table_of_items_may_have_another_separator_and_be_packed(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("user,item\na,x\nb,y\n")
+    (tmp_path / "items.csv.gz").write_bytes(gzip.compress(b"item;title;genre\nx;One, two;Drama|Comedy\ny;Three;Drama\nz;Four;Drama\n"))
+    data = read(tmp_path / "a.csv", item_features=str(tmp_path / "items.csv.gz"))
+    assert data.catalogue.titles == ("One, two", "Three", "Four")
+    assert data.features.bags["genre"].vocabulary == ("Comedy", "Drama")
+
+
+def test_lists_of_clicks_may_have_validation_clicks(tmp_path: Path) -> None:
+    for name, rows in (("train", "0 1 2\n1 0 0\n"), ("valid", "0 3\n"), ("test", "1 4\n")):
+        (tmp_path / f"{name}.txt").write_text(rows)
+    data = read(tmp_path)
+    assert data.given_validation is not None
+    assert data.given_test is not None
+    assert (len(data.interactions), data.given_validation.items.tolist(), data.given_test.items.tolist()) == (3, [3], [4])
+    assert data.provenance.report.duplicates_resolved == 1

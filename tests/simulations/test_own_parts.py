@@ -104,3 +104,13 @@ def test_als_without_validation_rows_is_its_last_iteration(parts: Path) -> None:
 
     scenario = load(None, [f"data.path={parts / 'train.parquet'}", f"data.test={parts / 'test.parquet'}", "data.rating_range=[1,5]"])
     assert als_model(load_split(scenario, load_dataset(scenario)), scenario).item_vectors.shape[0] > 0
+
+
+def test_planted_files_have_the_sizes_asked_for(tmp_path: Path) -> None:
+    sizes = ["--users", "60", "--items", "50", "--events", "600"]
+    done = CliRunner().invoke(app, ["data", "plant", str(tmp_path / "planted"), *sizes])
+    assert done.exit_code == 0, done.output
+    rows = pl.concat([pl.read_parquet(file) for file in sorted((tmp_path / "planted").glob("*.parquet"))])
+    assert (len(rows), rows["user"].n_unique()) == (600, 60)
+    for wrong in (sizes[:4], [*sizes, "--preset", "small"]):
+        assert isinstance(CliRunner().invoke(app, ["data", "plant", str(tmp_path / "x"), *wrong]).exception, SettingsError)

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from fedrec.data.dataset import Dataset
-from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.data.interactions import Interactions
+from fedrec.data.subsets import most_rated, of_users
 from fedrec.errors import DataError, SettingsError
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
@@ -138,44 +137,13 @@ def simple_row(place: Place, recipe: str, epsilon: float, seed: int) -> Row:
 def cut_down(dataset: Dataset, cut: Cut, seed: int) -> Dataset:
     """So many users, by a hash of the seed and their ids, or those with an event on so many of the most rated items."""
     if cut.items:
-        dataset = _most_rated(dataset, cut.items)
+        dataset = most_rated(dataset, cut.items)
         counts = np.diff(dataset.interactions.user_ptr)
-        return _of_users(dataset, np.flatnonzero(counts))
+        return of_users(dataset, np.flatnonzero(counts))
     if cut.users:
         draws = dataset.interactions.user_draws(Streams(seed).key("bench-users"))
-        return _of_users(dataset, np.sort(np.argsort(draws, kind="stable")[: cut.users]))
+        return of_users(dataset, np.sort(np.argsort(draws, kind="stable")[: cut.users]))
     return dataset
-
-
-def _of_users(dataset: Dataset, kept: np.typing.NDArray[np.integer]) -> Dataset:
-    catalogue = replace(dataset.catalogue, user_ids=tuple(dataset.catalogue.user_ids[k] for k in kept))
-    given_test = None if dataset.given_test is None else dataset.given_test.users_subset(kept)
-    return replace(dataset, interactions=dataset.interactions.users_subset(kept), catalogue=catalogue, given_test=given_test)
-
-
-def _most_rated(dataset: Dataset, number: int) -> Dataset:
-    """The catalogue cut to items that everybody's rows choose: that makes a data set, and is no part of a private training."""
-    counts = np.bincount(dataset.interactions.items, minlength=dataset.interactions.num_items)
-    kept = np.sort(np.argsort(-counts, kind="stable")[:number])
-    place = np.full(len(counts), -1, np.int32)
-    place[kept] = np.arange(len(kept))
-
-    def cut(events: Interactions) -> Interactions:
-        some = events.select(place[events.items] >= 0)
-        words = None if events.item_words is None else events.item_words[kept]
-        return replace(some, items=place[some.items], num_items=len(kept), item_words=words)
-
-    names, titles = dataset.catalogue.item_ids, dataset.catalogue.titles
-    catalogue = replace(
-        dataset.catalogue,
-        item_ids=tuple(names[j] for j in kept),
-        titles=None if titles is None else tuple(titles[j] for j in kept),
-    )
-    bags = {name: FeatureBag(bag.vocabulary, bag.counts[kept]) for name, bag in dataset.features.bags.items()}
-    given_test = None if dataset.given_test is None else cut(dataset.given_test)
-    return replace(
-        dataset, interactions=cut(dataset.interactions), catalogue=catalogue, features=PublicFeatures(bags), given_test=given_test
-    )
 
 
 def summary(tasks: Sequence[_Task], rows: Mapping[str, Row]) -> Row:
