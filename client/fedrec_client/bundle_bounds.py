@@ -51,6 +51,7 @@ def require_bounded(bundle: Bundle, bounds: Bounds = Bounds()) -> None:
     if not low <= about.scale <= high:
         raise _refused(f"its scale is {about.scale:g}, expected {low:g} to {high:g}")
     public: dict[str, npt.NDArray[Any]] = {"mean": bundle.mean, "covariance": bundle.covariance}
+    public |= {name: array for name, array in bundle.more.items() if name.startswith("sizes.")}
     if about.form == "attention":
         public |= {"items": bundle.items, "users.linear": bundle.users.linear, **_encoder(bundle)}
         _require_attention(bundle, bounds)

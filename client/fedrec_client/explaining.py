@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import Message
 
+from fedrec.serving.asking import told
 from fedrec_client.recommending import Answered, Recommender
 from fedrec_client.serving_link import Left
 from fedrec_server.serving.api import serving_pb2 as pb
@@ -40,6 +41,24 @@ def cost(answered: Answered, recommender: Recommender) -> str:
     earlier = [answer for answer in recommender.ledger.answers if answer.history == answered.answer.history]
     again = " (these clicks had an answer, but for another model or epsilon)" if len(earlier) > 1 else ""
     return f"one fresh answer of epsilon {recommender.guarantee.epsilon:g} per click (replace){again}"
+
+
+HIDDEN = 0.1
+"""Share of what clicks say below which a list is said to be everybody's."""
+
+
+def shown(answered: Answered, recommender: Recommender) -> str | None:
+    """How much of the clicks the list can show, said on this device alone; None where nobody knows."""
+    if answered.answer is None:
+        return None
+    share = told(answered.bundle, answered.clicks, guarantee=recommender.guarantee)
+    if share is None or not recommender.guarantee.private:
+        return None
+    clicks = f"{answered.clicks} click{'s' * (answered.clicks != 1)}"
+    left = f"of what {clicks} say of a list, noise of epsilon {recommender.guarantee.epsilon:g} leaves about {share:.0%}"
+    if share >= HIDDEN:
+        return left
+    return f"{left}: this list is nearly what everybody gets. More clicks, a larger epsilon or --local would show yours"
 
 
 def balance(recommender: Recommender) -> str:

@@ -2,7 +2,8 @@
 
     a = (1/H) sum of the rows of the history        exact(...): stays on the device
     raw = a + noise of real std `noise_std`         the release, in integers (`privaterec.additive`)
-    sent = (E[a | raw] - mean) / scale              float32: what leaves, a function of raw and of public numbers
+    sent = (E[a | raw] - mean) / scale              float32: what leaves, a function of raw and of public numbers; with groups of
+                                                    sizes, what they make of raw (`sizes`), over scale
 
 Guarantee of `ask`: that which is asked for, and its `event` says what one answer costs; unit "click", neighbours "replace" (one click of
 the history exchanged for another, added or removed). The proof is that of `additive`, with rows that may have any sign: exchanging
@@ -24,6 +25,7 @@ from fedrec.privacy.mixtures import Event
 from fedrec.privaterec import additive
 from fedrec.privaterec.additive import Coefficients, Population, TopicTable
 from fedrec.serving.bundle import Bundle
+from fedrec.serving.sizes import Sizes
 
 Floats = npt.NDArray[np.float64]
 Float32s = npt.NDArray[np.float32]
@@ -65,8 +67,19 @@ def ask(bundle: Bundle, history: Histories, *, guarantee: Guarantee, key: bytes)
 
 def query(bundle: Bundle, report: Coefficients) -> Float32s:
     """(n, B) what is sent for a release: its posterior mean, centred and scaled by public numbers. Post-processing."""
+    if (sizes := Sizes.of(bundle.more)) is not None:
+        return np.asarray(sizes.read(report.values, noise_std=report.noise_std) / bundle.about.scale, np.float32)
     decoded = additive.decode(report, Population(bundle.mean, bundle.covariance))
     return np.asarray((decoded - bundle.mean) / bundle.about.scale, np.float32)
+
+
+def told(bundle: Bundle, clicks: int, *, guarantee: Guarantee) -> float | None:
+    """Which share of what so many clicks say of their list the noise leaves, by public numbers; None where the bundle does not know."""
+    if (sizes := Sizes.of(bundle.more)) is None:
+        return None
+    std = additive.noise_std(public_table(bundle), bundle.about.history, mu=mu_for(guarantee.epsilon, guarantee.delta))
+    nearest = int(np.argmin(np.abs(np.log(np.maximum(sizes.clicks, 1)) - math.log(max(clicks, 1)))))
+    return float(sizes.told(noise_std=std)[nearest]) if clicks else 0.0
 
 
 def public_table(bundle: Bundle) -> TopicTable:

@@ -6,6 +6,7 @@ A safetensors file. Its version is the first 8 bytes of its SHA-256: server and 
 |-----------------|----------------------|-------------------------------------------------------------------------------|
 | `rows`          | (m, B) int32         | client: what one click adds to the coefficients, in steps of 2^-20            |
 | `mean`, `covariance` | (B,), (B, B) f64 | client: the population, for posterior means (`privaterec.additive.decode`)    |
+| `sizes.*`       | `sizes.Sizes`        | client, where there are any: what reads the coefficients instead of the population |
 | `users.*`       | `user_map.UserMap`   | server, and client with `--local`                                             |
 | `items`, `bias` | (m, D), (m,) f32     | server, and client with `--local`: score = items_j . U + bias_j               |
 | `categories`    | (m,) uint64          | both: bit k says that the item has category k of `About.categories`           |
@@ -37,7 +38,7 @@ from fedrec.errors import RunError
 from fedrec.serving.texts import Texts
 from fedrec.serving.user_map import UserMap
 
-FORMAT = "fedrec-serving/1"
+FORMAT = "fedrec-serving/2"
 MOST_CATEGORIES = 64
 FILE = "serving.safetensors"
 """Its name in a run folder."""
@@ -63,7 +64,7 @@ class About(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    format: Literal["fedrec-serving/1"] = "fedrec-serving/1"
+    format: Literal["fedrec-serving/2"] = "fedrec-serving/2"
     name: str = Field(description="of the run that made it")
     family: Literal["news", "ratings", "clicks"]
     form: Literal["additive", "attention"] = Field(description="how a history becomes coefficients")
@@ -216,6 +217,8 @@ def _about(text: str) -> About:
 
 
 def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]]) -> Bundle:
+    from fedrec.serving.sizes import Sizes  # a server does without
+
     take: dict[str, Any] = arrays
     for name, dtype in _DTYPES.items():
         if str(take[name].dtype) != dtype:
@@ -231,6 +234,8 @@ def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]
         raise ValueError("its ids or titles are not whole strings")
     if (len(ids), len(titles), bundle.mean.shape, bundle.covariance.shape) != (m, m, (B,), (B, B)):
         raise ValueError("its arrays do not have one entry an item, or one a coefficient")
+    if (sizes := Sizes.of(bundle.more)) is not None and (sizes.mean.shape[1], sizes.matrix.shape[2]) != (B, B):
+        raise ValueError(f"groups of sizes read {sizes.mean.shape[1]} numbers into {sizes.matrix.shape[2]}, expected {B} into {B}")
     if about.form == "additive":
         if bundle.rows.shape != (m, B):
             raise ValueError(f"rows have shape {bundle.rows.shape}, expected {(m, B)}")
@@ -241,15 +246,19 @@ def _bundle(sha256: str, about: About, arrays: dict[str, npt.NDArray[np.generic]
 def _check_sensitivity(rows: npt.NDArray[np.int64], about: About) -> None:
     """A device draws its noise for what the file states, so the file must not state less than its rows can do.
 
-    2 max ||row||, or sqrt2 times it where no entry is negative, is enough; only where less is stated are all pairs looked at.
+    2 max ||row||, or sqrt2 times it where no entry is negative, without the columns that are the same in all rows, and the longest row are
+    enough; only where less is stated are all pairs looked at.
     """
     from fedrec.privaterec.additive import BITS, diameter  # brings the accountants, which a server does without
 
     stated = about.sensitivity * about.history * 2.0**BITS
-    longest = math.sqrt(float((rows.astype(np.float64) ** 2).sum(1).max(initial=0.0)))
+    numbers = rows.astype(np.float64)
+    longest = math.sqrt(float((numbers**2).sum(1).max(initial=0.0)))
     if longest > 2.0**BITS:  # squares of longer rows are not exact in double precision
         raise ValueError(f"a row has length {longest * 2.0**-BITS:g}, expected at most 1")
-    if stated < longest * (2 if rows.min(initial=0) < 0 else math.sqrt(2)) and stated * (1 + 1e-12) < diameter(rows):
+    varying = numbers[:, np.ptp(numbers, axis=0) > 0] if len(rows) else numbers  # what is the same in all rows is in no difference
+    apart = math.sqrt(float((varying**2).sum(1).max(initial=0.0))) * (2 if varying.min(initial=0) < 0 else math.sqrt(2))
+    if stated < max(longest, apart) and stated * (1 + 1e-12) < diameter(rows):
         raise ValueError(f"its rows can move coefficients by {diameter(rows) / about.history * 2.0**-BITS:g}, more than it states")
 
 

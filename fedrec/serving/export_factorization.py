@@ -1,18 +1,20 @@
 """The serving bundle of a factorisation model, ratings or clicks: scores are linear in B coefficients, so items need B numbers too.
 
-    score_j = v_j . (u0 + A (a - mean)) + offset = items_j . q + bias_j,    q = (a - mean) / scale
+    score_j = directions_j . query + prior_j = items_j . q + bias_j,    q = query / scale
 
-items = scale V A' (m, B), bias = V u0 + offset, and the server's user map is the identity. v_j, u0 and offset are of the model's
-ranker. The released model goes along, for devices that rank by their own exact solve and spend nothing.
+items = scale directions (m, B), bias = prior (`factorization_basis`), and the server's user map is the identity. Scores are those of the
+model's ranker. The released model goes along, for devices that rank by their own exact solve and spend nothing.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from fedrec.factorization.released import arrays_of
 from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle
-from fedrec.serving.factorization_basis import BasisSettings, factorization_basis, scale_of
+from fedrec.serving.factorization_basis import BasisSettings, factorization_basis
 from fedrec.serving.synthetic import Released, SyntheticSettings
 from fedrec.serving.user_map import UserMap
 from fedrec.streams import Streams
@@ -32,13 +34,9 @@ def factorization_bundle(
     settings = settings or BasisSettings()
     rng = streams.numpy("serving-basis")
     basis = factorization_basis(released, settings, synthetic or SyntheticSettings(), liked=liked, rng=rng)
-    scale, B = scale_of(basis.population), basis.table.topics
-    V = np.asarray(released.ranker.item_vectors, np.float64)
-    ranking = Ranking(
-        users=UserMap.of_linear(np.eye(B), np.zeros(B)),
-        items=scale * V @ basis.matrix.T,
-        bias=V @ basis.mean_user + released.ranker.offset,
-    )
-    asking = Asking(basis.table, basis.population, settings.history, scale, liked)
+    sizes, B = basis.sizes, basis.table.topics
+    scale = math.sqrt(sizes.explained(noise_std=0.0) / B) or 1.0
+    ranking = Ranking(users=UserMap.of_linear(np.eye(B), np.zeros(B)), items=scale * basis.directions, bias=basis.prior)
+    asking = Asking(basis.table, basis.population, basis.history, scale, liked)
     model = {f"model.{name}": np.asarray(array) for name, array in arrays_of(released.model).items()}
-    return additive_bundle(released.like.kind, origin, catalogue, asking, ranking, more=model)
+    return additive_bundle(released.like.kind, origin, catalogue, asking, ranking, more={**sizes.arrays(), **model})

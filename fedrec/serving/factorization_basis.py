@@ -1,61 +1,105 @@
 """Public rows for the items of a factorisation model, and what their sums say of a user: both from the release alone.
 
-    rows      s_j = the B leading directions of item vectors, under the released popularity; cut to length r, divided by it
-    map       E[u | a] = u0 + A (a - mean): least squares over synthetic users, u being the local solve of the model's ranker
+    rows      s_j = (half of the B - 1 leading directions of item vectors under the released popularity, cut to length r; sqrt(3)/2)
+    query     the posterior mean of what the user's list has beside what everybody's has, in C <= B numbers (`sizes`)
+    scores    directions_j . query + prior_j, prior: how popular items are, which needs no report
 
-r is the median length: few items are far out, and they would set everyone's noise. Directions, and not soft topics of items: at the same
-epsilon they lose less (`docs/results/serving-basis-ml1m.json`). One vector of attention (PrivateRec Alg. 2) is nearest to the exact list
-without noise, but is noised by sqrt2 theta whatever the length of the history: at epsilon 5 it is worse than no history at all.
+r is the median length: few items are far out, and they would set everyone's noise. Two rows differ by at most 1, since half of a
+direction is at most 1/2 long and the last coordinate is the same for all; a row is at most 1 long. So the number of clicks is told at the
+price of the rest. Directions, and not soft topics of items: at the same epsilon they lose less
+(`docs/results/serving-basis-ml1m.json`). One vector of attention (PrivateRec Alg. 2) is nearest to the exact list without noise, but
+is noised by sqrt2 theta whatever the length of the history: at epsilon 5 it is worse than no history at all.
+
+Sizes follow what people hold, by synthetic users (`synthetic`): H is the 95th percentile of their liked items, B what leaves most of the
+lists' differences at the epsilons that queries usually have.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import SettingsError
-from fedrec.privaterec.additive import BITS, Population, TopicTable, coefficients, topic_table
+from fedrec.privacy.accounting import mu_for
+from fedrec.privaterec.additive import BITS, Population, TopicTable, coefficients, noise_std
 from fedrec.serving.histories import latest_liked
+from fedrec.serving.sizes import Sizes, grouped
 from fedrec.serving.synthetic import Released, SyntheticSettings, centred_tastes, synthetic_users
 
 Floats = npt.NDArray[np.float64]
 
-_MOST_PAIRED = 20_000
-"""Items of a catalogue whose rows are all compared; for more, the diameter is bounded by 2, which no rows of length 1 exceed."""
+MOST_PLACES = 1_000
+"""Of a history: more is what devices refuse (`fedrec_client.bundle_bounds`)."""
+_LEAST_PLACES, _HELD = 10, 0.95
+_DELTA = 1e-5
 
 
 @dataclass(frozen=True)
 class BasisSettings:
-    """B coefficients from H places, rows cut at this quantile of their lengths; chosen on validation of MovieLens 1M at epsilon 5 and 1."""
+    """B coefficients and H places, 0 for what suits the people; rows are cut at this quantile of their lengths.
 
-    coefficients: int = 16
-    history: int = 100
+    sizes: the B that are tried, for queries of these epsilons per click.
+    """
+
+    coefficients: int = 0
+    history: int = 0
     cut: float = 0.5
+    sizes: tuple[int, ...] = (5, 9, 17, 33)
+    epsilons: tuple[float, ...] = (1.0, 5.0)
 
 
 @dataclass(frozen=True)
 class Basis:
-    """The rows, the synthetic population's coefficients, and the map: u = mean_user + (a - population.mean) @ matrix (B, D)."""
+    """rows; H; the synthetic population of all sizes together, and by size; directions (m, C) and prior (m,) of the scores."""
 
     table: TopicTable
+    history: int
     population: Population
-    mean_user: Floats
-    matrix: Floats
+    sizes: Sizes
+    directions: Floats
+    prior: Floats
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """Synthetic users: their H latest liked items (n, H), and what the ranker makes of all that they hold (n, D)."""
+
+    history: npt.NDArray[np.int32]
+    users: Floats
+
+    @staticmethod
+    def of(
+        released: Released, settings: BasisSettings, synthetic: SyntheticSettings, *, liked: float, rng: np.random.Generator
+    ) -> Synthetic:
+        """Deterministic given the release and rng."""
+        events = synthetic_users(released, synthetic, rng=rng)
+        likes = events.select(events.values >= liked) if events.kind == "ratings" else events
+        places = math.ceil(float(np.quantile(np.diff(likes.user_ptr), _HELD)))
+        places = settings.history or int(np.clip(places, _LEAST_PLACES, min(MOST_PLACES, max(events.num_items, _LEAST_PLACES))))
+        users = np.asarray(released.ranker.user_vectors(events), np.float64)
+        return Synthetic(latest_liked(events, places=places, liked=liked), users)
 
 
 def factorization_basis(
     released: Released, settings: BasisSettings, synthetic: SyntheticSettings, *, liked: float, rng: np.random.Generator
 ) -> Basis:
     """Deterministic given the release and rng."""
-    table = directions(released, settings)
-    return fitted(released, table, settings, synthetic, liked=liked, rng=rng)
+    people = Synthetic.of(released, settings, synthetic, liked=liked, rng=rng)
+    tried = [settings.coefficients] if settings.coefficients else settings.sizes
+    found = {B: fitted(released, counted_rows(released, replace(settings, coefficients=B)), people) for B in tried}
+
+    def kept(basis: Basis) -> float:
+        noises = (noise_std(basis.table, basis.history, mu=mu_for(epsilon, _DELTA)) for epsilon in settings.epsilons)
+        return sum(math.log(max(basis.sizes.explained(noise_std=std), 1e-300)) for std in noises)
+
+    return max(found.values(), key=kept)
 
 
-def directions(released: Released, settings: BasisSettings) -> TopicTable:
-    """Signed rows (m, B) of length at most 1; fewer than B where item vectors have fewer directions.
+def counted_rows(released: Released, settings: BasisSettings) -> TopicTable:
+    """Signed rows (m, B) of length at most 1, no two farther apart than 1; fewer than B where item vectors have fewer directions.
 
     Raises SettingsError where they have none.
     """
@@ -64,31 +108,63 @@ def directions(released: Released, settings: BasisSettings) -> TopicTable:
         cause = "a user without events differs from nobody in no coordinate of this model: a history cannot become coefficients of it"
         raise SettingsError(cause, 'Serve a model of another recipe, for example "default".')
     moments, Q = np.linalg.eigh((centred * released.shares[:, None]).T @ centred)
-    leading = Q[:, ::-1][:, : settings.coefficients][:, moments[::-1][: settings.coefficients] > 1e-9 * max(float(moments[-1]), 1e-15)]
+    most = max(settings.coefficients - 1, 1)
+    leading = Q[:, ::-1][:, :most][:, moments[::-1][:most] > 1e-9 * max(float(moments[-1]), 1e-15)]
     if not leading.size:
         raise SettingsError("the item vectors of this model are all alike: there is nothing to rank by", "Train it with a larger epsilon.")
     rows = centred @ leading
     lengths = np.linalg.norm(rows, axis=1)
     rows /= np.maximum(lengths, max(float(np.quantile(lengths, settings.cut)), 1e-12))[:, None]
-    if len(rows) <= _MOST_PAIRED:
-        return topic_table(rows)
-    return TopicTable(np.trunc(rows * 2**BITS).astype(np.int64), 2.0 * (1 + 1e-12))
+    grid = np.trunc(np.column_stack([rows / 2, np.full(len(rows), math.sqrt(3) / 2)]) * 2**BITS).astype(np.int64)
+    farthest = max(int((grid**2).sum(1).max()), 4 * int((grid[:, :-1] ** 2).sum(1).max()))  # of one row and 0, of two rows
+    return TopicTable(grid, math.nextafter(math.sqrt(farthest), math.inf) * 2.0**-BITS)
 
 
-def fitted(
-    released: Released, table: TopicTable, settings: BasisSettings, synthetic: SyntheticSettings, *, liked: float, rng: np.random.Generator
-) -> Basis:
-    """The map for any public rows."""
-    events = synthetic_users(released, synthetic, rng=rng)
-    a = coefficients(latest_liked(events, places=settings.history, liked=liked), table)
-    U = np.asarray(released.ranker.user_vectors(events), np.float64)
-    mean, mean_user = a.mean(0), U.mean(0)
-    X = a - mean
-    C = X.T @ X / len(X)
-    ridge = 1e-6 * max(float(np.trace(C)) / len(C), 1e-30)
-    return Basis(table, Population(mean, C), mean_user, np.linalg.solve(C + ridge * np.eye(len(C)), X.T @ (U - mean_user) / len(X)))
+def fitted(released: Released, table: TopicTable, people: Synthetic) -> Basis:
+    """The maps for any public rows: least squares of the ranker's user vectors, in each group of sizes, around the group's mean."""
+    V, shares = np.asarray(released.ranker.item_vectors, np.float64), released.shares
+    a, clicks = coefficients(people.history, table), (people.history >= 0).sum(1)
+    groups, B = grouped(clicks), table.topics
+    means, covariances, maps = [], [], []
+    for group in groups:
+        X, U = a[group] - a[group].mean(0), people.users[group] - people.users[group].mean(0)
+        C = X.T @ X / len(group)
+        scale = max(float(np.trace(C)) / B, 1e-30)
+        C += scale * (1e-6 + 0.1 * B / len(group)) * np.eye(B)  # what a sample of this size cannot tell from nothing
+        means.append(a[group].mean(0))
+        covariances.append(C)
+        maps.append(np.linalg.solve(C, X.T @ U / len(group)))
+    roots = [np.linalg.cholesky(C).T @ A for C, A in zip(covariances, maps, strict=True)]
+    R = np.concatenate([math.sqrt(len(group) / len(a)) * root for group, root in zip(groups, roots, strict=True)])
+    scores = (V - shares @ V) @ R.T  # (m, G B): what one standard deviation of each coordinate moves
+    values, F = np.linalg.eigh((scores * shares[:, None]).T @ scores)
+    kept = values[::-1][:B] > 1e-9 * max(float(values[-1]), 1e-30)
+    basis = (F[:, ::-1][:, :B][:, kept] / np.sqrt(values[::-1][:B][kept])).T @ R  # (C, D), of orthonormal scores
+    basis = np.concatenate([basis, np.zeros((B - len(basis), V.shape[1]))])
+    centred = V - shares @ V
+    read = (centred * shares[:, None]).T @ (centred @ basis.T)  # (D, C): coordinates of a user vector's scores
+    sizes = Sizes(
+        np.array([float(clicks[group].mean()) for group in groups]),
+        np.array([len(group) / len(a) for group in groups]),
+        np.array(means),
+        np.array(covariances),
+        np.array([A @ read for A in maps]),
+    )
+    population = Population(a.mean(0), np.cov(a, rowvar=False, ddof=0).reshape(B, B))
+    return Basis(table, people.history.shape[1], population, sizes, V @ basis.T, prior(released, people))
 
 
-def scale_of(population: Population) -> float:
-    """The root mean variance of a coefficient: what queries are divided by, so that they are of size 1."""
-    return math.sqrt(float(np.trace(population.covariance)) / len(population.mean)) or 1.0
+def prior(released: Released, people: Synthetic) -> Floats:
+    """(m,) what items score before anything is known of a user.
+
+    A ranker that orders items for nobody knows it. One that does not, since it expects a click from nobody, is told what is clicked: an
+    item's expected number of clicks of a typical person, at most 1, as such models score preferences in [0, 1]. Ratings that are no
+    ranker's keep their mean over people. The mean of preferences over people would put items first that nobody has heard of.
+    """
+    V = np.asarray(released.ranker.item_vectors, np.float64)
+    alone, mean = V @ released.nobody, V @ people.users.mean(0)
+    if float(alone.std()) > 1e-3 * float(mean.std()):
+        return np.asarray(alone + released.ranker.offset, np.float64)
+    if released.like.kind == "clicks":
+        return np.minimum(released.events * released.shares, 1.0)
+    return np.asarray(mean + released.ranker.offset, np.float64)

@@ -11,7 +11,7 @@ from typing import Any
 from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
 from fedrec_client.clicks import Clicks, read_clicks
-from fedrec_client.explaining import balance, cost, decoded, explained, person, promise
+from fedrec_client.explaining import balance, cost, decoded, explained, person, promise, shown
 from fedrec_client.recommending import Answered, Recommender
 from fedrec_client.serving_link import Trust
 
@@ -90,11 +90,13 @@ def text(answered: Answered, recommender: Recommender, choices: Choices) -> str:
 
 
 def facts(answered: Answered, recommender: Recommender) -> list[str]:
-    """Model, what was promised of its training, promise, cost and balance, a line each."""
+    """Model, what was promised of its training, promise, what the list can show, cost and balance, a line each."""
+    seen = shown(answered, recommender)
     return [
         f"model    {plain(answered.bundle.about.name)}, version {answered.bundle.version}",
         f"training {plain(answered.bundle.about.trained)}",
         f"promise  {promise(answered, recommender)}",
+        *([f"list     {seen}"] if seen else []),
         f"cost     {cost(answered, recommender)}",
         f"spent    {balance(recommender)}",
         f"person   {person(answered, recommender)}",
@@ -124,6 +126,7 @@ def as_dict(answered: Answered, recommender: Recommender, choices: Choices) -> d
         "answers": len(ledger.answers),
         "asked": answered.asked,
         "hidden": answered.hidden,
+        "shown": shown(answered, recommender),
         "unknown": answered.unknown,
         "bytes_left": sum(len(left.body) for left in answered.left),
     }

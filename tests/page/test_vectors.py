@@ -11,6 +11,9 @@ from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_
 from fedrec.privaterec import additive
 from fedrec.privaterec.additive import Coefficients, Population
 from fedrec.serving import asking, bundle
+from fedrec.serving.sizes import Sizes
+
+from .conftest import planted
 
 EPSILONS = (0.1, 0.2, 0.5, 1, 2, 3, 5, 7, 10, 15, 20)
 DELTA = 1e-5
@@ -91,6 +94,40 @@ def test_without_noise_the_exact_query_is_that_of_python(node, planted_bundle, b
     found = node("answers", bundle=str(bundle_path), version=planted_bundle.version, cases=cases)[0]
     np.testing.assert_allclose(found["exactQuery"], asking.query(planted_bundle, released)[0], rtol=1e-6)
     assert found["sent"] == found["exactQuery"]
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 5.0, math.inf])
+def test_groups_of_sizes_read_a_release_as_python_does(node, tmp_path, epsilon):
+    rng, G = np.random.default_rng(5), 3
+    plain = planted(tmp_path / "plain")
+    B = plain.coefficients
+    roots = 0.05 * rng.normal(size=(G, B, B))
+    covariance = roots @ roots.transpose(0, 2, 1) + 1e-4 * np.eye(B)
+    parts = (np.array([3.0, 9.0, 30.0]), np.full(G, 1 / G), 0.1 * rng.normal(size=(G, B)), covariance, rng.normal(size=(G, B, B)))
+    path = tmp_path / "sized"
+    sized = planted(path, **Sizes(*parts).arrays())
+    mu = mu_for(epsilon, DELTA)
+    std = additive.noise_std(asking.public_table(sized), sized.about.history, mu=mu)
+    noised = rng.normal(0.1, 0.2, (5, B))
+    event = GaussianEvent("answer", 1.0, "click", "replace")
+    expected = asking.query(sized, Coefficients(noised, std, event))
+    cases = [{"history": [1, 2], "noised": a.tolist(), "noiseStd": std, "mu": 1.0} for a in noised]
+    found = node("answers", bundle=str(path), version=sized.version, cases=cases)
+    np.testing.assert_allclose([case["sent"] for case in found], expected, rtol=1e-5, atol=1e-6 * np.abs(expected).max())
+    for exact in (case["exactQuery"] for case in found):
+        alone = asking.query(sized, Coefficients(asking.exact(sized, np.array([[-1] * 8 + [1, 2]])), 0.0, event))
+        np.testing.assert_allclose(exact, alone[0], rtol=1e-5, atol=1e-6 * np.abs(alone).max())
+
+
+def test_a_column_that_all_rows_share_makes_no_difference_of_rows(node):
+    rng = np.random.default_rng(3)
+    taste = rng.integers(-(2**17), 2**17, (60, 3))
+    rows = np.column_stack([taste, np.full(60, 2**19)])
+    longest, apart = np.sqrt((rows**2).sum(1).max()), 2 * np.sqrt((taste**2).sum(1).max())
+    enough = max(longest, apart) * 2.0**-additive.BITS / 7
+    (found,) = node("sensitivity", cases=[{"rows": rows.tolist(), "history": 7, "sensitivity": enough, "pairs": 0}])
+    assert found == pytest.approx(enough, rel=1e-12)
+    assert enough < 2 * longest * 2.0**-additive.BITS / 7
 
 
 def test_a_taste_of_one_kind_has_that_kind_on_top(node, planted_bundle, bundle_path):

@@ -98,19 +98,18 @@ def top(bundle: files.Bundle, history: np.ndarray, guarantee: Guarantee, k: int 
 @pytest.mark.parametrize("taste", range(TASTES))
 def test_a_history_of_one_taste_gets_that_taste_on_top(kind: str, taste: int, tmp_path: Path) -> None:
     bundle = exported(kind, tmp_path)
-    assert (top(bundle, history_of(taste), FREE) % TASTES == taste).mean() >= 0.9
+    assert (top(bundle, history_of(taste), FREE) % TASTES == taste).mean() >= 0.85  # of eight left: popularity may place one other
     assert (top(bundle, history_of(taste), Guarantee(30.0, 1e-5, "click", "replace")) % TASTES == taste).mean() >= 0.7
 
 
 @pytest.mark.parametrize("kind", ["default", "ranked", "clicks", "published"])
-def test_scores_through_the_bundle_are_those_of_the_decoded_user_vector(kind: str, tmp_path: Path) -> None:
+def test_scores_through_the_bundle_are_prior_and_directions_times_the_query(kind: str, tmp_path: Path) -> None:
     of = released(kind)
     bundle = exported(kind, tmp_path)
     rng = Streams(1).numpy("serving-basis")
     basis = factorization_basis(of, SETTINGS, SYNTHETIC, liked=bundle.about.liked, rng=rng)
     history = np.concatenate([history_of(taste) for taste in range(TASTES)])
-    u = basis.mean_user + (exact(bundle, history) - basis.population.mean) @ basis.matrix
-    expected = u @ np.asarray(of.ranker.item_vectors, np.float64).T + of.ranker.offset
+    expected = basis.sizes.read(exact(bundle, history), noise_std=0.0) @ basis.directions.T + basis.prior
     got = bundle.users(ask(bundle, history, guarantee=FREE, key=KEY).sent) @ bundle.items.T + bundle.bias
     np.testing.assert_allclose(got, expected, atol=1e-5 * np.abs(expected).max())
 

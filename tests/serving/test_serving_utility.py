@@ -31,8 +31,8 @@ def measured() -> Measured:
 
 
 def test_fidelity_is_one_for_the_exact_order_and_falls_with_the_ranks(measured: Measured) -> None:
-    assert measured.row(measured.users)["fidelity"] == pytest.approx(1.0)
-    assert measured.row(measured.users)["shared"] == K
+    assert measured.row(measured.by(measured.users))["fidelity"] == pytest.approx(1.0)
+    assert measured.row(measured.by(measured.users))["shared"] == K
     other = np.random.default_rng(2).standard_normal(measured.users.shape)
     gains, slow = [1 / math.log2(2 + p) for p in range(K)], []
     V = np.asarray(measured.model.item_vectors, np.float64)
@@ -46,7 +46,7 @@ def test_fidelity_is_one_for_the_exact_order_and_falls_with_the_ranks(measured: 
 
         exact, got = ten(measured.users[k]), ten(other[k])
         slow.append(sum(gains[p] * gains[exact.index(j)] for p, j in enumerate(got) if j in exact) / sum(g * g for g in gains))
-    assert measured.row(other)["fidelity"] == pytest.approx(float(np.mean(slow)))
+    assert measured.row(measured.by(other))["fidelity"] == pytest.approx(float(np.mean(slow)))
 
 
 def test_every_form_is_measured_at_every_epsilon() -> None:

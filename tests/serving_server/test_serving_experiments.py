@@ -62,7 +62,7 @@ def test_an_experiment_does_not_take_over_from_a_model_for_release(start: Any, t
     [
         ({"noise": None}, "about.noise: field required"),
         ({"noise": "unknown"}, "about.noise: input should be 'seeded' or 'system', found 'unknown'"),
-        ({"format": "fedrec-serving/7"}, "its format is 'fedrec-serving/7', this version of fedrec reads 'fedrec-serving/1'"),
+        ({"format": "fedrec-serving/7"}, "its format is 'fedrec-serving/7', this version of fedrec reads 'fedrec-serving/2'"),
         ({"format": None}, "its format is None"),
         ({"colour": "red"}, "about.colour: extra inputs are not permitted, found 'red'"),
     ],

@@ -2,7 +2,7 @@
 
 | form       | what a device sends                                          | unit of its epsilon       | moves by at most |
 |------------|--------------------------------------------------------------|---------------------------|------------------|
-| directions | noised mean of B signed directions of its last H likes       | click, replaced           | diameter / H     |
+| directions | noised mean of B - 1 signed directions of its last H likes, and how many there are | click, replaced | diameter / H |
 | topics     | the same over B soft clusters of item vectors                | click, replaced           | sqrt2 / H        |
 | one vector | noised attention of its own exact vector (PrivateRec Alg. 2) | the whole history replaced| sqrt2 theta      |
 
@@ -31,13 +31,13 @@ import numpy.typing as npt
 
 from fedrec.data.splits import Fold
 from fedrec.evaluation.ranking import evaluate_ranking
-from fedrec.evaluation.toplists import dot_product, top_items
+from fedrec.evaluation.toplists import Scores, dot_product, top_items
 from fedrec.factorization.model import Model
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privaterec import additive, attention, topics
 from fedrec.privaterec.additive import TopicTable
-from fedrec.serving.factorization_basis import Basis, BasisSettings, directions, fitted
+from fedrec.serving.factorization_basis import BasisSettings, Synthetic, counted_rows, factorization_basis, fitted
 from fedrec.serving.histories import latest_liked
 from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
 from fedrec.settings import Scenario, load
@@ -48,12 +48,27 @@ from fedrec_simulations.serving_bundle import liked_of, released_of
 from fedrec_simulations.training import Training
 
 Floats = npt.NDArray[np.float64]
-Query = Callable[[float], Floats]
-"""From an epsilon to the user vectors (n, D) that a server would rank by."""
-
-EPSILONS, SIZES, K, DELTA = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.1), (8, 16, 32), 10, 1e-5
+EPSILONS, SIZES, K, DELTA = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.1), (9, 17, 33), 10, 1e-5
 THETA, SHARPNESS = 0.5, 4.0
 """Of one vector: as in the news models; how peaked attention is, for user vectors of mean square 1."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores users (n, C) x items (m, C)' + bias (m,), as a server makes them."""
+
+    users: Floats
+    items: npt.NDArray[np.floating]
+    bias: Floats
+
+    @property
+    def scores(self) -> Scores:
+        """For lists."""
+        return dot_product(self.users.astype(np.float32), self.items.astype(np.float32), item_bias=self.bias.astype(np.float32))
+
+
+Query = Callable[[float], Scored]
+"""From an epsilon to what a server would rank by."""
 
 
 @dataclass(frozen=True)
@@ -70,18 +85,21 @@ class Measured:
     def of(model: Model, fold: Fold, liked: float) -> Measured:
         """By the model's local solve."""
         U = np.asarray(model.user_vectors(fold.history), np.float64)
-        return Measured(model, fold, liked, U, _lists(model, U, fold))
+        return Measured(model, fold, liked, U, top_items(_by(model, U).scores, history=fold.history, k=K))
 
-    def row(self, U: Floats) -> dict[str, float]:
+    def by(self, U: Floats) -> Scored:
+        """By the model's own item vectors, for user vectors (n, D)."""
+        return _by(self.model, U)
+
+    def row(self, scored: Scored) -> dict[str, float]:
         """Means over users, with standard errors."""
-        lists = _lists(self.model, U, self.fold)
+        lists = top_items(scored.scores, history=self.fold.history, k=K)
         same = lists[:, :, None] == self.exact[:, None, :]
         gain = 1 / np.log2(np.arange(2, K + 2))
         fidelity = np.einsum("p,upr,r->u", gain, same, gain) / (gain**2).sum()
         targets = self.fold.targets.select(self.fold.targets.values >= self.liked)
         counts = np.bincount(self.fold.history.items, minlength=self.fold.history.num_items)
-        scores = dot_product(U.astype(np.float32), self.model.item_vectors.astype(np.float32))
-        found = evaluate_ranking(scores, history=self.fold.history, targets=targets, train_counts=counts, cutoffs=(K,)).at[K]
+        found = evaluate_ranking(scored.scores, history=self.fold.history, targets=targets, train_counts=counts, cutoffs=(K,)).at[K]
         return {
             "fidelity": float(fidelity.mean()),
             "fidelity_stderr": float(fidelity.std() / math.sqrt(len(fidelity))),
@@ -107,12 +125,13 @@ def of_scenario(scenario: Scenario, *, quick: bool) -> dict[str, Any]:
     released, liked = released_of(training.result, split.train), liked_of(scenario, split.train)
     validation, test = (Measured.of(released.ranker, fold, liked) for fold in (split.validation, split.test))
     sizes, synthetic = (SIZES[:1], SyntheticSettings(users=200)) if quick else (SIZES, SyntheticSettings())
+    basis = factorization_basis(released, BasisSettings(), synthetic, liked=liked, rng=Streams(1).numpy("serving-basis"))
     return {
         "data": {"users": split.train.num_users, "items": split.train.num_items, "liked": liked},
         "training": {"epsilon": scenario.privacy.epsilon, "delta": scenario.privacy.delta, "unit": "user", "neighbours": "add/remove"},
         "serving_delta": DELTA,
-        "history": BasisSettings().history,
-        "default": {"form": "directions", "coefficients": BasisSettings().coefficients},
+        "history": basis.history,
+        "default": {"form": "directions", "coefficients": basis.table.topics},
         "validation": [*controls(validation), *_rows(validation, released, FORMS, sizes, synthetic)],
         "test": [*controls(test), *_rows(test, released, FORMS[:1], sizes, synthetic)],
     }
@@ -121,7 +140,7 @@ def of_scenario(scenario: Scenario, *, quick: bool) -> dict[str, Any]:
 def controls(on: Measured) -> list[dict[str, Any]]:
     """The exact lists themselves, and those of a user who has said nothing."""
     nothing = on.model.user_vectors(on.fold.history.select(np.zeros(len(on.fold.history), np.bool_)))
-    return [{"form": name, **on.row(np.asarray(U, np.float64))} for name, U in (("exact", on.users), ("no history", nothing))]
+    return [{"form": name, **on.row(on.by(np.asarray(U, np.float64)))} for name, U in (("exact", on.users), ("no history", nothing))]
 
 
 def _rows(
@@ -146,7 +165,7 @@ class Form:
 
 def by_directions(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
     """What `serving.export_factorization` exports."""
-    return _additive(on, released, directions(released, settings), settings, synthetic)
+    return _additive(on, released, counted_rows(released, settings), settings, synthetic)
 
 
 def by_topics(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
@@ -157,20 +176,16 @@ def by_topics(on: Measured, released: Released, settings: BasisSettings, synthet
 
 
 def _additive(on: Measured, released: Released, table: TopicTable, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
-    basis = fitted(released, table, settings, synthetic, liked=on.liked, rng=Streams(1).numpy("serving-basis"))
-    history = latest_liked(on.fold.history, places=settings.history, liked=on.liked)
+    people = Synthetic.of(released, settings, synthetic, liked=on.liked, rng=Streams(1).numpy("serving-basis"))
+    basis = fitted(released, table, people)
+    history = latest_liked(on.fold.history, places=basis.history, liked=on.liked)
 
-    def ask(epsilon: float) -> Floats:
+    def ask(epsilon: float) -> Scored:
         key = Streams(1).key(f"serving/{epsilon:g}")
         report = additive.report(history, table, mu=mu_for(epsilon, DELTA), name="serving", key=key)
-        return user_vectors(basis, additive.decode(report, basis.population))
+        return Scored(basis.sizes.read(report.values, noise_std=report.noise_std), basis.directions, basis.prior)
 
     return ask
-
-
-def user_vectors(basis: Basis, decoded: Floats) -> Floats:
-    """(n, D) that decoded coefficients (n, B) stand for."""
-    return np.asarray(basis.mean_user + (decoded - basis.population.mean) @ basis.matrix, np.float64)
 
 
 def by_one_vector(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
@@ -184,13 +199,13 @@ def by_one_vector(on: Measured, released: Released, settings: BasisSettings, syn
     known, asked = ((W - middle) @ metric / size for W in (U, on.users))
     centres = topics.kmeans(known, settings.coefficients, rng=Streams(1).numpy("serving-centres"))
 
-    def ask(epsilon: float) -> Floats:
+    def ask(epsilon: float) -> Scored:
         guarantee = non_private(DELTA, "click", "replace") if math.isinf(epsilon) else Guarantee(epsilon, DELTA, "click", "replace")
         plan = attention.gaussian_plan(guarantee, theta=THETA)
         a, mine = (_shares(X, centres, plan, Streams(1).key(f"one/{name}/{epsilon:g}")) for name, X in (("fit", known), ("ask", asked)))
         X = np.column_stack([a, np.ones(len(a))])
         fit = np.linalg.solve(X.T @ X + 1e-3 * np.eye(X.shape[1]), X.T @ U)
-        return np.asarray(np.column_stack([mine, np.ones(len(mine))]) @ fit, np.float64)
+        return on.by(np.asarray(np.column_stack([mine, np.ones(len(mine))]) @ fit, np.float64))
 
     return ask
 
@@ -201,9 +216,8 @@ def _shares(X: Floats, centres: Floats, plan: attention.GaussianAttention, key: 
     return attention.renormalise_softplus(noised) if plan.noise_std else attention.renormalise_relu(noised)
 
 
-def _lists(model: Model, U: Floats, fold: Fold) -> npt.NDArray[np.int32]:
-    scores = dot_product(U.astype(np.float32), model.item_vectors.astype(np.float32))
-    return top_items(scores, history=fold.history, k=K)
+def _by(model: Model, U: Floats) -> Scored:
+    return Scored(U, model.item_vectors, np.zeros(len(model.item_vectors)))
 
 
 FORMS = (

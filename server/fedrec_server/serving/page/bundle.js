@@ -7,7 +7,7 @@
 
 import { read } from "./safetensors.js";
 
-const FORMAT = "fedrec-serving/1";
+const FORMAT = "fedrec-serving/2";
 const MOST = { places: 1_000, coefficients: 1_024, categories: 64, number: 1e6 };
 const ROW_LENGTH = 2 ** 20; // a row is no longer than 1, in steps of the grid: sums stay whole numbers
 const TYPES = {
@@ -27,6 +27,9 @@ const TYPES = {
   "titles.content": Uint8Array,
   "titles.ptr": BigInt64Array,
 };
+
+/** Of `fedrec.serving.sizes`; a bundle has all of them or none. */
+const SIZES = ["clicks", "shares", "mean", "covariance", "matrix"];
 
 /**
  * Of the bytes of a bundle: about, version, m items, B coefficients, arrays. Throws RangeError where it cannot be used here.
@@ -63,6 +66,7 @@ export function bundleOf(buffer, version) {
     rows: values("rows"),
     mean: values("mean"),
     covariance: values("covariance"),
+    sizes: sizesOf(arrays, B),
     ids: textsOf(values, "ids"),
     titles: textsOf(values, "titles"),
   };
@@ -99,6 +103,21 @@ function requireNumbers(values, B) {
     for (let b = 0; b < B; b += 1) square += rows[start + b] ** 2;
     if (square > ROW_LENGTH ** 2) throw new RangeError("a row of the model is longer than 1");
   }
+}
+
+/** {shares, mean, covariance, matrix} of G groups of sizes, null where there are none. */
+function sizesOf(arrays, B) {
+  if (!("sizes.shares" in arrays)) return null;
+  const [G] = shapeOf(arrays, "sizes.shares", null);
+  const shapes = { clicks: [G], shares: [G], mean: [G, B], covariance: [G, B, B], matrix: [G, B, B] };
+  for (const name of SIZES) {
+    shapeOf(arrays, `sizes.${name}`, ...shapes[name]);
+    const values = valuesOf(arrays, `sizes.${name}`);
+    if (!(values instanceof Float64Array)) throw new RangeError(`sizes.${name} of the model is not of type Float64Array`);
+    if (!values.every((value) => Math.abs(value) <= MOST.number)) throw new RangeError(`sizes.${name} of the model has a number out of bounds`);
+  }
+  if (G < 1 || !valuesOf(arrays, "sizes.shares").every((share) => share > 0)) throw new RangeError("a group of sizes has no share of the people");
+  return Object.fromEntries(SIZES.map((name) => [name, valuesOf(arrays, `sizes.${name}`)]));
 }
 
 /** U = A a + c + W2 gelu(W1 a + c1), the names of `fedrec.serving.user_map`. */

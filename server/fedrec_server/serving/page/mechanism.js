@@ -3,7 +3,7 @@
  *
  *     a    = (1/H) sum over H places of the public row of its title, in whole steps of 2^-20 / H; an empty place adds 0
  *     a~   = a + discrete Gaussian noise on the same grid                  the only line that meets a secret
- *     sent = (posterior mean of a given a~ - mean) / scale, as float32     public numbers and a~ alone
+ *     sent = (posterior mean of a given a~ - mean) / scale, as float32     public numbers and a~ alone; or what `sizes` make of a~
  *
  * Guarantee: mu-GDP, unit "click", neighbours "replace": two histories that differ in which title stands at one place. One such
  * change moves a by at most bundle.sensitivity = S; with noise of variance (S/mu)^2 + 8 step^2 the proof of
@@ -48,7 +48,7 @@ export function noiseStdOf(bundle, mu) {
 export function ask(bundle, history, { mu, uniform = new Uniform() }) {
   const [variance, noiseStd, step] = [noiseVariance(bundle, mu), noiseStdOf(bundle, mu), stepOf(bundle)];
   const noised = sums(bundle, history).map((steps) => Number(BigInt(steps) + draw(variance, uniform)) * step);
-  return { noised, noiseStd, sent: query(bundle, decode(bundle, noised, noiseStd)) };
+  return { noised, noiseStd, sent: sentOf(bundle, noised, noiseStd) };
 }
 
 /**
@@ -67,6 +67,36 @@ export function askWhatever(bundle, history, options) {
 export function rehearse(bundle, mu) {
   const { sent } = ask(bundle, [], { mu });
   if (!sent.every(Number.isFinite)) throw new RangeError("questions to this model are not finite numbers");
+}
+
+/** (B,) float32: what leaves for coefficients with this noise. */
+export function sentOf(bundle, values, noiseStd) {
+  if (bundle.sizes === null) return query(bundle, decode(bundle, values, noiseStd));
+  return Float32Array.from(bySize(bundle, values, noiseStd), (value) => value / bundle.about.scale);
+}
+
+/** (B,) the posterior mean of a query under groups of sizes, `fedrec.serving.sizes.Sizes.read`. */
+function bySize({ sizes, B }, values, noiseStd) {
+  const G = sizes.shares.length;
+  const [logs, means] = [new Float64Array(G), []];
+  for (let g = 0; g < G; g += 1) {
+    const [mean, C] = [sizes.mean.subarray(g * B, (g + 1) * B), sizes.covariance.subarray(g * B * B, (g + 1) * B * B)];
+    const factor = Float64Array.from(C);
+    for (let b = 0; b < B; b += 1) factor[b * B + b] += noiseStd ** 2;
+    const away = values.map((value, b) => value - mean[b]);
+    const x = solve(factor, away); // factor holds the Cholesky factor from here on
+    logs[g] = Math.log(sizes.shares[g]);
+    for (let b = 0; b < B; b += 1) logs[g] -= Math.log(factor[b * B + b]) + (away[b] * x[b]) / 2;
+    const moved = new Float64Array(B);
+    for (let b = 0; b < B; b += 1) for (let c = 0; c < B; c += 1) moved[b] += C[b * B + c] * x[c];
+    const found = new Float64Array(B);
+    for (let b = 0; b < B; b += 1) for (let c = 0; c < B; c += 1) found[c] += moved[b] * sizes.matrix[(g * B + b) * B + c];
+    means.push(found);
+  }
+  const largest = Math.max(...logs);
+  const weights = logs.map((log) => Math.exp(log - largest));
+  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  return Float64Array.from({ length: B }, (_, c) => means.reduce((sum, found, g) => sum + (weights[g] / total) * found[c], 0));
 }
 
 /** (B,) m + C (C + s^2 I)^-1 (a~ - m): the posterior mean given the noised coefficients and the public population. */

@@ -4,7 +4,7 @@ import { muFor, rightGuesses } from "./accounting.js";
 import { bundleOf } from "./bundle.js";
 import { History } from "./history.js";
 import { Ledger, SpentError } from "./ledger.js";
-import { askWhatever, exact, noiseStdOf, query, rehearse } from "./mechanism.js";
+import { askWhatever, exact, noiseStdOf, rehearse, sentOf } from "./mechanism.js";
 import { makePicker, plain } from "./picker.js";
 import { ranking, scores } from "./ranking.js";
 import { sensitivityOf } from "./sensitivity.js";
@@ -183,7 +183,7 @@ function rankHere() {
   const seen = new Set(rowsOfHistory());
   const bit = 1n << BigInt(Math.max(0, bundle.about.categories.indexOf(category)));
   const wanted = (row) => !seen.has(row) && (category === null || (bundle.categories[row] & bit) !== 0n);
-  const exactQuery = query(bundle, exact(bundle, rowsOfHistory()));
+  const exactQuery = sentOf(bundle, exact(bundle, rowsOfHistory()), 0);
   const exactOrder = history.ids.length ? ranking(scores(bundle, exactQuery), wanted) : [];
   Object.assign(state, { exactQuery, exactOrder, rankedOf: of });
 }

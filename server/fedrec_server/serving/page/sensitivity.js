@@ -5,15 +5,16 @@ const ROUNDING = 1 + 1e-12;
 const MOST_PRODUCTS = 2e8; // a second or so
 
 /**
- * What noise must be made for, in L2 and real units: about.sensitivity where the rows agree with it. Twice the longest row (sqrt2 times
- * it where no entry is negative) is always enough, and is taken where there are too many pairs of rows to look at.
+ * What noise must be made for, in L2 and real units: about.sensitivity where the rows agree with it. The longest row, and twice the longest
+ * without columns that are the same in all rows (sqrt2 times it where no entry is negative), are always enough, and are taken where
+ * there are too many pairs of rows to look at.
  * Throws RangeError where two rows, or one and an empty place, are farther apart than is stated.
  */
 export function sensitivityOf({ rows, m, B, about }, mostPairs = MOST_PRODUCTS / B) {
   const stated = about.sensitivity * about.history * GRID * ROUNDING;
   const { sorted, squares } = byLength(rows, m, B);
   const signed = rows.some((entry) => entry < 0);
-  const enough = Math.sqrt(squares[0]) * (signed ? 2 : Math.SQRT2);
+  const enough = Math.max(Math.sqrt(squares[0]), longestVarying(rows, m, B) * (signed ? 2 : Math.SQRT2));
   if (stated >= enough) return about.sensitivity;
   const within = stated ** 2 >= squares[0] ? pairsWithin(stated ** 2, { sorted, squares, B, signed, mostPairs }) : false;
   if (within === false) throw new RangeError("the model states less than one title can do, so it is not asked");
@@ -35,6 +36,21 @@ function pairsWithin(limit, { sorted, squares, B, signed, mostPairs }) {
     if (looked > mostPairs) return null;
   }
   return true;
+}
+
+/** The longest row without the columns in which all rows are the same: these are in no difference of two rows. */
+function longestVarying(rows, m, B) {
+  const varying = Array.from({ length: B }, (_, b) => b).filter((b) => {
+    for (let j = 1; j < m; j += 1) if (rows[j * B + b] !== rows[b]) return true;
+    return false;
+  });
+  let largest = 0;
+  for (let j = 0; j < m; j += 1) {
+    let square = 0;
+    for (const b of varying) square += rows[j * B + b] * rows[j * B + b];
+    largest = Math.max(largest, square);
+  }
+  return Math.sqrt(largest);
 }
 
 /** The rows by falling length, one after another, and their squared lengths. */
