@@ -47,6 +47,9 @@ NEWS_SPLITS = {
 NEWS_UNITS = {"central": "user"} | dict.fromkeys(("additive", "local", "printed", "fedrec", "dp-fedrec", "centralized"), "click")
 """What each variant of news training protects; epsilons of different units do not compare, so a scenario names its unit."""
 
+ELSEWHERE = {"train": "data.path", "valid": "data.validation", "sep": "data.separator", "delimiter": "data.separator"}
+"""Names that people try for keys that are called otherwise, and are spelt nothing alike."""
+
 LOCAL: dict[str, set[str]] = {"privacy": {"max_total_epsilon", "budget_file"}}
 """What concerns whoever holds the data and nobody else: neither sent to a party nor part of what a run trains."""
 
@@ -285,6 +288,8 @@ def validated(content: dict[str, Any], *, source: str) -> Scenario:
 def nearest_keys(name: str) -> list[str]:
     """Keys of a scenario that a mistyped one may stand for, the likeliest first: of the same last part, or spelt alike."""
     last = name.rpartition(".")[2]
+    if last in ELSEWHERE:
+        return [ELSEWHERE[last]]
     known = list[str]()
     for table, field in Scenario.model_fields.items():
         kind = field.annotation

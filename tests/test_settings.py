@@ -115,7 +115,13 @@ def test_noise_is_the_systems_unless_a_scenario_asks_for_an_experiment() -> None
 
 @pytest.mark.parametrize(
     ("typed", "meant"),
-    [("privacy.epsilom=3", "privacy.epsilon"), ("epsilon=3", "privacy.epsilon"), ("model.recipe=x", "recipe"), ("sed=3", "seed")],
+    [
+        ("privacy.epsilom=3", "privacy.epsilon"),
+        ("epsilon=3", "privacy.epsilon"),
+        ("model.recipe=x", "recipe"),
+        ("sed=3", "seed"),
+        ("data.train=x", "data.path"),
+    ],
 )
 def test_a_mistyped_key_is_answered_with_the_nearest_one(typed: str, meant: str) -> None:
     with pytest.raises(SettingsError, match="there is no key") as caught:

@@ -43,7 +43,7 @@ class NumericColumns:
 def require_file(path: Path) -> Path:
     """The path, when a file with something in it is there. Raises DataError otherwise."""
     if not path.is_file():
-        raise DataError(f"{path} is missing", "Check the path; where the format was guessed from the folder, name it with data.format.")
+        raise DataError(f"{path} is missing", "Check the path; formats are guessed from names of files, and data.format says another.")
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty", "Download or unpack it again.")
     return path

@@ -183,7 +183,8 @@ def _dataset(
     if rating_range is not None and not (len(rating_range) == 2 and rating_range[0] < rating_range[1]):
         raise SettingsError(f"rating_range = {rating_range} is no scale", "Give its lowest and highest value, as in [1, 5].")
     frames, first_lines, said = zip(*(frame_of(file) for file in source.values()), strict=True)
-    frame = frames[0] if len(frames) == 1 else pl.concat(alike(frames))
+    frame, lengths = frames[0] if len(frames) == 1 else pl.concat(alike(frames)), [len(own) for own in frames]
+    del frames
     users, user_ids = _numbered(frame["user"])
     items, item_ids = _numbered(frame["item"])
     notes = tuple(note for some in said for note in some)
@@ -194,17 +195,18 @@ def _dataset(
     times = frame["timestamp"].to_numpy().astype(np.int64) if columns.timestamp else None
     scale: tuple[float, float] = (0.0, 1.0) if rating_range is None else (float(rating_range[0]), float(rating_range[1]))
     kind: Kind = "ratings" if columns.rating else "clicks"
+    del frame  # of 100 million rows it is 2 GB, and nobody needs it any more
     parts, reports, start = dict[str, Interactions](), list[ReadReport](), 0
-    for (part, file), own, first_line in zip(source.items(), frames, first_lines, strict=True):
+    for (part, file), length, first_line in zip(source.items(), lengths, first_lines, strict=True):
         rows = Rows(file, users, items, values, times, first_line)
-        if len(source) > 1:  # whose own rows would only be copied
-            rows = rows.take(np.arange(start, start + len(own)))
+        if len(source) > 1:  # those of a single file would only be copied
+            rows = rows.take(np.arange(start, start + length))
         parts[part], report = resolve(
             rows, num_users=len(user_ids), num_items=len(item_ids), value_range=scale, kind=kind, policies=policies
         )
-        reports, start = [*reports, report], start + len(own)
+        reports, start = [*reports, report], start + length
     catalogue = Catalogue(item_ids, None if table is None else table.titles_of(item_ids), user_ids)
-    parts, repeated = apart(parts, source, catalogue, policies.of(kind))
+    parts, repeated = apart(parts, source, catalogue, policies.of(kind)) if len(parts) > 1 else (parts, ())
     features = PublicFeatures({}) if table is None else table.features_of(item_ids)
     files = [file for place in source.values() for file in _files(place)] + ([] if table is None else [table.path])
     untold = () if table is not None and len(table.ids) == len(item_ids) else (_untold(table),)

@@ -106,7 +106,7 @@ def read_columns(layout: Layout, columns: Mapping[str, str], types: Mapping[str,
     if missing := [name for name in columns.values() if name not in names]:
         role = next(role for role, name in columns.items() if name == missing[0])
         known = ", ".join(names) + ("" if layout.header else " (the file is read without a header)")
-        raise DataError(f"{path} has no column {missing[0]!r}", f"Its columns are {known}; data.columns.{role} names the {role}'s.")
+        raise DataError(f"{path} has no column {missing[0]!r}", f"Its columns are {known}: say which is which, data.columns.{role} = ...")
     width = len(separator)  # between two fields lie width - 1 empty ones
     schema: dict[str, type[pl.DataType]] = {}
     for place, name in enumerate(names):

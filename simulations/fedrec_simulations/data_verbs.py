@@ -71,7 +71,8 @@ def _describe_events(scenario: Scenario) -> dict[str, Any]:
         "given validation events": len(dataset.given_validation) if dataset.given_validation is not None else 0,
         "given test events": len(dataset.given_test) if dataset.given_test is not None else 0,
         "features": {name: len(bag.vocabulary) for name, bag in dataset.features.bags.items()},
-        "rows resolved": vars(dataset.provenance.report),
+        "rows resolved": {name: count for name, count in vars(dataset.provenance.report).items() if name != "notes"},
+        **({"notes": notes} if (notes := dataset.provenance.report.notes) else {}),
     }
 
 
