@@ -53,9 +53,6 @@ def test_the_table_marks_what_is_above_what() -> None:
     assert "1 of 2 cells" in told
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the default's step overshoots where items have many ratings and little noise: known, being repaired"
-)
 def test_the_default_is_never_above_biases_a_smaller_epsilon_or_fewer_users() -> None:
     """The reduced grid. 80 users an item, as 160,000 users have with 2,000 items."""
     grid = [Cell(n, m, e, 1) for n in sizes.QUICK_USERS for m in sizes.QUICK_ITEMS for e in sizes.QUICK_EPSILONS]
