@@ -1,14 +1,11 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fedrec.errors import SettingsError
-from fedrec.settings import load
 from fedrec_simulations.bench import cells, rows, simple
 from fedrec_simulations.bench.simple import Cut, Place
-from fedrec_simulations.datasets import load_dataset
 
 SMALL = ("data.preset=small",)
 
@@ -61,23 +58,11 @@ def test_a_recipe_that_refuses_the_data_says_why() -> None:
     assert "clicks" in found["refused"]
 
 
-def test_users_are_drawn_by_their_ids_and_items_are_the_most_rated() -> None:
-    dataset = load_dataset(load(None, list(SMALL)))
-    counts = np.bincount(dataset.interactions.items, minlength=120)
-    fewer = simple.cut_down(dataset, Cut(users=100), 1)
-    assert (fewer.interactions.num_users, fewer.interactions.num_items) == (100, 120)
-    assert set(simple.cut_down(fewer, Cut(users=50), 1).catalogue.user_ids) < set(fewer.catalogue.user_ids)
-    narrow = simple.cut_down(dataset, Cut(items=30), 1)
-    kept = np.sort(np.argsort(-counts, kind="stable")[:30])
-    assert narrow.catalogue.item_ids == tuple(dataset.catalogue.item_ids[j] for j in kept)
-    assert len(narrow.interactions) == counts[kept].sum()
-    np.testing.assert_array_equal(np.bincount(narrow.interactions.items, minlength=30), counts[kept])
-    assert np.diff(narrow.interactions.user_ptr).min() > 0
-    assert narrow.interactions.item_words is not None
-    assert dataset.interactions.item_words is not None
-    np.testing.assert_array_equal(narrow.interactions.item_words, dataset.interactions.item_words[kept])
-    name = next(iter(dataset.features.bags))
-    assert (narrow.features.bags[name].counts != dataset.features.bags[name].counts[kept]).nnz == 0
+def test_a_cut_keeps_so_many_users_or_items() -> None:
+    sizes = [simple.simple_row(Place("", SMALL, cut), "dp-bias", 5.0, 1) for cut in (Cut(users=100), Cut(items=30))]
+    assert sizes[0]["users"] == 100
+    assert [found["items"] for found in sizes] == [120, 30]
+    assert "the data has 300" in simple.simple_row(Place("", SMALL, Cut(users=1_000)), "dp-bias", 5.0, 1)["refused"]
 
 
 def test_two_folders_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def bench(
     ] = None,
     users: Annotated[
         str,
-        typer.Option(metavar="N,N", show_default=False, help="Of sizes: the users of the grid. Of simple: also on so many users, drawn."),
+        typer.Option(metavar="N,N", show_default=False, help="Of sizes: the users of the grid. Of simple: also on so many users."),
     ] = "",
     items: Annotated[
         str,
