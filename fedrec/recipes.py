@@ -174,7 +174,7 @@ def published_settings(scenario: Scenario, kind: Kind) -> ssp.PublishedSettings:
 def _default(scenario: Scenario, facts: PublicFacts) -> Prepared:
     guarantee = guarantee_of(scenario, users=facts.num_users)
     if facts.kind == "clicks":
-        chosen = clicks.settings_for(guarantee, users=facts.num_users, items=facts.num_items)
+        chosen = clicks.default_settings(guarantee, users=facts.num_users, items=facts.num_items)
         plan = calibrate(guarantee, chosen.shares)
         people = clicks_of_people(scenario.collective, facts)
         return Prepared(clicks.ClickRecipe(plan, chosen, facts, people), clicks.CLIENT_STEPS, plan)
@@ -281,7 +281,7 @@ def convex_settings(scenario: Scenario, facts: PublicFacts) -> convex_ssp.Convex
     width = chosen.dimension or max(int(0.6 * start.width), 2)
     return convex_ssp.ConvexSettings(
         loss=_loss(scenario),
-        start=replace(start, width=min(width, start.head), steps=()),
+        start=replace(start, width=min(width, start.heads[0]), steps=()),
         steps=chosen.steps or (1 if low else 2 if middle else 3 if guarantee.epsilon < 100 else 4),
         user_ridge=chosen.user_ridge or (0.1 if low else 1.0 if middle else 0.3),
         item_ridge=chosen.item_ridge or (30.0 if low else 10.0 if middle else 1.0),

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import clicks_client
-from fedrec.factorization.click_model import ClickModel
+from fedrec.factorization.click_model import ClickModel, blend_weight
 from fedrec.factorization.empirical_bayes import denoise_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_item import RANK, ItemItem, denoised, denoised_diagonal, ease, head_size
@@ -50,11 +50,19 @@ GRAMIAN = 0.02
 """Of the squared norm of a step's report, the Gramian's part: d^2 numbers summed over all users need little."""
 LEAST_STEP = 0.15
 """Of mu^2: on MovieLens 1M as clicks two steps were better than three of the same budget."""
-AGAIN = (15.0, 80)
+LEAST_HEAD = 200
+"""Items of a taste Gram, whatever part of all clicks they hold."""
+LEAST_DIRECTIONS = 3
+"""Of a taste Gram: where fewer stand out of its noise nothing but popularity is known, and what is left of the budget goes to counts."""
+AGAIN = (10.0, 80)
 """The Gram again where people hold at least so many of its items, on average, and fewer than so many directions stand out of its noise.
 
 On MovieLens 1M as clicks (25 to 60 such items) validation NDCG@20 was .162 and .200 at epsilon 1 and 5 without steps (20 and 55
 directions), .155 and .197 with; at 20 (123 directions) .219 either way. On yelp2018 and amazon-book (3 to 11 items) steps win.
+"""
+FAINT = 1.0
+"""10 mu users / items. Of 300 and of 1,000 people of MovieLens 1M at epsilon 1 (.2 and .7), popularity with the whole budget had NDCG@20
+.054 and .099, tastes .030 and .094; of 300 at 5 (.9) the two were level, and from 1.5 on tastes are ahead.
 """
 LEAST_COUNT = 0.2
 """The smallest weighted count an item is credited with."""
@@ -70,15 +78,17 @@ split seed 1) had validation NDCG@20 .167 without noise and .185 at epsilon 20, 
 class ClickSettings:
     """Public choices. Shares are of mu^2, the last ones per step. V is always scaled to |V|^2 = 10 d.
 
-    head: K, the items of the taste Gram. width: d <= K. gram_exponent, step_exponent: a click on
-    item j weighs b_j^-exponent, b the counts (negative: towards popular items). ridge, confidence: of the local solve. damping,
-    coherence, memory: see the last step of `ClickRecipe`.
+    heads: K, the items of the taste Gram, at most; the second where it is likely to get all that is left, the first elsewhere, and then
+    only items that hold the part `head` of all counts, or `LEAST_HEAD`. width: d <= K. gram_exponent, step_exponent: a click on item j
+    weighs b_j^-exponent, b the counts (negative: towards popular items). ridge, confidence: of the local solve. damping, coherence,
+    memory: see the last step of `ClickRecipe`.
     """
 
     counts: float
     tastes: float
     steps: tuple[float, ...]
-    head: int
+    head: float
+    heads: tuple[int, int]
     width: int
     gram_exponent: float
     ridge: float
@@ -90,40 +100,47 @@ class ClickSettings:
     shares: Mapping[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        named = {"counts": self.counts, "tastes": self.tastes}
-        object.__setattr__(self, "shares", named | {f"step/{t}": share for t, share in enumerate(self.steps)})
+        named = {"counts": self.counts, "tastes": self.tastes} | {f"step/{t}": share for t, share in enumerate(self.steps)}
+        object.__setattr__(self, "shares", {name: share for name, share in named.items() if share})
 
 
 def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
     """Smooth functions of one public number, the signal of `default.settings_for`: 10 mu users / items.
 
-    Fitted to validation NDCG@20 on yelp2018 and amazon-book at epsilon 0.5 to infinity (signals 1.2 to 1400). The Gram gets the more
-    the larger the part of the catalogue that it can tell from its noise; what is left goes to steps of at least `LEAST_STEP` each.
+    Fitted to validation NDCG@20 on yelp2018 and amazon-book at epsilon 0.5 to infinity (signals 1.2 to 1400). What counts and tastes leave
+    goes to steps of at least `LEAST_STEP` each, or to the Gram again.
     """
     exact = mu_for(guarantee.epsilon, guarantee.delta)
     mu = min(exact, 50.0)  # beyond, nothing changes: noise is no longer what limits
     signal = 10 * mu * users / items
     x = math.log(signal / 2.2)
-    counts = float(np.clip(0.2 - 0.08 * x, 0.05, 0.25))
-    head = head_size(users=users, items=items, noise_std=1 / (exact * math.sqrt(0.5)))
-    tastes = 0.35 + 0.3 * min(1.0, head / items / 0.08)
+    counts, tastes = float(np.clip(0.2 - 0.08 * x, 0.05, 0.25)), float(np.clip(0.42 - 0.07 * x, 0.35, 0.45))
+    small, large = (head_size(users=users, items=items, noise_std=1 / (exact * math.sqrt(share))) for share in (tastes, 1 - counts))
+    told = min(1.0, large / items / 0.08)
+    counts += told * (0.1 - counts)  # as `dp_item_item` where the Gram tells of much of the catalogue
     rest = 1 - counts - tastes
     few = max(1, round(rest / LEAST_STEP)) if mu < 50 else 8
     steps = 1.1 ** np.arange(min(few, int(np.clip(round(1 + 0.6 * x + 0.1 * max(x, 0) ** 2), 1, 8))))
-    head = head_size(users=users, items=items, noise_std=1 / (exact * math.sqrt(tastes + rest / 2)))
     width = int(np.clip(22 * math.exp(0.62 * x), 4, 128))
     return ClickSettings(
         counts=counts,
         tastes=tastes,
         steps=tuple(float(s) for s in steps / steps.sum() * rest),
-        head=head,
-        width=min(width, max(4, items // 10), items, head),  # a tenth of the catalogue: more would learn histories by heart
+        head=float(np.clip(0.15 + 0.07 * x, 0.1, 0.5)),
+        heads=(small, large),
+        width=min(width, max(4, items // 10), items, small, LEAST_HEAD),  # a tenth of the catalogue: more would learn histories by heart
         gram_exponent=float(np.clip(0.1 * x, 0, 0.25)),
         ridge=float(np.clip(30 * math.exp(-0.35 * (x - 2.6)), 12, 30)),
         damping=float(np.clip(0.03 * math.exp(0.4 * x), 0.02, 0.2)),
         memory=float(np.clip(0.68 - 0.1 * x, 0, 0.3)),
         step_exponent=float(np.clip(-0.45 + 0.35 * x, -0.55, -0.25)),
     )
+
+
+def default_settings(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
+    """As `settings_for`; where the signal is below `FAINT`, counts alone with the whole budget."""
+    chosen, mu = settings_for(guarantee, users=users, items=items), mu_for(guarantee.epsilon, guarantee.delta)
+    return chosen if 10 * mu * users / items >= FAINT else replace(chosen, counts=1.0, tastes=0.0, steps=())
 
 
 @dataclass(frozen=True)
@@ -142,11 +159,11 @@ class ClickRecipe:
     def ask(self, state: State) -> Question | None:
         """The next round of the module's list."""
         t = int(state["round"])
-        if t >= 2 + len(self.settings.steps):
+        if t >= len(self.settings.shares):
             return None
-        if t == 0:
+        if t == 0 or "faint" in state:
             counts = block("counts", "linear", rows=self.facts.num_items, width=1)
-            return Question(t, "clicks/counts", {}, (ReleaseSpec("counts", (counts,)),))
+            return Question(t, "clicks/counts", {}, (ReleaseSpec("counts" if t == 0 else f"step/{t - 2}", (counts,)),))
         if t == 1 or "gram" in state:
             return Question(t, "clicks/tastes", self._ask_tastes(state), (self._tastes_release(state, t),))
         return self._ask_step(state, t)
@@ -161,18 +178,35 @@ class ClickRecipe:
     def model(self, state: State) -> ClickModel:
         """The model after any round: popularity as soon as there are counts."""
         m = self.facts.num_items
+        if "faint" in state:
+            state = {"counts": state["counts"]}
         V, counts = state.get("V", np.zeros((m, 1), np.float32)), state.get("counts", np.zeros(m))
         chosen, similar = self.settings, item_item_of(state)
-        held = 0.0 if similar is None else self._held(state)
-        return ClickModel(np.asarray(V, np.float32), np.asarray(counts, np.float64), chosen.ridge, chosen.confidence, similar, held)
+        blend = 0.0 if similar is None else self._blend(state, similar)
+        return ClickModel(np.asarray(V, np.float32), np.asarray(counts, np.float64), chosen.ridge, chosen.confidence, similar, blend)
+
+    def _blend(self, state: State, similar: ItemItem) -> float:
+        """All for the weights where V has seen nothing but their Gram: it is that Gram in fewer numbers."""
+        rank, width = similar.right.shape[1], self.settings.width
+        return 1.0 if "gram" in state else blend_weight(part=self._part(state), held=self._held(state), rank=rank, width=width)
 
     # --- counts ---
 
     def _learn_counts(self, state: State, answer: Release) -> Arrays:
         """b by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its items."""
-        counts = np.maximum(denoise_counts(answer.values["counts"][:, 0], std=answer.noise_std["counts"], features=None), LEAST_COUNT)
+        counted, std = answer.values["counts"][:, 0], answer.noise_std["counts"]
+        if "counted" in state:
+            counted, std = averaged(_floats(state, "counted"), float(state["counted_std"]), counted, std)
+        counts = np.maximum(denoise_counts(counted, std=std, features=None), LEAST_COUNT)
+        known: Arrays = {"counts": counts, "counted": counted, "counted_std": np.array(std)}
+        if "faint" in state:
+            return known
         order = np.argsort(-counts, kind="stable")
-        return {"counts": counts, "head": order[: self.settings.head]}
+        small, large = (order[:K] for K in self.settings.heads)
+        if self._held({"counts": counts, "head": large}) >= AGAIN[0]:
+            return known | {"head": large}
+        K = int(np.searchsorted(np.cumsum(counts[order]), self.settings.head * counts.sum()))
+        return known | {"head": small[: max(K, LEAST_HEAD)]}
 
     # --- taste Gram ---
 
@@ -188,10 +222,8 @@ class ClickRecipe:
         """Item-item weights; for V the leading eigenvectors, by how far they stand above the edge of the noise's spectrum; 0 outside."""
         d, std, head = self.settings.width, answer.noise_std["tastes"], np.asarray(state["head"], np.int64)
         gram = (answer.values["tastes"] + answer.values["tastes"].T) / 2  # std off the diagonal: std / sqrt(2)
-        if "gram" in state:  # the same again, with noise of its own: weighed by how little of it there is
-            earlier = float(state["gram_std"])
-            kept = std**2 / max(std**2 + earlier**2, 1e-300)
-            gram, std = kept * _floats(state, "gram") + (1 - kept) * gram, earlier * math.sqrt(kept)
+        if "gram" in state:
+            gram, std = averaged(_floats(state, "gram"), float(state["gram_std"]), gram, std)
         spectrum, clicked = denoised(gram, noise_std=std, rank=max(d, RANK)), _floats(state, "counts")[head]
         expected = clicked ** (1 - 2 * self.settings.gram_exponent)
         similar = ease(spectrum, denoised_diagonal(np.diag(gram), noise_std=std, expected=expected), head=head, weights=clicked)
@@ -199,13 +231,20 @@ class ClickRecipe:
         V = np.zeros((self.facts.num_items, d))
         V[head] = spectrum.vectors[:, :d] * np.sqrt(np.maximum(above, 0.05))
         found: Arrays = {"V": _normalised(V), "left": similar.left, "right": similar.right, "spread": np.array(similar.spread)}
-        hidden = std > 0 and self._held(state) >= AGAIN[0] and np.count_nonzero(spectrum.shrunk) < AGAIN[1]
+        directions = np.count_nonzero(spectrum.shrunk) if std else self.facts.num_items
+        if directions < LEAST_DIRECTIONS and "gram" not in state:
+            return found | {"faint": np.array(1)}
+        hidden = self._held(state) >= AGAIN[0] and directions < AGAIN[1]
         return found | ({"gram": gram, "gram_std": np.array(std)} if "gram" in state or hidden else {})
+
+    def _part(self, state: State) -> float:
+        """Of all clicks, those on the head."""
+        counts = _floats(state, "counts")
+        return float(counts[state["head"]].sum() / counts.sum())
 
     def _held(self, state: State) -> float:
         """How many items of the head a user has clicked: counts weigh a user 1 / sqrt(n_u), so that their sum is that of all sqrt(n_u)."""
-        counts = _floats(state, "counts")
-        return float(counts.sum() / self._users) ** 2 * float(counts[state["head"]].sum() / counts.sum())
+        return float(_floats(state, "counts").sum() / self._users) ** 2 * self._part(state)
 
     @property
     def _users(self) -> int:
@@ -259,6 +298,12 @@ def item_item_of(state: State) -> ItemItem | None:
         return None
     left, right = np.asarray(state["left"], np.float32), np.asarray(state["right"], np.float32)
     return ItemItem(np.asarray(state["head"], np.int64), left, right, float(state["spread"]))
+
+
+def averaged(one: Float64s, one_std: float, other: Float64s, other_std: float) -> tuple[Float64s, float]:
+    """The mean of two releases of the same sum, weighed by how little noise each has, and its std; the mean of both without noise."""
+    kept = 0.5 if one_std == other_std == 0 else other_std**2 / (one_std**2 + other_std**2)
+    return kept * one + (1 - kept) * other, math.hypot(kept * one_std, (1 - kept) * other_std)
 
 
 def with_people(question: Question, answer: Release, people: Interactions, *, users_per_batch: int = 16_384) -> Release:

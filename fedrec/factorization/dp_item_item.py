@@ -30,7 +30,7 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettin
     mu = mu_for(guarantee.epsilon, guarantee.delta)
     head = head_size(users=users, items=items, noise_std=1 / (mu * math.sqrt(1 - COUNTS)))
     chosen = clicks.settings_for(guarantee, users=users, items=items)
-    return replace(chosen, counts=COUNTS, tastes=1 - COUNTS, steps=(), head=head, width=min(chosen.width, head))
+    return replace(chosen, counts=COUNTS, tastes=1 - COUNTS, steps=(), heads=(head, head), width=min(chosen.width, head))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ Float64s = npt.NDArray[np.float64]
 Float32s = npt.NDArray[np.float32]
 Int64s = npt.NDArray[np.int64]
 
-MOST, RANK = 2000, 256
+MOST, RANK = 2000, 512
 """Most items of a Gram, whose eigenvectors cost the cube of their number; most numbers an item is scored by."""
 REACH = 3.5
 """The noise's edge over the mean diagonal at which one more item adds more noise than it tells: on validation clicks of MovieLens 1M the

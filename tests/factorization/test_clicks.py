@@ -93,7 +93,7 @@ def test_without_noise_the_releases_are_the_sums_of_the_dense_algorithm() -> Non
 def test_the_taste_gram_is_of_the_most_clicked_items() -> None:
     events = some_clicks()
     recipe = recipe_for(events, np.inf)
-    few = ClickRecipe(recipe.plan, replace(recipe.settings, head=7), recipe.facts)
+    few = ClickRecipe(recipe.plan, replace(recipe.settings, heads=(7, 7)), recipe.facts)
     first = next(iter(rounds_of(events, few))).state
     counts = np.asarray(first["counts"], np.float64)
     assert len(first["head"]) == 7
@@ -164,6 +164,7 @@ def test_the_symmetric_part_of_the_taste_gram_has_isometric_noise() -> None:
     """Within 4% on 300 pairs x 40 seeds (a standard error of 0.7%): std off the diagonal is the diagonal's over sqrt 2."""
     events = some_clicks()
     recipe, draws = recipe_for(events, 5.0), []
+    recipe = ClickRecipe(recipe.plan, replace(recipe.settings, heads=(ITEMS, ITEMS)), recipe.facts)
     quiet = dense_sums(rounds_of(events, recipe)[1].question, dense(events))["tastes"]
     for seed in range(40):
         first, second = rounds_of(events, recipe, seed)[:2]
@@ -209,7 +210,7 @@ def test_a_model_is_there_after_every_round() -> None:
 @given(epsilon=st.one_of(st.floats(0.05, 100), st.just(np.inf)), users=st.integers(1, 10_000_000), items=st.integers(1, 1_000_000))
 def test_settings_are_sane_for_any_public_facts(epsilon: float, users: int, items: int) -> None:
     chosen = clicks.settings_for(Guarantee(epsilon, 1e-5), users=users, items=items)
-    assert 1 <= chosen.width <= chosen.head <= min(MOST, items)
+    assert 1 <= chosen.width <= chosen.heads[0] <= chosen.heads[1] <= min(MOST, items)
     assert chosen.width <= max(4, items / 10)
     assert sum(chosen.shares.values()) == pytest.approx(1)
     assert min(chosen.shares.values()) > 0
@@ -223,3 +224,31 @@ def test_shrunk_directions_come_closer_to_the_truth_than_the_sums_and_are_the_su
     assert np.mean((shrunk - truth) ** 2) < 0.1 * np.mean((raw - truth) ** 2)
     exact = clicks.shrunk_directions(weights[:, None] * truth, std=0.0, weights=weights)
     np.testing.assert_allclose(exact, truth, atol=0.02)
+
+
+def test_two_releases_of_the_same_sum_are_weighed_by_their_noise() -> None:
+    """The least variance that a mean of both can have; without noise both say the same."""
+    one, other = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    mean, std = clicks.averaged(one, 1.0, other, 2.0)
+    np.testing.assert_allclose(mean, 0.8 * one + 0.2 * other)
+    assert std == pytest.approx(np.sqrt(1 / (1 / 1.0**2 + 1 / 2.0**2)))
+    mean, std = clicks.averaged(one, 0.0, other, 0.0)
+    assert std == 0
+    np.testing.assert_allclose(mean, (one + other) / 2)
+
+
+@pytest.mark.parametrize(("again", "least", "asked"), [((0.0, 10**6), 0, "clicks/tastes"), ((0.0, 0), 10**6, "clicks/counts")])
+def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
+    again: tuple[float, int], least: int, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every release of the plan is asked for once, under its own name, and noise falls as if one release had had all of it."""
+    monkeypatch.setattr(clicks, "AGAIN", again)
+    monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", least)
+    events = some_clicks()
+    recipe = recipe_for(events, 5.0)
+    done = rounds_of(events, recipe)
+    assert [one.question.releases[0].name for one in done] == list(recipe.settings.shares)
+    assert {one.question.step for one in done[2:]} == {asked}
+    first, name = (1, "gram_std") if asked == "clicks/tastes" else (0, "counted_std")
+    stds = [next(iter(one.answer.noise_std.values())) for one in (done[first], *done[2:])]
+    assert float(done[-1].state[name]) == pytest.approx(1 / np.sqrt(sum(1 / std**2 for std in stds)))

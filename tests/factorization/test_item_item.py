@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import item_item
-from fedrec.factorization.click_model import COMPANY, LEAST_PART, MOST_BLEND, ClickModel, ItemItemModel
+from fedrec.factorization.click_model import ClickModel, ItemItemModel
 from fedrec.factorization.clicks_client import user_vectors
 from fedrec.factorization.item_item import ItemItem, denoised, denoised_diagonal, ease, head_size
 
@@ -118,9 +118,8 @@ def test_a_blend_is_what_it_says_score_by_score() -> None:
     events, rng = some_clicks(), np.random.default_rng(5)
     similar = replace(weights_of(some_gram()), head=np.arange(5, K + 5))
     counts, V = rng.uniform(1, 9, K + 5), rng.standard_normal((K + 5, 6)).astype(np.float32)
-    model = ClickModel(V, counts, 10.0, 20.0, similar, held=7.0)
-    part = counts[5:].sum() / counts.sum()
-    w = min(part * (LEAST_PART + 7 / (7 + COMPANY)), MOST_BLEND)
+    w = 0.4
+    model = ClickModel(V, counts, 10.0, 20.0, similar, blend=w)
     S = user_vectors(events, V, ridge=10.0, confidence=20.0) @ V.T
     E = similar.user_vectors(events) @ similar.right.T
     expected, head = S.copy(), S[:, 5:]
