@@ -30,7 +30,7 @@ from fedrec.data.features import svd_embedding
 from fedrec.data.metadata import METADATA_WEIGHTS
 from fedrec.factorization import default_client
 from fedrec.factorization.default_model import DefaultModel
-from fedrec.factorization.empirical_bayes import ItemPosterior, denoise_counts, expected_counts, regress
+from fedrec.factorization.empirical_bayes import USUAL_BIASES, ItemPosterior, denoise_counts, expected_counts, regress
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.liked import LikedRanker
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
@@ -231,7 +231,7 @@ class DefaultRecipe:
         weight = (expected / expected_variance + seen / seen_variance) / (1 / expected_variance + 1 / seen_variance)
         weight = np.maximum(weight, 0.02 * ratio)
         observed = answer.values["residuals"][:, 0] / weight
-        found = self.settings.read(observed, (std / weight) ** 2 + 0.06 / weight, self._bias_features(state), sweeps=12)
+        found = self.settings.read(observed, (std / weight) ** 2 + 0.06 / weight, self._bias_features(state), sweeps=12, start=USUAL_BIASES)
         learned: Arrays = {
             "bias": found.mean,
             "variance": found.variance,
@@ -337,7 +337,7 @@ class DefaultRecipe:
     def _shrunk(self, state: State, observed: Float64s, variance: Float64s) -> Arrays:
         log_count, start = _floats(state, "log_count"), _floats(state, "public_phi")
         features = np.column_stack([3 * start[:, :24], 0.3 * log_count, np.full(len(log_count), 0.3)])
-        bias = self.settings.read(observed[:, 0], variance[:, 0], self._bias_features(state), sweeps=8)
+        bias = self.settings.read(observed[:, 0], variance[:, 0], self._bias_features(state), sweeps=8, start=USUAL_BIASES)
         phi, variances = _floats(state, "phi").copy(), np.zeros_like(observed)
         if "variances" in state:
             variances = _floats(state, "variances").copy()

@@ -28,7 +28,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.factorization import default_client
 from fedrec.factorization.default_client import scaled
 from fedrec.factorization.default_model import DefaultModel
-from fedrec.factorization.empirical_bayes import denoise_counts, regress
+from fedrec.factorization.empirical_bayes import USUAL_BIASES, denoise_counts, regress
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.liked import LikedRanker
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
@@ -45,8 +45,6 @@ MOMENTS = 0.05
 """Of the squared norm of a report of residuals, the part of its three moments."""
 UNSETTLED = 0.1
 """Squared error of a round's biases because biases before it, and with them own means, were not known; later rounds have a ninth each."""
-USUAL_BIASES = 0.15
-"""Mean square of item biases over data sets of ratings on [-2, 2]: what they are taken for as long as noise hides it."""
 LARGEST = np.array([1.0, 3.0, 1.5])
 """Moments as they are reported: whether there are two ratings, their variance, the squared distance of their mean; cut to this."""
 USUAL = np.array([[1.0, 1.0, 0.2], [0.0, 0.4, 0.15]])

@@ -80,20 +80,20 @@ def by_am_ssp(guarantee: Guarantee) -> Guarantee:
     return Guarantee(epsilon_of(mu, guarantee.delta), guarantee.delta)
 
 
-def raw(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 0) -> ItemPosterior:
+def raw(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 0, start: float = 0.0) -> ItemPosterior:
     """Every item's own observation, cut to the scale."""
     return ItemPosterior(np.clip(observed, -2, 2), variance, math.inf, math.inf)
 
 
-def fixed_prior(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 0) -> ItemPosterior:
+def fixed_prior(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 0, start: float = 0.0) -> ItemPosterior:
     """Shrunk towards zero by a prior variance of .1 that knows neither data nor features."""
     kept = 0.1 / (0.1 + variance)
     return ItemPosterior(kept * observed, 0.1 * (1 - kept), 0.1, math.inf)
 
 
-def certain(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 10) -> ItemPosterior:
+def certain(observed: Float64s, variance: Float64s, features: Float64s, *, sweeps: int = 10, start: float = 0.02) -> ItemPosterior:
     """Posterior means, believed to be exact."""
-    return replace(regress(observed, variance, features, sweeps=sweeps), variance=np.zeros(len(observed)))
+    return replace(regress(observed, variance, features, sweeps=sweeps, start=start), variance=np.zeros(len(observed)))
 
 
 def _shares(settings: DefaultSettings, **given: float) -> DefaultSettings:
