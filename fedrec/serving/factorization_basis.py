@@ -34,7 +34,8 @@ Floats = npt.NDArray[np.float64]
 MOST_PLACES = 1_000
 """Of a history: more is what devices refuse (`fedrec_client.bundle_bounds`)."""
 _LEAST_PLACES, _HELD = 10, 0.95
-_DELTA = 1e-5
+_DELTA, _TIED = 1e-5, 0.1
+"""Of serving, where B is chosen; in logarithms, what a larger B must be worth more, since it fits its synthetic users better."""
 
 
 @dataclass(frozen=True)
@@ -89,24 +90,28 @@ def factorization_basis(
     """Deterministic given the release and rng."""
     people = Synthetic.of(released, settings, synthetic, liked=liked, rng=rng)
     tried = [settings.coefficients] if settings.coefficients else settings.sizes
-    found = {B: fitted(released, counted_rows(released, replace(settings, coefficients=B)), people) for B in tried}
+    found = {B: fitted(released, counted_rows(released, replace(settings, coefficients=B), people), people) for B in tried}
 
     def kept(basis: Basis) -> float:
         noises = (noise_std(basis.table, basis.history, mu=mu_for(epsilon, _DELTA)) for epsilon in settings.epsilons)
         return sum(math.log(max(basis.sizes.explained(noise_std=std), 1e-300)) for std in noises)
 
-    return max(found.values(), key=kept)
+    scores = {B: kept(basis) for B, basis in found.items()}
+    return found[min(B for B, score in scores.items() if score >= max(scores.values()) - _TIED)]
 
 
-def counted_rows(released: Released, settings: BasisSettings) -> TopicTable:
+def counted_rows(released: Released, settings: BasisSettings, people: Synthetic) -> TopicTable:
     """Signed rows (m, B) of length at most 1, no two farther apart than 1; fewer than B where item vectors have fewer directions.
 
-    Raises SettingsError where they have none.
+    Directions are those in which scores of people differ most, so that the scale of a ranker's coordinates does not matter. Raises
+    SettingsError where there are none.
     """
     centred = centred_tastes(released)
     if not centred.shape[1]:
         cause = "a user without events differs from nobody in no coordinate of this model: a history cannot become coefficients of it"
         raise SettingsError(cause, 'Serve a model of another recipe, for example "default".')
+    values, axes = np.linalg.eigh(np.atleast_2d(np.cov(people.users[:, released.nobody == 0], rowvar=False)))
+    centred = centred @ (axes * np.sqrt(np.maximum(values, 0.0)))
     moments, Q = np.linalg.eigh((centred * released.shares[:, None]).T @ centred)
     most = max(settings.coefficients - 1, 1)
     leading = Q[:, ::-1][:, :most][:, moments[::-1][:most] > 1e-9 * max(float(moments[-1]), 1e-15)]

@@ -19,7 +19,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privaterec import additive
 from fedrec.serving import bundle as files
 from fedrec.serving.asking import told
-from fedrec.serving.factorization_basis import BasisSettings, counted_rows, factorization_basis
+from fedrec.serving.factorization_basis import BasisSettings, Synthetic, counted_rows, factorization_basis
 from fedrec.serving.sizes import Sizes, grouped
 from fedrec.streams import Streams
 from fedrec_client.explaining import HIDDEN
@@ -72,7 +72,10 @@ def test_groups_hold_every_user_once_fewest_clicks_first(clicks: list[int]) -> N
 
 @pytest.mark.parametrize("kind", ["default", "ranked", "clicks"])
 def test_no_two_rows_are_farther_apart_than_is_stated_and_the_number_of_clicks_is_free(kind: str) -> None:
-    table = counted_rows(released(kind), SETTINGS)
+    of = released(kind)
+    liked = 4.0 if of.like.kind == "ratings" else 0.0
+    people = Synthetic.of(of, SETTINGS, SYNTHETIC, liked=liked, rng=Streams(1).numpy("serving-basis"))
+    table = counted_rows(of, SETTINGS, people)
     assert additive.diameter(table.rows) * 2.0**-additive.BITS <= table.diameter <= 1.0
     assert len(np.unique(table.rows[:, -1])) == 1
     assert np.linalg.norm(table.rows[:, :-1] * 2.0**-additive.BITS, axis=1).max() == pytest.approx(0.5, rel=1e-3)

@@ -36,6 +36,7 @@ class Bench(StrEnum):
     study = "study"
     serving = "serving"
     serving_basis = "serving-basis"
+    serving_lists = "serving-lists"
     serving_news = "serving-news"
     linkage = "linkage"
     sizes = "sizes"
@@ -83,7 +84,7 @@ def bench(
             metavar="WHAT",
             show_choices=False,
             help="Speed: kernels, als, encoder, readers, intake, processes, grid, sgld, serving. Quality: ablation, quality, clicks, news, "
-            "news-paper, paper, study, serving-basis, serving-news, linkage, sizes, simple.",
+            "news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, sizes, simple.",
         ),
     ],
     name: Annotated[
@@ -149,7 +150,8 @@ def bench(
     news-paper and processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
     aggregator's service with two client processes, processes a whole training by separate processes beside the loopback's,
     grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
-    serving puts load on a real `fedrec serve`; serving-basis and serving-news tell what private queries lose on MovieLens 1M,
+    serving puts load on a real `fedrec serve`; serving-basis, serving-lists and serving-news tell what private queries lose on
+    MovieLens 1M,
     linkage how many people are known again by their noised answers.
     paper re-makes the figures of a paper from the scenarios in simulations/, beside what was published; stopped, the same command
     goes on from its finished rows. --set figure.seeds=[1,2] and --set figure.epsilons=[1,5] ask for others. Figures that show seconds

@@ -92,6 +92,12 @@ def _serving_endurance(result: Result) -> str:
     return markdown(result)
 
 
+def _serving_lists(result: Result) -> str:
+    from fedrec_simulations.bench.serving_lists import markdown
+
+    return markdown(result)
+
+
 def _serving_news(result: Result) -> str:
     from fedrec_simulations.bench.serving_news import markdown
 
@@ -281,6 +287,13 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         "Padding and the basis of the attention form are Figures 5 and 7 of `fedrec bench news-paper`.",
         "fedrec bench serving-news --data PATH/ml-1m",
         _serving_news,
+    ),
+    (
+        "serving-lists-ml1m",
+        "Private queries: lists through a real server",
+        "The default recipe at ε = 5 per user; ε of a question is per click (replace). NDCG@10 of held-out test likes.",
+        "fedrec bench serving-lists --data PATH/ml-1m",
+        _serving_lists,
     ),
     (
         "serving-basis-ml1m",

@@ -72,6 +72,7 @@ def _seed(folder: Path, data: str, method: Method, seed: int) -> Row:
         link.close()
     answers = {f"{answer['epsilon']}": answer["metrics"] for answer in evaluated["serving"]["answers"]}
     about = {"users": test.num_users, "impressions": len(test), "coefficients": bundle.coefficients}
+    about |= {"popularity": evaluated.get("baselines", {}).get("popularity")}
     return {**about, "served": rows, "evaluated": answers, "most_score_difference": difference}
 
 
@@ -109,7 +110,7 @@ def _summary(seeds: Sequence[Row]) -> Row:
         }
         for epsilon in EPSILONS
     }
-    about = {name: first[name] for name in ("users", "impressions", "coefficients")}
+    about = {name: first[name] for name in ("users", "impressions", "coefficients", "popularity")}
     return {**about, "seeds": len(seeds), "served": rows, "most_score_difference": max(row["most_score_difference"] for row in seeds)}
 
 
@@ -119,7 +120,7 @@ def _auc(rows: Iterator[Row | None]) -> Row | None:
 
 
 def markdown(result: Row) -> str:
-    """AUC through the server against epsilon, the default also as evaluated, and other sizes of B."""
+    """AUC and nDCG@10 through the server against epsilon, the default also as evaluated, other sizes of B, and popularity."""
     methods, lines = result["methods"], []
     epsilons = sorted(next(iter(methods.values()))["served"], key=float, reverse=True)
     first, *others = sorted(methods.values(), key=lambda found: (-found["seeds"], found["coefficients"]))
@@ -127,7 +128,11 @@ def markdown(result: Row) -> str:
         name = f"B = {found['coefficients']}, {found['seeds']} seed{'s' * (found['seeds'] > 1)}"
         for words, key in (("through the server", "server"), ("in evaluation", "evaluation"))[: 1 if place else 2]:
             lines.append([f"{name}, {words}", *(_percent(found["served"][e][key]) for e in epsilons)])
-    words = f"{first['users']:,} test users, {first['impressions']:,} impressions; a dash: not evaluated at this ε."
+        if not place:
+            lines.append([f"{name}, through the server, nDCG@10", *(f"{100 * found['served'][e]['ndcg@10']:.2f}" for e in epsilons)])
+    words = f"AUC where nothing else is said. {first['users']:,} test users, {first['impressions']:,} impressions; a dash: not evaluated."
+    if popular := first.get("popularity"):
+        words += f" Popularity: AUC {100 * popular['auc']:.2f}, nDCG@10 {100 * popular['ndcg@10']:.2f}."
     return f"{table(('additive, trained at ε = 5', *(f'ε = {float(e):g}' for e in epsilons)), lines)}\n\n{words}"
 
 

@@ -165,18 +165,22 @@ class Form:
 
 def by_directions(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
     """What `serving.export_factorization` exports."""
-    return _additive(on, released, counted_rows(released, settings), settings, synthetic)
+    people = _people(on, released, settings, synthetic)
+    return _additive(on, released, counted_rows(released, settings, people), people)
 
 
 def by_topics(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
     """Soft clusters of the item vectors."""
     rng = Streams(1).numpy("serving-topics")
     table = topics.text_topics(released.ranker.item_vectors, topics=settings.coefficients, rng=rng, temperature=0.15)
-    return _additive(on, released, table, settings, synthetic)
+    return _additive(on, released, table, _people(on, released, settings, synthetic))
 
 
-def _additive(on: Measured, released: Released, table: TopicTable, settings: BasisSettings, synthetic: SyntheticSettings) -> Query:
-    people = Synthetic.of(released, settings, synthetic, liked=on.liked, rng=Streams(1).numpy("serving-basis"))
+def _people(on: Measured, released: Released, settings: BasisSettings, synthetic: SyntheticSettings) -> Synthetic:
+    return Synthetic.of(released, settings, synthetic, liked=on.liked, rng=Streams(1).numpy("serving-basis"))
+
+
+def _additive(on: Measured, released: Released, table: TopicTable, people: Synthetic) -> Query:
     basis = fitted(released, table, people)
     history = latest_liked(on.fold.history, places=basis.history, liked=on.liked)
 

@@ -99,6 +99,12 @@ def _serving_basis(data: str, quick: bool) -> dict[str, Any]:
     return serving_utility.run(data, quick=quick)
 
 
+def _serving_lists(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import serving_lists
+
+    return serving_lists.run(data, quick=quick)
+
+
 def _serving_news(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import serving_news
 
@@ -182,6 +188,7 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "sgld": _sgld,
     "serving": _serving,
     "serving-basis": _serving_basis,
+    "serving-lists": _serving_lists,
     "serving-news": _serving_news,
     "linkage": _linkage,
 }

@@ -1,0 +1,163 @@
+"""What are lists worth that a real server makes from private questions? Held-out NDCG@10 beside popularity and beside the exact list.
+
+Protocol: the default recipe at epsilon 5 per user on MovieLens 1M, as ratings and as clicks (ratings of at least 4). Every test user makes
+one question from its training rows with the client's code (`serving.asking` on the run's bundle), sends it over gRPC to a `fedrec serve`
+process, asks for 10 items and as many more as a history has places, and drops what it had seen. Targets are the test rows that are
+likes. Epsilons are per click (replace), of one question. "popularity" counts train rows without noise; "exact" is the list that the
+device makes for itself. Gains over popularity are paired by user, with two standard errors. The seed of question noise is the run's.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.checkpoint import finite
+from fedrec.data.splits import Fold
+from fedrec.errors import SettingsError
+from fedrec.evaluation.controls import paired
+from fedrec.evaluation.ranking import RankingMetrics, metrics_of
+from fedrec.evaluation.toplists import NO_ITEM, dot_product, same_for_everyone, top_items
+from fedrec.factorization.model import ranker_of
+from fedrec.serving.asking import ask, told
+from fedrec.serving.bundle import FILE, Bundle, read, write
+from fedrec.serving.export_factorization import factorization_bundle
+from fedrec.serving.exporting import Origin, PublicItems
+from fedrec.serving.histories import latest_liked
+from fedrec.settings import Scenario, load
+from fedrec.streams import Streams
+from fedrec_client.serving_link import GrpcServer, Query, Trust, connect
+from fedrec_simulations.bench.rows import Row, table
+from fedrec_simulations.bench.serving_process import served
+from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.serving_bundle import liked_of, released_of
+from fedrec_simulations.simulate_news import serving_guarantee
+from fedrec_simulations.training import Training
+
+EPSILONS, K, DELTA = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0), 10, 1e-5
+EDGES = (1, 10, 20, 40, 80, 160)
+"""Fewest likes of a group of users."""
+KINDS = {"ratings": (), "clicks": ("data.kind=clicks", "data.click_threshold=4")}
+
+Lists = npt.NDArray[np.int32]
+
+
+def run(data: str, *, quick: bool = False) -> dict[str, Any]:
+    """Ratings and clicks as a JSON-able dict. Data "planted" is the small planted set. Raises SettingsError without data."""
+    if not data:
+        raise SettingsError("the serving-lists benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m.")
+    place = "data.preset=small" if data == "planted" else f"data.path={data}"
+    epsilons = EPSILONS[:1] + EPSILONS[3:4] if quick else EPSILONS
+    found = {
+        kind: of_scenario(load(None, [place, *more, "privacy.epsilon=5", "privacy.noise=seeded"]), epsilons) for kind, more in KINDS.items()
+    }
+    return dict(finite({"protocol": " ".join((__doc__ or "").split("\n\n")[1].split()), "kinds": found}))
+
+
+def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row:
+    """One training, its bundle, and everything that is measured of it."""
+    dataset = load_dataset(scenario)
+    split = load_split(scenario, dataset)
+    train, fold, liked = split.train, split.test, liked_of(scenario, split.train)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        training = Training(scenario, public_facts(scenario, dataset, split), train, split.validation, folder)
+        for _ in training.run():
+            pass
+        released, guarantee = released_of(training.result, train), training.prepared.plan.guarantee
+        origin = Origin("bench", DELTA, guarantee, guarantee.epsilon, scenario.privacy.noise)
+        catalogue = PublicItems.of_features(dataset.catalogue.item_ids, dataset.catalogue.titles, dataset.features)
+        about, arrays = factorization_bundle(released, catalogue, origin, liked=liked, streams=Streams(scenario.seed))
+        write(folder / FILE, about, arrays)
+        bundle, window = read(folder / FILE), latest_liked(fold.history, places=about.history, liked=liked)
+        with served(folder / FILE, folder) as server:
+            link = connect(f"grpc://{server.grpc}", Trust())
+            assert isinstance(link, GrpcServer)
+            lists = {e: through(link, bundle, window, fold, epsilon=e, key=Streams(scenario.seed).key(f"serving/{e:g}")) for e in epsilons}
+            link.close()
+    ranker, counts = ranker_of(training.result.model), np.bincount(train.items, minlength=train.num_items)
+    exact = dot_product(np.asarray(ranker.user_vectors(fold.history), np.float32), np.asarray(ranker.item_vectors, np.float32))
+    simple = {"popularity": same_for_everyone(counts), "exact": exact}
+    methods: dict[str, Lists] = {method: top_items(scores, history=fold.history, k=K) for method, scores in simple.items()}
+    methods |= {f"{epsilon:g}": found for epsilon, found in lists.items()}
+    likes = (window >= 0).sum(1)
+    groups = [("all", np.ones(len(likes), np.bool_))]
+    ends = (*EDGES[1:], about.history + 1)
+    groups += [(f"{low}-{high - 1}", (likes >= low) & (likes < high)) for low, high in zip(EDGES, ends, strict=True) if low < high]
+    return {
+        "users": fold.targets.num_users,
+        "items": train.num_items,
+        "places": about.history,
+        "coefficients": bundle.coefficients,
+        "groups": {words: _group(methods, fold, liked, inside) for words, inside in groups if inside.any()},
+        "told": {f"{e:g}": {f"{n}": told(bundle, n, guarantee=serving_guarantee(e, DELTA)) for n in (6, 20, 60)} for e in epsilons},
+    }
+
+
+def through(link: GrpcServer, bundle: Bundle, window: Lists, fold: Fold, *, epsilon: float, key: bytes) -> Lists:
+    """(n, K) what each user of the fold shows of a server's answer."""
+    sent = ask(bundle, window, guarantee=serving_guarantee(epsilon, DELTA), key=key).sent
+    lists = np.full((len(sent), K), NO_ITEM, np.int32)
+    asked, history = min(K + bundle.about.history, bundle.size), fold.history
+    for user, one in enumerate(sent):
+        items = np.asarray(link.recommend(Query(bundle.version, one, asked)).items, np.int64)
+        unseen = items[~np.isin(items, history.items[history.user_ptr[user] : history.user_ptr[user + 1]])][:K]
+        lists[user, : len(unseen)] = unseen
+        link.journal.clear()
+    return lists
+
+
+def _group(methods: dict[str, Lists], fold: Fold, liked: float, inside: npt.NDArray[np.bool_]) -> Row:
+    """NDCG of every method over the users of a group, and how far it is above popularity."""
+    targets = fold.targets.select((fold.targets.values >= liked) & inside[fold.targets.users])
+    found: dict[str, RankingMetrics] = {name: metrics_of(lists, targets, cutoffs=(K,))[K] for name, lists in methods.items()}
+    base = found["popularity"]
+    rows = {
+        name: {"ndcg": at.ndcg, "gain": at.ndcg - base.ndcg, "gain_stderr": paired(at.influence["ndcg"], base.influence["ndcg"])}
+        for name, at in found.items()
+    }
+    return {"users": base.users, "methods": rows}
+
+
+def markdown(result: Row) -> str:
+    """NDCG@10 by method and group, with the ratio to popularity over all users."""
+    parts = []
+    for kind, found in result["kinds"].items():
+        groups = found["groups"]
+        names = ["popularity", "exact", *sorted((n for n in groups["all"]["methods"] if n not in {"popularity", "exact"}), key=_falling)]
+        ordered = sorted(groups, key=lambda words: (words != "all", int(words.partition("-")[0]) if words != "all" else 0))
+        head = ("list", *("all users" if words == "all" else f"{words} likes, {groups[words]['users']:,} users" for words in ordered))
+        lines = [[_named(name), *(_cell(groups[words]["methods"], name, whole=words == "all") for words in ordered)] for name in names]
+        small = "; ".join(
+            f"ε = {float(e):g}: {', '.join(f'{n} likes {by[n]:.0%}' for n in sorted(by, key=int))}"
+            for e, by in sorted(found["told"].items(), key=lambda pair: _falling(pair[0]))
+            if math.isfinite(float(e))
+        )
+        words = (
+            f"**{kind.capitalize()}**: {found['users']:,} test users, {found['items']:,} items; H = {found['places']}, "
+            f"B = {found['coefficients']}. Share of what likes say of a list that noise leaves, by public numbers: {small}."
+        )
+        parts += [words, table(head, lines)]
+    return "\n\n".join([*parts, "In brackets: over popularity's; for all users the paired difference's two standard errors too."])
+
+
+def _falling(epsilon: str) -> float:
+    return -float(epsilon)
+
+
+def _named(name: str) -> str:
+    return name if name in {"popularity", "exact"} else f"served, ε = {float(name):g}"
+
+
+def _cell(methods: Row, name: str, *, whole: bool) -> str:
+    at, base = methods[name], methods["popularity"]["ndcg"]
+    if name == "popularity":
+        return f"{at['ndcg']:.4f}"
+    error = f", ± {2 * at['gain_stderr']:.4f}" if whole else ""
+    return f"{at['ndcg']:.4f} ({at['ndcg'] / max(base, 1e-9):.2f} x{error})"

@@ -1,0 +1,22 @@
+"""Lists through a real server are those that the bundle's own arithmetic makes, and stand beside popularity and the exact list."""
+
+import sys
+
+import pytest
+
+from fedrec_simulations.bench import serving_lists
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="stops a process by a signal")
+def test_ratings_and_clicks_are_asked_for_through_a_server() -> None:
+    result = serving_lists.run("planted", quick=True)
+    assert list(result["kinds"]) == ["ratings", "clicks"]
+    for found in result["kinds"].values():
+        methods = found["groups"]["all"]["methods"]
+        assert list(methods) == ["popularity", "exact", "inf", "5"]
+        assert all(0 <= row["ndcg"] <= 1 for row in methods.values())
+        assert methods["popularity"]["gain"] == 0 == methods["popularity"]["gain_stderr"]
+        assert methods["exact"]["gain_stderr"] > 0
+        assert 0 < found["told"]["5"]["6"] < found["told"]["inf"]["6"] <= 1
+    page = serving_lists.markdown(result)
+    assert page.index("| popularity |") < page.index("| exact |") < page.index("served, ε = inf") < page.index("served, ε = 5")
