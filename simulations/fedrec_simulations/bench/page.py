@@ -256,6 +256,13 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         _clicks,
     ),
     (
+        "clicks-ml1m",
+        "Clicks: MovieLens 1M, likes",
+        "Ratings of at least 4 as clicks; a random split, 80% to train; means over noise seeds.",
+        "fedrec bench clicks --data PATH/ml-1m",
+        _clicks,
+    ),
+    (
         "news-ml1m",
         "News: a click log of MovieLens 1M",
         "Popularity-matched candidates; the protocol is `fedrec.data.clicklog`'s, one division of users for every row, seeds for noise and "
