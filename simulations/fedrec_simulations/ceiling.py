@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
+from fedrec.evaluation.item_item import MOST_EVENTS, evenly
 from fedrec.factorization import variational
 from fedrec.factorization.alternating import alternate_clicks
 from fedrec.factorization.least_squares import solve_clicks
@@ -60,7 +61,10 @@ def als_model(split: Known, scenario: Scenario, *, ranking: bool = False) -> Mod
         if rmse < error:
             best, error = found, rmse
     assert best is not None
-    return replace(best, ranker=_of_clicks(split.train, Streams(scenario.seed).numpy("als-lists"))) if ranking else best
+    if not ranking:
+        return best
+    some = evenly(split.train, most_events=MOST_EVENTS)  # lists are what ratings are measured by besides: a minute is enough for them
+    return replace(best, ranker=_of_clicks(some, Streams(scenario.seed).numpy("als-lists")))
 
 
 def _of_clicks(train: Interactions, rng: np.random.Generator) -> ClickCeiling:

@@ -23,7 +23,7 @@ from fedrec.checkpoint import finite, write_bytes, write_json
 from fedrec.data.dataset import Dataset
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
-from fedrec.evaluation.item_item import ITEM_ITEM, item_item
+from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_item
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.factorization.released import save
@@ -209,6 +209,9 @@ def _rivals(scenario: Scenario, split: Split, console: Console) -> tuple[dict[st
         with stage(console, "ALS without privacy"):
             models[ALS] = als_model(split, scenario, ranking=ranking)
             rivals[ALS] = _evaluate(scenario, models[ALS], split, None)
+        learned = evenly(split.train, most_events=MOST_EVENTS).num_users
+        if ranking and split.train.kind == "ratings" and learned < split.train.num_users:
+            limits[ALS] = f"its lists learned from {learned:,} users"
     return rivals, models, limits
 
 
