@@ -305,7 +305,7 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
     (
         "serving-basis-ml1m",
         "Private queries: ratings",
-        "What a factorisation model's users lose by asking privately, by form, B and ε of one query. B was chosen on validation.",
+        "What a factorisation model's users lose by asking privately, by form, B and ε of one query. B follows the release.",
         "fedrec bench serving-basis --data PATH/ml-1m",
         _serving_basis,
     ),
