@@ -8,7 +8,8 @@ more columns, whitened by the private counts; its first d coordinates then get a
     counts   how often each item is rated, every user weighing 1 in all, and the mean
     biases   residuals and weights per item, in one report of norm 1; not where public people taught them (`public_people`)
     tastes   only without features and without public people: the Gram z z' of the most rated items gives the first directions
-    step/t   a noisy Newton step on (b_j, first d of phi_j): residual times [alpha, w_u], no per-item matrices
+    step/t   a noisy Newton step on (b_j, first d of phi_j): leave-one-out residual times [alpha, w_u], no per-item matrices, and how
+             long the step may be (`default_scales`)
 
 Guarantee (user, add/remove): every release has sensitivity 1 (`default_client`); what the server makes of releases is
 post-processing, and the composition of the plan's releases is exact. Against the published recipe: no A_j is released,
@@ -30,6 +31,7 @@ from fedrec.data.features import svd_embedding
 from fedrec.data.metadata import METADATA_WEIGHTS
 from fedrec.factorization import default_client
 from fedrec.factorization.default_model import DefaultModel
+from fedrec.factorization.default_scales import MOST, StepScales
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, ItemPosterior, denoise_counts, expected_counts, regress
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.liked import LikedRanker
@@ -46,6 +48,10 @@ Arrays = dict[str, npt.NDArray[np.generic]]
 
 _SIZES = ((0.27, 0.15), (0.55, 0.22), (1.0, 0.26), (1.82, 0.22), (3.67, 0.15))
 """Sizes of users over the typical one, and how many users have them."""
+USERS_A_DIRECTION = 40
+"""Fewer users than this a direction leave too few tastes to tell a direction from them."""
+NOISE_STD = 0.25
+"""How far the noise's variance may be from `DefaultSettings.noise`, before any release."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +60,8 @@ class DefaultSettings:
 
     counts, biases, tastes, steps: shares, the last one per outer step. width: d, coordinates that carry a private deviation.
     alpha: size of the bias coordinate in the step's vector. memory: weight of earlier observations at each step.
-    weight_exponent: mu of n^-mu (Ada-DPALS eq. 16; 1/4 is its optimum for convex losses, and ours). The last three are parts that
-    `fedrec bench ablation` exchanges: what reads noised sums, how much of the expected shrinkage a step subtracts, the Gram's noise.
+    weight_exponent: mu of n^-mu (Ada-DPALS eq. 16; 1/4 is its optimum for convex losses, and ours). The last two are parts that
+    `fedrec bench ablation` exchanges: what reads noised sums, and the Gram's noise.
     fresh: share of an observation's sampling variance that is taken for new at every step; the rest is the same ratings again.
     """
 
@@ -68,6 +74,7 @@ class DefaultSettings:
     memory: float
     fresh: float = 1.0
     mean_energy: float = 0.03
+    scales_energy: float = 0.03
     kappa: float = 0.4
     damping: float = 1.2
     noise: float = 0.76
@@ -79,7 +86,6 @@ class DefaultSettings:
     taste_variance: float = 0.12
     weight_exponent: float = 0.25
     read: Callable[..., ItemPosterior] = regress
-    expected_shrinkage: float = 1.0
     isometric: bool = True
     shares: Mapping[str, float] = field(init=False)
 
@@ -105,7 +111,7 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int, features: bool
         biases=biases,
         tastes=tastes,
         steps=tuple(float(s) for s in steps / steps.sum() * (1 - counts - biases - tastes)),
-        width=int(np.clip(round(1 + 4.8 * x), 1, 10) + min(round(4 * ample), 14)),
+        width=min(int(np.clip(round(1 + 4.8 * x), 1, 10) + min(round(4 * ample), 14)), 1 + users // USERS_A_DIRECTION),
         alpha=float(np.clip(6 * math.exp(-x), 1.2, 6) + max(0.7 * (x - 1.5), 0)),
         memory=float(np.clip(1 - 0.2 * x, 0.65, 1) - min(0.15 * ample, 0.45)),
         fresh=float(np.clip(1 - 0.27 * x, 0.1, 1)),
@@ -159,11 +165,11 @@ class DefaultRecipe:
         m = self.facts.num_items
         if "phi" not in state:
             nothing, mean = np.zeros((m, 1)), float(state.get("mean", 0.0))
-            model = DefaultModel(nothing, np.zeros(m), np.zeros(m), mean, self.settings.noise, self.facts.value_range)
+            model = DefaultModel(nothing, np.zeros(m), np.zeros(m), mean, self._noise(state), self.facts.value_range)
         else:
             phi = np.column_stack([_floats(state, "phi"), _floats(state, "rest")])
             bias, variance = _floats(state, "bias"), _floats(state, "variance")
-            model = DefaultModel(phi, bias, variance, float(state["mean"]), self.settings.noise, self.facts.value_range)
+            model = DefaultModel(phi, bias, variance, float(state["mean"]), self._noise(state), self.facts.value_range)
         return replace(model, ranker=self._ranker(model, state)) if "counts" in state else model
 
     def _ranker(self, model: DefaultModel, state: State) -> LikedRanker:
@@ -187,7 +193,9 @@ class DefaultRecipe:
             case "tastes":
                 blocks = (block("tastes", "outer", rows=1, width=min(self.settings.taste_items, m)),)
             case _:
-                blocks = (block(name, "linear", rows=m, width=self._width(state) + 1),)
+                d = self._width(state)
+                scales = block(name.replace("step", "scales"), "linear", rows=1, width=d + 4)
+                blocks = (block(name, "rows", rows=m, width=d + 1), scales)
         return ReleaseSpec(name, blocks, isometric=self.settings.isometric)
 
     # --- counts and mean ---
@@ -289,41 +297,61 @@ class DefaultRecipe:
         arrays = {
             "phi": _floats(state, "phi"),
             "bias": _floats(state, "bias"),
-            "variance": _floats(state, "variance") + self.settings.noise,
+            "variance": _floats(state, "variance") + self._noise(state),
         }
         phi = rounded_rows(arrays.pop("phi"))
         return {"phi": phi} | {name: rounded_numbers(array) for name, array in arrays.items()} | {"mean": state["mean"]}
 
     def _ask_step(self, state: State) -> Arrays:
         name = self._rounds[int(state["round"])]
-        chosen = {"alpha": np.array(self.settings.alpha), "width": np.array(self._width(state))}
-        return {**self._current(state), **chosen, "omega": self._omega(state, name)}
+        numbers = {
+            "alpha": self.settings.alpha,
+            "width": self._width(state),
+            "scales_energy": self.settings.scales_energy,
+            "most_ratings": MOST * self._ratings_per_user(_floats(state, "counts")),
+        }
+        public = {key: np.array(number) for key, number in numbers.items()}
+        return {**self._current(state), **public, "omega": self._omega(state, name), "units": self._expected_scales(state).units}
 
     def _width(self, state: State) -> int:
         return min(self.settings.width, int(state["phi"].shape[1]))
 
+    def _noise(self, state: State) -> float:
+        return float(state.get("noise", self.settings.noise))
+
+    def _expected_scales(self, state: State) -> StepScales:
+        """Before the step's release: what the model and earlier releases expect."""
+        phi, c, d = _floats(state, "phi"), _floats(state, "counts"), self._width(state)
+        known = np.maximum(1 - np.diag(self._mean_posterior_covariance(state, phi, c))[:d], 1e-6)
+        noise_std = float(state.get("noise_std", NOISE_STD))
+        return StepScales.expected(
+            self._noise(state), noise_std, known, alpha=self.settings.alpha, users=self.facts.num_users, sizes=_SIZES
+        )
+
     def _learn_step(self, state: State, answer: Release) -> Arrays:
-        """A Newton step on (b_j, first d of phi_j), averaged with earlier ones, each coordinate shrunk towards its start."""
+        """A Newton step on (b_j, first d of phi_j), averaged with earlier ones, each coordinate shrunk towards its start.
+
+        A step takes users' vectors as given, but they move with phi: where all items change a direction by one factor, a user's w
+        changes by that factor to the power 2 S - 1, S the share of the direction's variance that its ratings leave open. Predictions
+        change twice as fast as a step expects where S = 1: it goes 1 / (2 S) of the way there.
+        """
         name, d, alpha = self._rounds[int(state["round"])], self._width(state), self.settings.alpha
         phi, start, c = _floats(state, "phi"), _floats(state, "public_phi"), _floats(state, "counts")
-        omega, std, noise = self._omega(state, name), answer.noise_std[name], self.settings.noise
-        unknown = self._mean_posterior_covariance(phi, c)
-        known = (1 - np.diag(unknown))[:d]
-        total = omega * c / (math.sqrt(0.9 * noise) * math.sqrt(alpha**2 + known.sum()))
-        g = answer.values[name][:, : d + 1].copy()
-        g[:, 1:] -= (
-            self.settings.expected_shrinkage * total[:, None] * (phi @ unknown[:, :d])
-        )  # E[residual w'] of an exact model: shrinkage is no error
-        information = np.concatenate([[alpha], known])
-        hessian = total[:, None] * information * self.settings.damping
+        omega, std = self._omega(state, name), answer.noise_std[name]
+        scales = self._expected_scales(state).after(answer, name.replace("step", "scales"), energy=self.settings.scales_energy)
+        total = omega * c * scales.ratio
+        g = answer.values[name]
+        hessian = total[:, None] * np.concatenate([[alpha], scales.known]) * self.settings.damping
         ratings = np.maximum(c * math.sqrt(self._ratings_per_user(c)), 0.5)[:, None]
-        sampling = noise / ratings / np.concatenate([[1.0], known])
+        sampling = scales.residual / ratings / np.concatenate([[1.0], scales.known])
         observed = np.column_stack([_floats(state, "bias"), phi[:, :d] - start[:, :d]]) + g / hessian
         fresh = self.settings.fresh
         observed, precision = self._remember(state, observed, 1 / ((std / hessian) ** 2 + fresh * sampling))
         variance = 1 / precision + (1 - fresh) * sampling
-        kept = {"observed": observed, "precision": precision, "observed_variance": variance}
-        return {**kept, **self._shrunk(state, *_beside_people(state, observed, variance))}
+        slopes = np.maximum(2 * (1 - scales.known), 1.0)
+        kept: Arrays = {"observed": observed, "precision": precision, "observed_variance": variance}
+        kept |= {"noise": np.array(scales.noise), "noise_std": np.array(scales.noise_std)}
+        return {**kept, **self._shrunk(state, *_beside_people(state, observed, variance), slopes)}
 
     def _remember(self, state: State, observed: Float64s, precision: Float64s) -> tuple[Float64s, Float64s]:
         """Average with what earlier rounds observed, which counts `memory` times as much."""
@@ -334,29 +362,33 @@ class DefaultRecipe:
             old[:, 0], weight[:, 0] = _floats(state, "bias_observed"), 1 / _floats(state, "bias_variance")
         return (weight * old + precision * observed) / (weight + precision), weight + precision
 
-    def _shrunk(self, state: State, observed: Float64s, variance: Float64s) -> Arrays:
+    def _shrunk(self, state: State, observed: Float64s, variance: Float64s, slopes: Float64s) -> Arrays:
+        """Posterior means of b_j and phi_j; phi goes 1 / slopes (d,) of the way there."""
         log_count, start = _floats(state, "log_count"), _floats(state, "public_phi")
         features = np.column_stack([3 * start[:, :24], 0.3 * log_count, np.full(len(log_count), 0.3)])
         bias = self.settings.read(observed[:, 0], variance[:, 0], self._bias_features(state), sweeps=8, start=USUAL_BIASES)
         phi, variances = _floats(state, "phi").copy(), np.zeros_like(observed)
         if "variances" in state:
-            variances = _floats(state, "variances").copy()
+            earlier = _floats(state, "variances")
+            variances = np.zeros((len(earlier), max(earlier.shape[1], observed.shape[1])))
+            variances[:, : earlier.shape[1]] = earlier
         variances[:, 0] = bias.variance
         for k in range(1, observed.shape[1]):
             deviation = self.settings.read(observed[:, k], variance[:, k], features, sweeps=8)
-            phi[:, k - 1], variances[:, k] = start[:, k - 1] + deviation.mean, deviation.variance
+            phi[:, k - 1] += (start[:, k - 1] + deviation.mean - phi[:, k - 1]) / slopes[k - 1]
+            variances[:, k] = deviation.variance
         return {"bias": bias.mean, "variance": variances.sum(axis=1), "variances": variances, "phi": phi}
 
     def _ratings_per_user(self, c: Float64s) -> float:
         """sum over users of sqrt(n_u) is what the counts add up to."""
         return (float(c.sum()) / self.facts.num_users) ** 2
 
-    def _mean_posterior_covariance(self, phi: Float64s, c: Float64s) -> Float64s:
+    def _mean_posterior_covariance(self, state: State, phi: Float64s, c: Float64s) -> Float64s:
         """Average of (I + n/noise E[phi phi'])^-1 over the sizes n of ratings' users: what devices do not know of their w."""
         gram, n = (phi * (c / c.sum())[:, None]).T @ phi, self._ratings_per_user(c)
         weights = [(size, share * math.sqrt(size)) for size, share in _SIZES]  # reports of norm 1: ratings count 1 / sqrt(n)
         total = sum(weight for _, weight in weights)
-        terms = [w / total * np.linalg.inv(np.eye(len(gram)) + gram * n * size / self.settings.noise) for size, w in weights]
+        terms = [w / total * np.linalg.inv(np.eye(len(gram)) + gram * n * size / self._noise(state)) for size, w in weights]
         return np.asarray(np.sum(terms, axis=0))
 
 
@@ -377,7 +409,9 @@ def _beside_people(state: State, observed: Float64s, variance: Float64s) -> tupl
     if "people_observed" not in state:
         return observed, variance
     k = observed.shape[1]
-    theirs, precision = _floats(state, "people_observed")[:, :k], _floats(state, "people_precision")[:, :k]
+    theirs, precision = np.zeros_like(observed), np.zeros_like(variance)  # of a direction that they did not learn, nothing
+    known = min(k, state["people_observed"].shape[1])
+    theirs[:, :known], precision[:, :known] = _floats(state, "people_observed")[:, :known], _floats(state, "people_precision")[:, :known]
     total = 1 / variance + precision
     return (observed / variance + theirs * precision) / total, 1 / total
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from fedrec import segments
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.least_squares import solve_users
+from fedrec.factorization.leave_one_out import LeftOut, left_out
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.threads import map_ranges
@@ -115,26 +116,57 @@ def report_tastes(question: Question, mine: Interactions) -> Reports:
     omega, columns = np.asarray(question.public["omega"], np.float64), np.asarray(question.public["items"], np.int64)
     place = np.full(mine.num_items, -1)
     place[columns] = np.arange(len(columns))
-    residuals = omega[mine.items] * _residuals(question, mine)[0]
+    residuals = omega[mine.items] * _residuals(question, mine)
     z, asked = np.zeros((mine.num_users, len(columns))), place[mine.items] >= 0
     z[mine.users[asked], place[mine.items[asked]]] = residuals[asked]
     return bounded(np.zeros_like(mine.user_ptr), mine.items[:0], [RealBlock(np.ones(mine.num_users), z)], question.releases)
 
 
 def report_steps(question: Question, mine: Interactions) -> Reports:
-    """Block "step": omega times the residual for each item, times the vector [alpha, first d coordinates of w_u]."""
-    omega, alpha, d = np.asarray(question.public["omega"], np.float64), float(question.public["alpha"]), int(question.public["width"])
-    residuals, w = _residuals(question, mine)
-    vector = np.column_stack([np.full(mine.num_users, alpha), w[:, :d]])
-    return bounded(mine.user_ptr, mine.items, [RealBlock(omega[mine.items] * residuals, vector)], question.releases)
+    """Block "step": omega times the leave-one-out residual of each item, times [alpha, first d coordinates of w without that item].
+
+    Block "scales": what tells the server how long a step to take, averages over the user's own ratings: see `step_scales`.
+    """
+    public = {name: np.asarray(question.public[name], np.float64) for name in ("omega", "variance", "units")}
+    alpha, energy = float(question.public["alpha"]), float(question.public["scales_energy"])
+    n = np.diff(mine.user_ptr)
+    left = left_out(mine, *_model(question, mine), width=int(question.public["width"]))
+    coefficients = public["omega"][mine.items] * left.residuals
+    vectors = np.column_stack([np.full(len(mine), alpha), left.vectors])
+    norms = np.sqrt(segments.sums(mine.user_ptr, coefficients**2 * segments.row_squares(vectors)))
+    factors = np.divide(math.sqrt(1 - energy), norms, out=np.zeros_like(norms), where=norms > 0)
+    scales = step_scales(mine.user_ptr, left, public["variance"][mine.items], norms) / public["units"] * (n > 0)[:, None]
+    weights = np.minimum(np.sqrt(n / float(question.public["most_ratings"])), 1)
+    lengths = np.maximum(np.sqrt(segments.row_squares(scales)), 1)  # longer ones are cut to 1
+    blocks = [
+        RealBlock(coefficients * np.repeat(factors, n), vectors),
+        RealBlock(math.sqrt(energy) * weights / lengths, scales),
+    ]
+    return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")
 
 
-def _residuals(question: Question, mine: Interactions) -> tuple[Float64s, Float64s]:
-    """What the current model leaves of the user's ratings (n,), and the user's w (num_users, D)."""
+def step_scales(user_ptr: npt.NDArray[np.int64], left: LeftOut, variance: Float64s, norms: Float64s) -> Float64s:
+    """(num_users, d + 4): one, sqrt(n) over the report's norm, means of r^2, of (1 - h) r^2 - variance, and of w^2 (d of them).
+
+    r, h, w: leave-one-out residual, leverage and vector of a rating. (1 - h) r^2 is expected to be the noise's variance, whatever it is.
+    """
+    n = np.maximum(np.diff(user_ptr), 1)
+    squares = left.residuals**2
+    ratio = np.divide(np.sqrt(n), norms, out=np.zeros_like(norms), where=norms > 0)
+    means = [segments.sums(user_ptr, column) / n for column in (squares, left.noise_share * squares - variance, *(left.vectors.T**2))]
+    return np.column_stack([np.ones(len(n)), ratio, *means])
+
+
+def _model(question: Question, mine: Interactions) -> tuple[Float64s, Float64s, Float64s]:
+    """phi (m, D), what mean and biases leave of the user's ratings (n,), and the variance (m,) of an item's noise."""
     public = {name: np.asarray(question.public[name], np.float64) for name in ("phi", "bias", "variance", "mean")}
-    targets = scaled(mine) - public["mean"] - public["bias"][mine.items]
-    w = posterior_means(mine, public["phi"], targets, public["variance"])
-    return targets - event_products(mine, w, public["phi"]), w
+    return public["phi"], scaled(mine) - public["mean"] - public["bias"][mine.items], public["variance"]
+
+
+def _residuals(question: Question, mine: Interactions) -> Float64s:
+    """(n,) what the current model leaves of the user's ratings."""
+    phi, targets, variance = _model(question, mine)
+    return targets - event_products(mine, posterior_means(mine, phi, targets, variance), phi)
 
 
 def event_products(mine: Interactions, w: Float64s, phi: Float64s) -> Float64s:

@@ -173,9 +173,10 @@ def exact_sums(reports: Reports, specs: Sequence[BlockSpec]) -> tuple[Int64s, ..
 
 def _check_block(spec: BlockSpec, block: BlockReports, reports: Reports) -> None:
     expected = reports.num_users if spec.rows == 1 else len(reports.items)
-    if block.coefficients.shape != (expected,) or block.vectors.shape != (reports.num_users, spec.width):
+    vectors = (len(reports.items) if spec.by_item else reports.num_users, spec.width)
+    if block.coefficients.shape != (expected,) or block.vectors.shape != vectors:
         raise ValueError(
-            f"block {spec.name}: expected {expected} coefficients and vectors {(reports.num_users, spec.width)}, "
+            f"block {spec.name}: expected {expected} coefficients and vectors {vectors}, "
             f"found {block.coefficients.shape} and {block.vectors.shape}"
         )
     for name, values, bits in (("coefficients", block.coefficients, COEFFICIENT_BITS), ("vectors", block.vectors, VECTOR_BITS)):
@@ -195,7 +196,7 @@ def _reach(spec: BlockSpec, block: BlockReports, order: ItemOrder) -> npt.NDArra
     vector = max(-int(block.vectors.min(initial=0)), int(block.vectors.max(initial=0)))
     coefficient = max(-int(block.coefficients.min(initial=0)), int(block.coefficients.max(initial=0)))
     terms = np.diff(order.item_ptr) if spec.rows > 1 else np.array([len(order.users)])
-    return terms * float(coefficient * vector ** (1 if spec.kind == "linear" else 2))
+    return terms * float(coefficient * vector**spec.degree)
 
 
 def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: Int64s) -> None:
@@ -203,9 +204,11 @@ def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: In
     c, width, flat = np.ascontiguousarray(block.coefficients, np.int32), source.shape[1], source.reshape(-1)
     pieces = total if spec.rows > 1 else np.zeros((len(order.item_ptr) - 1, spec.columns), np.int64)
 
+    owners = order.positions.astype(np.int32) if spec.by_item else order.users  # which vector belongs to an event
+
     def rows(first: int, last: int) -> None:
         exact_range(
-            first, last, order.item_ptr, order.users, order.positions, flat, spec.width, width, c, spec.kind == "outer", pieces
+            first, last, order.item_ptr, owners, order.positions, flat, spec.width, width, c, spec.kind == "outer", pieces
         )  # fmt: skip
 
     map_rows(rows, order.item_ptr)

@@ -2,8 +2,9 @@
 
 A report is a list of blocks. A block of a user with n rated items is n integer coefficients and one integer vector x of
 length `width`; it stands for the rows `c_j * x` ("linear") or the packed symmetric matrices `c_j * x x'` ("outer") of
-those n items, and for zero elsewhere. A dense vector is a block with one row, whose coefficient is 1. Item statistics
-(A_j, b_j) of AM-SSP eq. 5, item counts, residual sums and taste Grams are all of this form.
+those n items, and for zero elsewhere. A block of "rows" has a vector for each item instead, and stands for `c_j * x_j`. A dense
+vector is a block with one row, whose coefficient is 1. Item statistics (A_j, b_j) of AM-SSP eq. 5, item counts, residual sums and
+taste Grams are linear or outer; sums of leave-one-out residuals, whose user vector differs from item to item, are rows.
 
 Integers make sums exact: the order of arrival, the sharding and the process do not show in the sum (DESIGN.md,
 "Exact, order-free sums"). `step` maps them to real units: real = integer * step.
@@ -28,12 +29,16 @@ VECTOR_BITS = 15
 exactly in float64, and 2^17 users in int64."""
 
 
+Form = Literal["linear", "outer", "rows"]
+"""How coefficients and vectors of a block make its rows: see the module's first lines."""
+
+
 @dataclass(frozen=True)
 class BlockSpec:
     """Public shape and grid of one block: `rows` items (1 if dense), vectors of `width` entries, steps in real units."""
 
     name: str
-    kind: Literal["linear", "outer"]
+    kind: Form
     rows: int
     width: int
     coefficient_step: float
@@ -42,12 +47,22 @@ class BlockSpec:
     @property
     def columns(self) -> int:
         """Numbers per row: `width`, or the upper triangle of width x width in `numpy.triu_indices` order."""
-        return self.width if self.kind == "linear" else self.width * (self.width + 1) // 2
+        return self.width * (self.width + 1) // 2 if self.kind == "outer" else self.width
 
     @property
     def step(self) -> float:
         """Real value of one unit of the accumulated integers."""
-        return self.coefficient_step * self.vector_step ** (1 if self.kind == "linear" else 2)
+        return self.coefficient_step * self.vector_step**self.degree
+
+    @property
+    def degree(self) -> int:
+        """How often a vector enters a row: twice in a symmetric matrix."""
+        return 2 if self.kind == "outer" else 1
+
+    @property
+    def by_item(self) -> bool:
+        """Whether every named item has a vector of its own; else a user has one."""
+        return self.kind == "rows" and self.rows > 1
 
 
 @dataclass(frozen=True)
@@ -95,7 +110,7 @@ class BlockReports:
     """One block of the reports of consecutive users.
 
     coefficients: (n,) int32 aligned with the reports' items, or (num_users,) for a dense block (rows = 1; 0 = silent).
-    vectors: (num_users, width) int32.
+    vectors: (num_users, width) int32, or (n, width) where the block is `by_item`.
     """
 
     coefficients: Int32s

@@ -22,6 +22,7 @@ from fedrec.federation.messages import (
     VECTOR_BITS,
     BlockReports,
     BlockSpec,
+    Form,
     ReleaseSpec,
     Reports,
     quantise,
@@ -37,18 +38,18 @@ _SLACK = 1e-12
 
 @dataclass(frozen=True)
 class RealBlock:
-    """One block before the grid: coefficients (n,) per event, or (num_users,) if dense; vectors (num_users, width)."""
+    """One block before the grid: coefficients (n,), or (num_users,) if dense; vectors (num_users, width), or (n, width) by item."""
 
     coefficients: Floats
     vectors: Floats
 
 
-def block(name: str, kind: Literal["linear", "outer"], *, rows: int, width: int, radius: float = 1.0) -> BlockSpec:
+def block(name: str, kind: Form, *, rows: int, width: int, radius: float = 1.0) -> BlockSpec:
     """The block's public grid: vectors of norm at most 1, coefficients up to `radius`.
 
     Outer blocks multiply the vector's step twice; theirs is coarser, so that the noise of any useful budget is at most 2^40 steps.
     """
-    coefficient_bits, vector_bits = (COEFFICIENT_BITS, VECTOR_BITS) if kind == "linear" else (13, 11)
+    coefficient_bits, vector_bits = (13, 11) if kind == "outer" else (COEFFICIENT_BITS, VECTOR_BITS)
     return BlockSpec(name, kind, rows, width, step_for(radius, bits=coefficient_bits), step_for(1.0, bits=vector_bits))
 
 
@@ -111,9 +112,9 @@ def _unit_vectors(real: RealBlock, pointer: Int64s, spec: BlockSpec) -> RealBloc
     lengths = np.sqrt(segments.row_squares(real.vectors))
     if not (np.isfinite(lengths).all() and np.isfinite(real.coefficients).all()):
         raise ValueError(f"block {spec.name!r} has numbers that are not finite")
-    moved = lengths if spec.kind == "linear" else lengths**2
+    moved = lengths**spec.degree
     return RealBlock(
-        real.coefficients * np.repeat(moved, np.diff(pointer)),
+        real.coefficients * (moved if spec.by_item else np.repeat(moved, np.diff(pointer))),
         real.vectors / np.where(lengths > 0, lengths, 1.0)[:, None],
     )
 
@@ -134,6 +135,9 @@ def _release_norms(user_ptr: Int64s, parts: Sequence[tuple[BlockReports, BlockSp
     norms = np.zeros(len(user_ptr) - 1)
     for part, spec in parts:
         vectors = segments.row_squares(np.asarray(part.vectors * spec.vector_step, np.float64))
-        coefficients = segments.squares(_pointer(user_ptr, spec), np.asarray(part.coefficients * spec.coefficient_step, np.float64))
-        norms += coefficients * (vectors if spec.kind == "linear" else vectors**2)
+        coefficients = np.asarray(part.coefficients * spec.coefficient_step, np.float64)
+        if spec.by_item:
+            norms += segments.sums(user_ptr, coefficients**2 * vectors)
+        else:
+            norms += segments.squares(_pointer(user_ptr, spec), coefficients) * vectors**spec.degree
     return norms

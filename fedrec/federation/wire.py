@@ -28,7 +28,7 @@ from safetensors.numpy import load, save
 
 from fedrec.errors import RefusedError
 from fedrec.federation.coding import Announced, announced
-from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Question, Release, ReleaseSpec, Reports
+from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Form, Question, Release, ReleaseSpec, Reports
 from fedrec.federation.protocol import TOKEN_BYTES, Answer, Invitation, Refusal, Terms
 from fedrec.privacy.calibration import Plan
 
@@ -54,7 +54,8 @@ class Batch:
 def batch_bytes(specs: Sequence[BlockSpec], *, users: int, events: int) -> int:
     """The exact length of a batch."""
     coefficients = sum(users if spec.rows == 1 else events for spec in specs)
-    return _HEADER.size + users * (2 * TOKEN_BYTES + 4) + 4 * events + 2 * (coefficients + users * sum(spec.width for spec in specs))
+    numbers = sum((events if spec.by_item else users) * spec.width for spec in specs)
+    return _HEADER.size + users * (2 * TOKEN_BYTES + 4) + 4 * events + 2 * (coefficients + numbers)
 
 
 def pack_reports(batch: Batch, digest: str) -> bytes:
@@ -101,7 +102,7 @@ def select_users(batch: Batch, kept: npt.NDArray[np.bool_], specs: Sequence[Bloc
     events = np.repeat(kept, lengths)
     user_ptr = np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int64)
     blocks = tuple(
-        BlockReports(part.coefficients[kept if spec.rows == 1 else events], part.vectors[kept])
+        BlockReports(part.coefficients[kept if spec.rows == 1 else events], part.vectors[events if spec.by_item else kept])
         for spec, part in zip(specs, reports.blocks, strict=True)
     )
     return Batch(batch.ids[kept], batch.tokens[kept], Reports(user_ptr, reports.items[events], blocks))
@@ -147,7 +148,8 @@ def _check_items(items: npt.NDArray[np.uint32], user_ptr: npt.NDArray[np.int64],
 
 def _block(take: _Reader, spec: BlockSpec, *, users: int, events: int) -> BlockReports:
     coefficients = take("<i2", users if spec.rows == 1 else events)
-    vectors = take("<i2", users * spec.width).reshape(users, spec.width)
+    owners = events if spec.by_item else users
+    vectors = take("<i2", owners * spec.width).reshape(owners, spec.width)
     for name, values in (("coefficients", coefficients), ("vectors", vectors)):
         if int(values.min(initial=0)) == -(2**15):
             raise refused(Refusal.OUT_OF_RANGE, f"block {spec.name!r}: {name} must fit 15 bits and a sign")
@@ -175,7 +177,7 @@ _Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 class _BlockHeader(_Closed):
     name: _Name
-    kind: Literal["linear", "outer"]
+    kind: Form
     rows: int = Field(ge=1, le=2**31 - 1)
     width: int = Field(ge=1, le=2**26)
     coefficient_step: _Step

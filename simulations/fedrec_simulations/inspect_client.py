@@ -103,9 +103,16 @@ def _layout(specs: Sequence[BlockSpec], *, users: int, events: int) -> list[Cont
         ("items", "u32 an event", 4 * events, "which items, in order"),
     ]
     for spec in specs:
-        number = users if spec.rows == 1 else events
+        number, owners = users if spec.rows == 1 else events, events if spec.by_item else users
         fields.append((f"{spec.name}: coefficients", f"i16 {'a user' if spec.rows == 1 else 'an event'}", 2 * number, _coefficient(spec)))
-        fields.append((f"{spec.name}: vectors", f"{spec.width} x i16 a user", 2 * users * spec.width, _vector(spec)))
+        fields.append(
+            (
+                f"{spec.name}: vectors",
+                f"{spec.width} x i16 {'an event' if spec.by_item else 'a user'}",
+                2 * owners * spec.width,
+                _vector(spec),
+            )
+        )
     starts = np.cumsum([0, *(size for _, _, size, _ in fields)])
     return [
         {"field": name, "type": kind, "offset": int(start), "bytes": size, "meaning": meaning}
@@ -118,7 +125,7 @@ def _coefficient(spec: BlockSpec) -> str:
 
 
 def _vector(spec: BlockSpec) -> str:
-    return f"x, in steps of {spec.vector_step:g}: {'c x' if spec.kind == 'linear' else 'c x times x'} is added up"
+    return f"x, in steps of {spec.vector_step:g}: {'c x times x' if spec.kind == 'outer' else 'c x'} is added up"
 
 
 def _user(batch: Batch, specs: Sequence[BlockSpec], user: int) -> list[Content]:
@@ -139,7 +146,7 @@ def _user(batch: Batch, specs: Sequence[BlockSpec], user: int) -> list[Content]:
 def _numbers(spec: BlockSpec, part: BlockReports, events: slice, user: int) -> list[Content]:
     return [
         _field(f"{spec.name}: coefficients", part.coefficients[events], spec.coefficient_step),
-        _field(f"{spec.name}: vector", part.vectors[user], spec.vector_step),
+        _field(f"{spec.name}: vector", part.vectors[events if spec.by_item else user].ravel(), spec.vector_step),
     ]
 
 

@@ -138,13 +138,12 @@ def plain_sums(question: Question, ratings: Interactions, made: Prepared) -> lis
     reports = made.steps[question.step](question, ratings)
     totals = []
     for spec, part in zip(question.blocks, reports.blocks, strict=True):
-        total = np.zeros((spec.rows, spec.width if spec.kind == "linear" else spec.width**2))
+        total = np.zeros((spec.rows, spec.width**2 if spec.kind == "outer" else spec.width))
         for k, (a, b) in enumerate(itertools.pairwise(reports.user_ptr)):
-            x = part.vectors[k] * spec.vector_step
-            row = x if spec.kind == "linear" else np.outer(x, x).ravel()
-            events = [(0, part.coefficients[k])] if spec.rows == 1 else zip(reports.items[a:b], part.coefficients[a:b], strict=True)
-            for j, c in events:
-                total[j] += c * spec.coefficient_step * row
+            for j, e in [(0, k)] if spec.rows == 1 else zip(reports.items[a:b], range(a, b), strict=True):
+                x = part.vectors[e if spec.kind == "rows" else k] * spec.vector_step
+                row = np.outer(x, x).ravel() if spec.kind == "outer" else x
+                total[j] += part.coefficients[e] * spec.coefficient_step * row
         totals.append(total)
     return totals
 
@@ -156,7 +155,7 @@ def test_with_an_infinite_budget_releases_are_the_plain_sums(name: str) -> None:
     for done in train(made.recipe, loopback(ratings, made), made.recipe.begin()):
         for spec, plain in zip(done.question.blocks, plain_sums(done.question, ratings, made), strict=True):
             released = done.answer.values[spec.name]
-            np.testing.assert_allclose(released if spec.kind == "linear" else full(released, spec.width), plain, rtol=0, atol=1e-10)
+            np.testing.assert_allclose(full(released, spec.width) if spec.kind == "outer" else released, plain, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", USER_LEVEL)
@@ -199,7 +198,7 @@ def noise_of(question: Question, sums: Sequence[np.ndarray], made: Prepared, noi
     for spec in question.releases:
         for block in spec.blocks:
             excess = (answer.values[block.name] - next(exact) * block.step) / stds[spec.name]
-            if block.kind == "linear":
+            if block.kind != "outer":
                 found[f"{question.round}/{block.name}"] = excess
                 continue
             diagonal = np.equal(*np.triu_indices(block.width))

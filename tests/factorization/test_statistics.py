@@ -36,12 +36,14 @@ def some_reports(rng: np.random.Generator, width: int, *, num_items: int = 19) -
         BlockReports(integers(ptr[-1]), integers(50, width)),
         BlockReports(integers(50), integers(50, width)),
         BlockReports(integers(50), integers(50, width)),
+        BlockReports(integers(ptr[-1]), integers(ptr[-1], width)),
     )
     specs = (
         BlockSpec("A", "outer", num_items, width, 1.0, 1.0),
         BlockSpec("b", "linear", num_items, width, 1.0, 1.0),
         BlockSpec("gramian", "outer", 1, width, 1.0, 1.0),
         BlockSpec("sum", "linear", 1, width, 1.0, 1.0),
+        BlockSpec("own", "rows", num_items, width, 1.0, 1.0),
     )
     return Reports(ptr, items, blocks), specs
 
@@ -52,9 +54,9 @@ def big_integer_sums(reports: Reports, specs: tuple[BlockSpec, ...]) -> list[npt
     for spec, block in zip(specs, reports.blocks, strict=True):
         total = np.zeros((spec.rows, spec.columns), object)
         for k in range(reports.num_users):
-            x = np.array([int(v) for v in block.vectors[k]], object)
-            term = x if spec.kind == "linear" else np.outer(x, x)[np.triu_indices(spec.width)]
             for e in [k] if spec.rows == 1 else range(reports.user_ptr[k], reports.user_ptr[k + 1]):
+                x = np.array([int(v) for v in block.vectors[e if spec.kind == "rows" else k]], object)
+                term = np.outer(x, x)[np.triu_indices(spec.width)] if spec.kind == "outer" else x
                 total[0 if spec.rows == 1 else reports.items[e]] += int(block.coefficients[e]) * term
         totals.append(total)
     return totals
@@ -66,7 +68,10 @@ def users_of(reports: Reports, chosen: npt.NDArray[np.int64]) -> Reports:
     index = np.concatenate([np.empty(0, np.int64), *events]).astype(np.int64)
     ptr = np.concatenate([[0], np.cumsum([len(e) for e in events])]).astype(np.int64)
     blocks = tuple(
-        BlockReports(b.coefficients[chosen if len(b.coefficients) == reports.num_users else index], b.vectors[chosen])
+        BlockReports(
+            b.coefficients[chosen if len(b.coefficients) == reports.num_users else index],
+            b.vectors[chosen if len(b.vectors) == reports.num_users else index],
+        )
         for b in reports.blocks
     )
     return Reports(ptr, reports.items[index], blocks)
@@ -213,7 +218,7 @@ def test_malformed_reports_are_refused() -> None:
     short = BlockReports(reports.blocks[0].coefficients[:-1], reports.blocks[0].vectors)
     with pytest.raises(ValueError, match="block A: expected"):
         ExactSums(specs).add(Reports(reports.user_ptr, reports.items, (short, *reports.blocks[1:])))
-    with pytest.raises(ValueError, match="expected 4 blocks, found 1"):
+    with pytest.raises(ValueError, match="expected 5 blocks, found 1"):
         ExactSums(specs).add(Reports(reports.user_ptr, reports.items, reports.blocks[:1]))
     with pytest.raises(ValueError, match="targets must have one entry"):
         item_statistics(order_by_item(reports.user_ptr, reports.items, 19), np.zeros((50, 2), np.float32), np.zeros(3, np.float32))

@@ -11,6 +11,7 @@ from fedrec.federation.reports import RealBlock, block, bounded, squared_norms, 
 
 ITEMS, WIDTH = 6, 3
 MIXED = ReleaseSpec("statistics", (block("gram", "outer", rows=ITEMS, width=WIDTH), block("moment", "linear", rows=ITEMS, width=WIDTH)))
+OWN = ReleaseSpec("vectors of items", (block("own", "rows", rows=ITEMS, width=WIDTH),))
 DENSE = ReleaseSpec("mean", (block("mean", "linear", rows=1, width=1, radius=2.0),), radius=2.0)
 finite = st.floats(-1e12, 1e12)
 
@@ -23,16 +24,17 @@ def users(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[RealBlock]]:
     floats = lambda n: np.array(draw(st.lists(finite, min_size=n, max_size=n)), np.float64)  # noqa: E731
     n, k = int(ptr[-1]), len(sizes)
     vectors = floats(k * WIDTH).reshape(k, WIDTH)
-    return ptr, items, [RealBlock(floats(n), vectors), RealBlock(floats(n), vectors), RealBlock(floats(k), np.ones((k, 1)))]
+    own = RealBlock(floats(n), floats(n * WIDTH).reshape(n, WIDTH))
+    return ptr, items, [RealBlock(floats(n), vectors), RealBlock(floats(n), vectors), own, RealBlock(floats(k), np.ones((k, 1)))]
 
 
 def rows_of(reports: Reports, spec: ReleaseSpec, blocks: tuple[BlockReports, ...], user: int) -> np.ndarray:
     """One user's contribution in svec coordinates, spelled out row by row: second code."""
     pieces, start, stop = [], reports.user_ptr[user], reports.user_ptr[user + 1]
     for shape, part in zip(spec.blocks, blocks, strict=True):
-        x = part.vectors[user] * shape.vector_step
+        x = (part.vectors[start:stop] if shape.kind == "rows" else part.vectors[user]) * shape.vector_step
         c = part.coefficients[user : user + 1] if shape.rows == 1 else part.coefficients[start:stop]
-        base = x if shape.kind == "linear" else np.outer(x, x).ravel()
+        base = np.outer(x, x).ravel() if shape.kind == "outer" else x
         pieces.append((c * shape.coefficient_step)[:, None] * base)
     return np.concatenate([p.ravel() for p in pieces])
 
@@ -41,11 +43,11 @@ def rows_of(reports: Reports, spec: ReleaseSpec, blocks: tuple[BlockReports, ...
 @given(users())
 def test_removing_a_user_moves_every_release_by_at_most_its_radius(case: tuple[np.ndarray, np.ndarray, list[RealBlock]]) -> None:
     ptr, items, blocks = case
-    reports = bounded(ptr, items, blocks, [MIXED, DENSE])
-    assert within_radius(reports, [MIXED, DENSE]).all()
-    norms = squared_norms(reports, [MIXED, DENSE])
+    reports = bounded(ptr, items, blocks, [MIXED, OWN, DENSE])
+    assert within_radius(reports, [MIXED, OWN, DENSE]).all()
+    norms = squared_norms(reports, [MIXED, OWN, DENSE])
     for user in range(reports.num_users):
-        for r, (spec, parts) in enumerate([(MIXED, reports.blocks[:2]), (DENSE, reports.blocks[2:])]):
+        for r, (spec, parts) in enumerate([(MIXED, reports.blocks[:2]), (OWN, reports.blocks[2:3]), (DENSE, reports.blocks[3:])]):
             moved = np.linalg.norm(rows_of(reports, spec, parts, user))
             assert moved <= spec.radius
             assert moved**2 == pytest.approx(norms[r, user], rel=1e-9, abs=1e-15)

@@ -46,7 +46,8 @@ from fedrec.streams import Streams
 
 ITEMS, WIDTH = 5, 2
 STATISTICS = ReleaseSpec(
-    "statistics", (block("gram", "outer", rows=ITEMS, width=WIDTH), block("moment", "linear", rows=ITEMS, width=WIDTH))
+    "statistics",
+    tuple(block(name, form, rows=ITEMS, width=WIDTH) for name, form in (("gram", "outer"), ("moment", "linear"), ("own", "rows"))),
 )
 MEAN = ReleaseSpec("mean", (block("mean", "linear", rows=1, width=1),), isometric=False)
 SPECS = (*STATISTICS.blocks, *MEAN.blocks)
@@ -56,8 +57,8 @@ QUESTION = Question(4, "statistics", PUBLIC, (STATISTICS, MEAN))
 HEADER, PLANNED = pack_invitation(Invitation("run-1", PLAN, QUESTION))
 DIGEST = question_digest(HEADER)
 RELEASE = Release(
-    {"gram": np.full((ITEMS, 3), 0.1), "moment": np.zeros((ITEMS, WIDTH)), "mean": np.ones((1, 1))},
-    {"gram": 0.3, "moment": 0.3, "mean": 1e-9},
+    {"gram": np.full((ITEMS, 3), 0.1), "moment": np.zeros((ITEMS, WIDTH)), "own": np.zeros((ITEMS, WIDTH)), "mean": np.ones((1, 1))},
+    {"gram": 0.3, "moment": 0.3, "own": 0.3, "mean": 1e-9},
 )
 TERMS = Terms("run-1", '{"recipe": "default"}', "ratings", (1.0, 5.0), ("a", "b", "ä"))
 ANSWER = Answer("library", 40, 39, {Refusal.TOO_LARGE.value: 1}, "", "")
@@ -74,14 +75,16 @@ def batches(draw: st.DrawFn) -> Batch:
         return np.array(draw(st.lists(shorts, min_size=size, max_size=size)), np.int32).reshape(shape)
 
     n, e = len(mine), len(items)
-    blocks = tuple(BlockReports(numbers(n if s.rows == 1 else e), numbers(n, s.width)) for s in SPECS)
+    blocks = tuple(BlockReports(numbers(n if s.rows == 1 else e), numbers(e if s.by_item else n, s.width)) for s in SPECS)
     who = np.frombuffer(draw(st.binary(min_size=32 * n, max_size=32 * n)), np.uint8).reshape(2, n, TOKEN_BYTES)
     return Batch(who[0], who[1], Reports(ptr, np.array(items, np.int32), blocks))
 
 
 def batch() -> Batch:
     """Two users: items 1 and 3, and item 0."""
-    blocks = tuple(BlockReports(np.full(2 if s.rows == 1 else 3, 7, np.int32), np.full((2, s.width), -9, np.int32)) for s in SPECS)
+    blocks = tuple(
+        BlockReports(np.full(2 if s.rows == 1 else 3, 7, np.int32), np.full((3 if s.by_item else 2, s.width), -9, np.int32)) for s in SPECS
+    )
     who = np.arange(2 * TOKEN_BYTES, dtype=np.uint8).reshape(2, TOKEN_BYTES)
     return Batch(who, who + 100, Reports(np.array([0, 2, 3]), np.array([1, 3, 0], np.int32), blocks))
 

@@ -102,7 +102,7 @@ def _parts(exposure: Exposure, plan: Plan) -> list[_Part]:
 def _part(block: BlockSpec, without: Int64s, inside: Int64s, std: Floats) -> _Part:
     """Rows and, where noise is drawn number by number, columns that the unit touches."""
     changed = without != inside
-    columns = np.flatnonzero(changed.any(0)) if block.kind == "linear" else np.arange(block.columns)
+    columns = np.arange(block.columns) if block.kind == "outer" else np.flatnonzero(changed.any(0))
     where = np.ix_(np.flatnonzero(changed.any(1)), columns)
     added = inside[where] - without[where]
     return _Part(block, without[where], added, np.asarray(added * block.step, np.float64), np.broadcast_to(std[columns], added.shape))
@@ -110,7 +110,7 @@ def _part(block: BlockSpec, without: Int64s, inside: Int64s, std: Floats) -> _Pa
 
 def _std(block: BlockSpec, std: float, *, isometric: bool) -> Floats:
     """(columns,) noise std of each number of a row."""
-    if block.kind == "linear" or not isometric:
+    if block.kind != "outer" or not isometric:
         return np.full(block.columns, std)
     row, column = triangle(block.width)
     return np.where(row == column, std, std / math.sqrt(2))

@@ -201,7 +201,7 @@ def _seen(prepared: Trainable, run: Sequence[Asked]) -> list[Seen]:
 
 def _stds(spec: ReleaseSpec, block: BlockSpec, std: float) -> Floats:
     """(columns,) of the noise of each number of a row."""
-    if block.kind == "linear" or not spec.isometric:
+    if block.kind != "outer" or not spec.isometric:
         return np.full(block.columns, std)
     row, column = triangle(block.width)
     return np.where(row == column, std, std / math.sqrt(2))

@@ -125,7 +125,6 @@ PARTS: Mapping[str, Part] = {
     "budget 1:2:4 over the steps": Part(lambda s: _growth(s, 2.0)),
     "2% of the budget for counts": Part(lambda s: _shares(s, counts=0.02)),
     "last solve in the learned directions only": Part(lambda s: replace(s, served=s.learned)),
-    "expected shrinkage left in the step": Part(lambda s: replace(s, expected_shrinkage=0.0)),
     "no features, and iid noise on the taste Gram": Part(
         lambda s: replace(s, isometric=False), features=False, against="no public features"
     ),

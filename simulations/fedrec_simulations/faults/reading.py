@@ -63,8 +63,10 @@ def _reports(batch: bytes, specs: Sequence[BlockSpec], users: int, events: int) 
         for spec in specs:
             count, mine = (users, slice(k, k + 1)) if spec.rows == 1 else (events, slice(start, end))
             coefficients.append(np.frombuffer(batch, "<i2", count, offset)[mine].astype(np.int64))
-            vectors.append(np.frombuffer(batch, "<i2", spec.width, offset + 2 * count + 2 * k * spec.width).astype(np.int64))
-            offset += 2 * (count + users * spec.width)
+            owners, own = (events, slice(start, end)) if spec.by_item else (users, slice(k, k + 1))
+            table = np.frombuffer(batch, "<i2", owners * spec.width, offset + 2 * count).reshape(owners, spec.width)
+            vectors.append(table[own].astype(np.int64))
+            offset += 2 * (count + owners * spec.width)
         ids = batch[44 + 16 * k : 60 + 16 * k], batch[44 + 16 * (users + k) : 60 + 16 * (users + k)]
         yield UserReport(*ids, items, tuple(coefficients), tuple(vectors))
         start = end
@@ -95,18 +97,21 @@ def within_radius(report: UserReport, releases: Sequence[ReleaseSpec]) -> UserRe
     return replace(report, coefficients=tuple(coefficients))
 
 
-def _squared_norm(coefficients: Int64s, vector: Int64s, spec: BlockSpec) -> float:
-    length = sum(int(x) ** 2 for x in vector)
-    return sum(int(c) ** 2 for c in coefficients) * (length if spec.kind == "linear" else length**2) * spec.step**2
+def _squared_norm(coefficients: Int64s, vectors: Int64s, spec: BlockSpec) -> float:
+    power = 2 if spec.kind == "outer" else 1
+    lengths = [sum(int(x) ** 2 for x in vector) ** power for vector in vectors]
+    pairs = zip(coefficients, lengths if spec.by_item else lengths * len(coefficients), strict=True)
+    return float(sum(int(c) ** 2 * length for c, length in pairs) * spec.step**2)
 
 
 def exact_sums(reports: Iterable[UserReport], specs: Sequence[BlockSpec]) -> list[Int64s]:
     """One (rows, columns) array for each block, entry by entry as `messages` defines it."""
     totals = [np.zeros((spec.rows, spec.columns), np.int64) for spec in specs]
     for report in reports:
-        for spec, total, coefficients, x in zip(specs, totals, report.coefficients, report.vectors, strict=True):
-            row = x if spec.kind == "linear" else np.outer(x, x)[np.triu_indices(spec.width)]
-            for place, c in zip((0,) if spec.rows == 1 else report.items, coefficients, strict=True):
+        for spec, total, coefficients, vectors in zip(specs, totals, report.coefficients, report.vectors, strict=True):
+            rows = [np.outer(x, x)[np.triu_indices(spec.width)] for x in vectors] if spec.kind == "outer" else list(vectors)
+            places = (0,) if spec.rows == 1 else report.items
+            for place, c, row in zip(places, coefficients, rows if spec.by_item else rows * len(places), strict=True):
                 total[place] += c * row
     return totals
 

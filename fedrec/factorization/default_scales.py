@@ -1,0 +1,99 @@
+"""How long a step of the default recipe may be: what its model expects of the scales, and what a release says of them.
+
+A step divides sums of residuals by counts times second moments of user vectors. Were they taken from a model fitted elsewhere, a
+direction that users' ratings hardly determine would be divided by far too little, and the step would overshoot: users report them
+(`default_client.step_scales`), and each number is the posterior mean of its expectation and its observation.
+
+Guarantee: post-processing of a release.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.federation.messages import Release
+
+Float64s = npt.NDArray[np.float64]
+
+MOST = 4.0
+"""A user's averages count in proportion to the root of its number of ratings, up to so many times the typical number."""
+_TRUST = 0.5
+"""Standard deviation of what is expected of a scale, over its size."""
+_ALIKE = 0.3
+"""The same for a single direction, once all directions' common factor is known."""
+_LENGTH = math.sqrt(5)
+"""Four averages of at most about 1 and a vector of at most about 1: their joint length."""
+
+
+@dataclass(frozen=True)
+class StepScales:
+    """noise, noise_std: variance of a rating about the model, and how well it is known. residual: mean square of a left-out residual.
+
+    ratio: mean over raters of sqrt(n) over the norm of the report before it is scaled to 1. known: (d,) mean squares of user vectors.
+    users: sum of the users' weights in these means.
+    """
+
+    noise: float
+    noise_std: float
+    residual: float
+    ratio: float
+    known: Float64s
+    users: float
+
+    @staticmethod
+    def expected(
+        noise: float, noise_std: float, known: Float64s, *, alpha: float, users: int, sizes: Sequence[tuple[float, float]]
+    ) -> StepScales:
+        """From the model alone. sizes: of users over the typical one, and how many users have them."""
+        weight = sum(share * math.sqrt(min(size / MOST, 1.0)) for size, share in sizes)
+        ratio = 1 / math.sqrt(noise * (alpha**2 + float(known.sum())))
+        return StepScales(noise, noise_std, noise, ratio, known, users * weight)
+
+    @property
+    def units(self) -> Float64s:
+        """(d + 4,) what the device divides its averages by, so that most users' vectors are shorter than 1."""
+        plain = [1.0, 3 * self.ratio, 3 * self.residual, 2 * self.noise]
+        return _LENGTH * np.array([*plain, *[2 * float(np.linalg.norm(self.known))] * len(self.known)])
+
+    @property
+    def _sizes(self) -> Float64s:
+        """(d + 3,) what is expected of the averages; of the excess of noise, the noise."""
+        return np.array([self.ratio, self.residual, self.noise, *self.known])
+
+    def after(self, answer: Release, name: str, *, energy: float) -> StepScales:
+        """With what the users' sums say. energy: the block's share of a report's squared norm."""
+        sums = answer.values[name][0] * self.units / math.sqrt(energy)
+        stds = answer.noise_std[name] * self.units / math.sqrt(energy)
+        users, _ = _posterior(sums[0], stds[0], self.users, 0.2 * self.users)
+        users = max(users, 0.1 * self.users)
+        # users differ: a mean of squares over so many of them has this error besides the noise
+        means, stds = sums[1:] / users, np.hypot(stds[1:] / users, math.sqrt(2 / users) * self._sizes)
+        ratio, _ = _posterior(means[0], stds[0], self.ratio, _TRUST * self.ratio)
+        residual, _ = _posterior(means[1], stds[1], self.residual, _TRUST * self.residual)
+        excess, noise_std = _posterior(means[2], stds[2], 0.0, self.noise_std)
+        noise = float(np.clip(self.noise + excess, 0.02, 2.0))
+        length = float(np.linalg.norm(self.known))
+        common, _ = _posterior(
+            float(self.known @ means[3:]) / length**2, float(np.linalg.norm(self.known * stds[3:])) / length**2, 1.0, _TRUST
+        )
+        around = max(common, 0.1) * self.known
+        known = [_posterior(m, s, k, _ALIKE * k)[0] for m, s, k in zip(means[3:], stds[3:], around, strict=True)]
+        return StepScales(
+            noise,
+            math.hypot(noise_std, 0.03),
+            max(residual, noise / 2),
+            max(ratio, 0.1 * self.ratio),
+            np.maximum(known, 0.1 * around),
+            users,
+        )
+
+
+def _posterior(observed: float, std: float, expected: float, trust: float) -> tuple[float, float]:
+    """Mean and standard deviation of a number expected with one standard deviation, `trust`, and observed with another."""
+    gain = trust**2 / (trust**2 + std**2)
+    return expected + gain * (observed - expected), math.sqrt(gain) * std
