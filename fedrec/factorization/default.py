@@ -156,7 +156,10 @@ class DefaultRecipe:
         """Learn from a release."""
         t = int(state["round"])
         kind = self._rounds[t].split("/")[0]
-        state = {**state, **{name: question.public[name] for name in ("phi", "bias") if name in question.public}}  # as devices had them
+        state = {
+            **state,
+            **{name: question.public[name] for name in ("phi", "bias", "units") if name in question.public},
+        }  # as devices had them
         learn = {"counts": self._learn_counts, "biases": self._learn_biases, "tastes": self._learn_tastes, "step": self._learn_step}[kind]
         return {**state, **learn(state, answer), "round": np.array(t + 1)}
 
@@ -338,7 +341,8 @@ class DefaultRecipe:
         name, d, alpha = self._rounds[int(state["round"])], self._width(state), self.settings.alpha
         phi, start, c = _floats(state, "phi"), _floats(state, "public_phi"), _floats(state, "counts")
         omega, std = self._omega(state, name), answer.noise_std[name]
-        scales = self._expected_scales(state).after(answer, name.replace("step", "scales"), energy=self.settings.scales_energy)
+        block, energy = name.replace("step", "scales"), self.settings.scales_energy
+        scales = self._expected_scales(state).after(answer, block, units=_floats(state, "units"), energy=energy)
         total = omega * c * scales.ratio
         g = answer.values[name]
         hessian = total[:, None] * np.concatenate([[alpha], scales.known]) * self.settings.damping

@@ -65,10 +65,10 @@ class StepScales:
         """(d + 3,) what is expected of the averages; of the excess of noise, the noise."""
         return np.array([self.ratio, self.residual, self.noise, *self.known])
 
-    def after(self, answer: Release, name: str, *, energy: float) -> StepScales:
-        """With what the users' sums say. energy: the block's share of a report's squared norm."""
-        sums = answer.values[name][0] * self.units / math.sqrt(energy)
-        stds = answer.noise_std[name] * self.units / math.sqrt(energy)
+    def after(self, answer: Release, name: str, *, units: Float64s, energy: float) -> StepScales:
+        """With what the users' sums say. units: as devices had them. energy: the block's share of a report's squared norm."""
+        sums = answer.values[name][0] * units / math.sqrt(energy)
+        stds = answer.noise_std[name] * units / math.sqrt(energy)
         users, _ = _posterior(sums[0], stds[0], self.users, 0.2 * self.users)
         users = max(users, 0.1 * self.users)
         # users differ: a mean of squares over so many of them has this error besides the noise

@@ -1,0 +1,48 @@
+"""The length of a step comes from the release where it says something, and from the model where it does not."""
+
+import numpy as np
+import pytest
+
+from fedrec.factorization.default_scales import StepScales
+from fedrec.federation.messages import Release
+
+ENERGY, SIZES = 0.03, ((1.0, 1.0),)
+TRUE = np.array([1.0, 0.5, 0.4, 0.1, 0.2, 0.02])
+"""One, ratio, mean square of a residual, excess of the noise, two mean squares of directions."""
+
+
+def scales(users: int) -> StepScales:
+    return StepScales.expected(0.7, 0.25, np.array([0.4, 0.1]), alpha=1.5, users=users, sizes=SIZES)
+
+
+def answer_of(expected: StepScales, std: float) -> Release:
+    sums = expected.users * TRUE / expected.units * np.sqrt(ENERGY)
+    return Release({"scales/0": sums[None] + std * np.random.default_rng(1).standard_normal((1, 6))}, {"scales/0": std})
+
+
+def read(expected: StepScales, std: float) -> StepScales:
+    return expected.after(answer_of(expected, std), "scales/0", units=expected.units, energy=ENERGY)
+
+
+def test_many_users_without_noise_are_believed() -> None:
+    found = read(scales(1_000_000), 0.0)
+    assert found.ratio == pytest.approx(0.5, rel=1e-3)
+    assert found.residual == pytest.approx(0.4, rel=1e-3)
+    assert found.noise == pytest.approx(0.8, rel=1e-3)
+    np.testing.assert_allclose(found.known, [0.2, 0.02], rtol=1e-2)
+
+
+def test_noise_that_hides_everything_leaves_what_was_expected() -> None:
+    expected = scales(100)
+    found = read(expected, 1e9)
+    assert (found.ratio, found.residual, found.noise) == pytest.approx((expected.ratio, expected.residual, expected.noise), rel=1e-3)
+    np.testing.assert_allclose(found.known, expected.known, rtol=1e-3)
+
+
+@pytest.mark.parametrize("std", [0.0, 1.0, 100.0, 1e6])
+def test_no_release_makes_a_step_endless(std: float) -> None:
+    found = read(scales(50), std)
+    assert found.ratio > 0
+    assert found.residual > 0
+    assert 0.02 <= found.noise <= 2
+    assert float(found.known.min()) > 0
