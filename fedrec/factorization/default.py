@@ -158,7 +158,7 @@ class DefaultRecipe:
         kind = self._rounds[t].split("/")[0]
         state = {
             **state,
-            **{name: question.public[name] for name in ("phi", "bias", "units") if name in question.public},
+            **{name: question.public[name] for name in ("phi", "bias", *default_client.UNITS) if name in question.public},
         }  # as devices had them
         learn = {"counts": self._learn_counts, "biases": self._learn_biases, "tastes": self._learn_tastes, "step": self._learn_step}[kind]
         return {**state, **learn(state, answer), "round": np.array(t + 1)}
@@ -312,9 +312,10 @@ class DefaultRecipe:
             "width": self._width(state),
             "scales_energy": self.settings.scales_energy,
             "most_ratings": MOST * self._ratings_per_user(_floats(state, "counts")),
+            **self._expected_scales(state).units,
         }
         public = {key: np.array(number) for key, number in numbers.items()}
-        return {**self._current(state), **public, "omega": self._omega(state, name), "units": self._expected_scales(state).units}
+        return {**self._current(state), **public, "omega": self._omega(state, name)}
 
     def _width(self, state: State) -> int:
         return min(self.settings.width, int(state["phi"].shape[1]))
@@ -342,7 +343,7 @@ class DefaultRecipe:
         phi, start, c = _floats(state, "phi"), _floats(state, "public_phi"), _floats(state, "counts")
         omega, std = self._omega(state, name), answer.noise_std[name]
         block, energy = name.replace("step", "scales"), self.settings.scales_energy
-        scales = self._expected_scales(state).after(answer, block, units=_floats(state, "units"), energy=energy)
+        scales = self._expected_scales(state).after(answer, block, units=default_client.units_of(state, d), energy=energy)
         total = omega * c * scales.ratio
         g = answer.values[name]
         hessian = total[:, None] * np.concatenate([[alpha], scales.known]) * self.settings.damping

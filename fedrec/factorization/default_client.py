@@ -12,6 +12,7 @@ exact. It never leaves the device but inside a report.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numba
 import numpy as np
@@ -27,6 +28,8 @@ from fedrec.threads import map_ranges
 
 Float64s = npt.NDArray[np.float64]
 
+UNITS = ("unit_users", "unit_ratio", "unit_residual", "unit_excess", "unit_known")
+"""Public numbers that a step's scales are divided by."""
 PRIOR_RATINGS = 3.0
 """A user's own mean is shrunk as if it had this many more ratings at the global mean."""
 
@@ -127,22 +130,30 @@ def report_steps(question: Question, mine: Interactions) -> Reports:
 
     Block "scales": what tells the server how long a step to take, averages over the user's own ratings: see `step_scales`.
     """
-    public = {name: np.asarray(question.public[name], np.float64) for name in ("omega", "variance", "units")}
+    public = {name: np.asarray(question.public[name], np.float64) for name in ("omega", "variance")}
     alpha, energy = float(question.public["alpha"]), float(question.public["scales_energy"])
     n = np.diff(mine.user_ptr)
-    left = left_out(mine, *_model(question, mine), width=int(question.public["width"]))
+    d = int(question.public["width"])
+    left = left_out(mine, *_model(question, mine), width=d)
     coefficients = public["omega"][mine.items] * left.residuals
     vectors = np.column_stack([np.full(len(mine), alpha), left.vectors])
     norms = np.sqrt(segments.sums(mine.user_ptr, coefficients**2 * segments.row_squares(vectors)))
-    factors = np.divide(math.sqrt(1 - energy), norms, out=np.zeros_like(norms), where=norms > 0)
-    scales = step_scales(mine.user_ptr, left, public["variance"][mine.items], norms) / public["units"] * (n > 0)[:, None]
+    radius = question.releases[0].radius
+    factors = radius * np.divide(math.sqrt(1 - energy), norms, out=np.zeros_like(norms), where=norms > 0)
+    scales = step_scales(mine.user_ptr, left, public["variance"][mine.items], norms) / units_of(question.public, d) * (n > 0)[:, None]
     weights = np.minimum(np.sqrt(n / float(question.public["most_ratings"])), 1)
     lengths = np.maximum(np.sqrt(segments.row_squares(scales)), 1)  # longer ones are cut to 1
     blocks = [
         RealBlock(coefficients * np.repeat(factors, n), vectors),
-        RealBlock(math.sqrt(energy) * weights / lengths, scales),
+        RealBlock(radius * math.sqrt(energy) * weights / lengths, scales),
     ]
     return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")
+
+
+def units_of(public: Mapping[str, npt.NDArray[np.generic]], d: int) -> Float64s:
+    """(d + 4,) units of `step_scales`, the same for all d directions."""
+    *plain, direction = (float(public[name]) for name in UNITS)
+    return np.array([*plain, *[direction] * d])
 
 
 def step_scales(user_ptr: npt.NDArray[np.int64], left: LeftOut, variance: Float64s, norms: Float64s) -> Float64s:

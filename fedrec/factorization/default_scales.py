@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.factorization.default_client import UNITS
 from fedrec.federation.messages import Release
 
 Float64s = npt.NDArray[np.float64]
@@ -55,10 +56,10 @@ class StepScales:
         return StepScales(noise, noise_std, noise, ratio, known, users * weight)
 
     @property
-    def units(self) -> Float64s:
-        """(d + 4,) what the device divides its averages by, so that most users' vectors are shorter than 1."""
-        plain = [1.0, 3 * self.ratio, 3 * self.residual, 2 * self.noise]
-        return _LENGTH * np.array([*plain, *[2 * float(np.linalg.norm(self.known))] * len(self.known)])
+    def units(self) -> dict[str, float]:
+        """What the device divides its averages by (`default_client.UNITS`), so that most users' vectors are shorter than 1."""
+        lengths = 1.0, 3 * self.ratio, 3 * self.residual, 2 * self.noise, 2 * float(np.linalg.norm(self.known))
+        return {name: _LENGTH * length for name, length in zip(UNITS, lengths, strict=True)}
 
     @property
     def _sizes(self) -> Float64s:

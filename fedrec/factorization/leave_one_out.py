@@ -41,8 +41,13 @@ class LeftOut:
 
 
 def left_out(mine: Interactions, phi: Float64s, targets: Float64s, variance: Float64s, *, width: int) -> LeftOut:
-    """phi: (m, D). targets: (n,). variance: (m,) > 0 of each item's noise. Depends on each user's ratings alone, whatever the batch."""
-    n = len(mine)
+    """phi: (m, D). targets: (n,). variance: (m,) > 0 of each item's noise. Depends on each user's ratings alone, whatever the batch.
+
+    Raises ValueError where the arrays do not have these shapes, or width is not in 0..D: compiled code looks at no bounds.
+    """
+    n, m = len(mine), mine.num_items
+    if phi.ndim != 2 or len(phi) != m or targets.shape != (n,) or variance.shape != (m,) or not 0 <= width <= phi.shape[1]:
+        raise ValueError(f"shapes {phi.shape}, {targets.shape}, {variance.shape} and width {width} do not fit {n} ratings of {m} items")
     found = LeftOut(np.empty(n), np.empty((n, width)), np.empty(n))
     arrays = np.ascontiguousarray(phi), targets, variance, found.residuals, found.vectors, found.noise_share
     map_ranges(lambda first, last: _left_out_range(first, last, mine.user_ptr, mine.items, *arrays), mine.num_users)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedrec.factorization.default_client import units_of
 from fedrec.factorization.default_scales import StepScales
 from fedrec.federation.messages import Release
 
@@ -16,12 +17,12 @@ def scales(users: int) -> StepScales:
 
 
 def answer_of(expected: StepScales, std: float) -> Release:
-    sums = expected.users * TRUE / expected.units * np.sqrt(ENERGY)
+    sums = expected.users * TRUE / units_of(expected.units, 2) * np.sqrt(ENERGY)
     return Release({"scales/0": sums[None] + std * np.random.default_rng(1).standard_normal((1, 6))}, {"scales/0": std})
 
 
 def read(expected: StepScales, std: float) -> StepScales:
-    return expected.after(answer_of(expected, std), "scales/0", units=expected.units, energy=ENERGY)
+    return expected.after(answer_of(expected, std), "scales/0", units=units_of(expected.units, 2), energy=ENERGY)
 
 
 def test_many_users_without_noise_are_believed() -> None:
