@@ -58,7 +58,7 @@ class ClickModel:
     def of_arrays(arrays: Arrays) -> ClickModel:
         """The model of a released file."""
         vectors, counts = np.asarray(arrays["vectors"], np.float32), np.asarray(arrays["counts"], np.float64)
-        similar = _item_item_of(arrays) if "head" in arrays else None
+        similar = ItemItem.of_arrays(arrays) if "head" in arrays else None
         return ClickModel(
             vectors, counts, float(arrays["ridge"]), float(arrays["confidence"]), similar, float(arrays["blend"]) if similar else 0.0
         )
@@ -69,9 +69,7 @@ class ClickModel:
         V, popular = self.vectors.astype(np.float64), _popularity(self.counts)
         if self.similar is None:
             return np.column_stack([V, popular]).astype(np.float32)
-        head, w, right = self.similar.head, self.blend, np.zeros((len(V), self.similar.right.shape[1]))
-        V[head], right[head] = (1 - w) * V[head] + w * V[head].mean(axis=0), w * self.similar.right
-        return np.column_stack([V, right, popular]).astype(np.float32)
+        return np.column_stack([self.similar.blended(V, self.blend), popular]).astype(np.float32)
 
     def user_vectors(self, history: Interactions) -> Float64s:
         """(n, d + r + 1): each user folded in from its own history, and a one where that gives nothing."""
@@ -79,16 +77,12 @@ class ClickModel:
         nothing = ~U.any(axis=1)
         if self.similar is None:
             return np.column_stack([U, nothing])
-        V = self.vectors[self.similar.head].astype(np.float64)
-        centred = V - V.mean(axis=0)
-        spread = np.sqrt(np.maximum(np.einsum("kd,de,ke->k", U, centred.T @ centred / len(V), U), 0))
-        expected = self.similar.spread * np.sqrt(np.maximum(np.diff(history.user_ptr), 1))
-        return np.column_stack([U, self.similar.user_vectors(history) * (spread / np.maximum(expected, 1e-300))[:, None], nothing])
+        return np.column_stack([U, self.similar.beside(U, self.vectors.astype(np.float64), history), nothing.astype(np.float64)])
 
     def arrays(self) -> Arrays:
         """Everything a device needs, for the released file."""
         scalars = {"ridge": np.array(self.ridge), "confidence": np.array(self.confidence)}
-        weights = {} if self.similar is None else {**_arrays_of(self.similar), "blend": np.array(self.blend)}
+        weights = {} if self.similar is None else {**self.similar.arrays(), "blend": np.array(self.blend)}
         return {"vectors": self.vectors, "counts": self.counts, **scalars, **weights}
 
 
@@ -103,7 +97,7 @@ class ItemItemModel:
     @staticmethod
     def of_arrays(arrays: Arrays) -> ItemItemModel:
         """The model of a released file."""
-        return ItemItemModel(_item_item_of(arrays), np.asarray(arrays["counts"], np.float64))
+        return ItemItemModel(ItemItem.of_arrays(arrays), np.asarray(arrays["counts"], np.float64))
 
     @property
     def item_vectors(self) -> Float32s:
@@ -122,17 +116,8 @@ class ItemItemModel:
 
     def arrays(self) -> Arrays:
         """Everything a device needs, for the released file."""
-        return {"counts": self.counts, **_arrays_of(self.similar)}
+        return {"counts": self.counts, **self.similar.arrays()}
 
 
 def _popularity(counts: Float64s) -> Float64s:
     return np.asarray(FALLBACK * counts / max(float(counts.max()), 1e-9), np.float64)
-
-
-def _arrays_of(similar: ItemItem) -> Arrays:
-    return {"head": similar.head, "left": similar.left, "right": similar.right, "spread": np.array(similar.spread)}
-
-
-def _item_item_of(arrays: Arrays) -> ItemItem:
-    left, right = np.asarray(arrays["left"], np.float32), np.asarray(arrays["right"], np.float32)
-    return ItemItem(np.asarray(arrays["head"], np.int64), left, right, float(arrays["spread"]))

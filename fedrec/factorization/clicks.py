@@ -296,10 +296,7 @@ CLIENT_STEPS: Mapping[str, ClientStep] = {
 
 def item_item_of(state: State) -> ItemItem | None:
     """What the taste Gram has said of its items; None before."""
-    if "left" not in state:
-        return None
-    left, right = np.asarray(state["left"], np.float32), np.asarray(state["right"], np.float32)
-    return ItemItem(np.asarray(state["head"], np.int64), left, right, float(state["spread"]))
+    return ItemItem.of_arrays(state) if "left" in state else None
 
 
 def averaged(one: Float64s, one_std: float, other: Float64s, other_std: float) -> tuple[Float64s, float]:

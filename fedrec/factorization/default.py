@@ -7,6 +7,7 @@ more columns, whitened by the private counts; its first d coordinates then get a
 
     counts   how often each item is rated, every user weighing 1 in all, and the mean
     biases   residuals and weights per item, in one report of norm 1; not where public people taught them (`public_people`)
+    pairs    the Gram of what the most rated items are rated together with: it orders lists (`item_item`, `liked`)
     tastes   only without features and without public people: the Gram z z' of the most rated items gives the first directions
     step/t   a noisy Newton step on (b_j, first d of phi_j): leave-one-out residual times [alpha, w_u], no per-item matrices, and how
              long the step may be (`default_scales`)
@@ -29,11 +30,13 @@ import numpy.typing as npt
 from fedrec.budget.weights import tail_weights
 from fedrec.data.features import svd_embedding
 from fedrec.data.metadata import METADATA_WEIGHTS
-from fedrec.factorization import default_client
+from fedrec.factorization import clicks_client, default_client
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.default_scales import MOST, StepScales
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, ItemPosterior, denoise_counts, expected_counts, regress
 from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.item_item import MOST as MOST_ITEMS
+from fedrec.factorization.item_item import RANK, ItemItem, denoised, denoised_diagonal, ease, head_size
 from fedrec.factorization.liked import LikedRanker
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
@@ -50,6 +53,12 @@ _SIZES = ((0.27, 0.15), (0.55, 0.22), (1.0, 0.26), (1.82, 0.22), (3.67, 0.15))
 """Sizes of users over the typical one, and how many users have them."""
 USERS_A_DIRECTION = 40
 """Fewer users than this a direction leave too few tastes to tell a direction from them."""
+PAIRS, LEAST_HEAD, BLEND = 0.15, 100, 0.8
+"""Of the Gram of pairs: its share of mu^2, the fewest items that it must be able to tell apart, and its weight in lists.
+
+Validation NDCG@20 on one split of MovieLens 1M is .168 at epsilon 1 and .24 at 5 with shares of .1 and .2, popularity's .136; half and all
+of the weight are 5% worse and 1% better, and leave more and nothing to what people like. A share of .2 costs .002 of RMSE.
+"""
 NOISE_STD = 0.25
 """How far the noise's variance may be from `DefaultSettings.noise`, before any release."""
 
@@ -72,6 +81,7 @@ class DefaultSettings:
     width: int
     alpha: float
     memory: float
+    pairs: float = 0.0
     fresh: float = 1.0
     mean_energy: float = 0.03
     scales_energy: float = 0.03
@@ -90,7 +100,7 @@ class DefaultSettings:
     shares: Mapping[str, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        named = {"counts": self.counts} | {name: share for name in ("biases", "tastes") if (share := getattr(self, name))}
+        named = {"counts": self.counts} | {name: share for name in ("biases", "pairs", "tastes") if (share := getattr(self, name))}
         object.__setattr__(self, "shares", named | {f"step/{t}": share for t, share in enumerate(self.steps)})
 
 
@@ -104,13 +114,16 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int, features: bool
     counts = float(np.clip(0.24 * math.exp(-0.6 * x), 0.05, 0.27)) / (2 if people else 1)
     biases = 0.0 if people else float(np.clip(0.5 * math.exp(-0.9 * x), 0.06, 0.5))
     tastes = 0.12 if not (features or people) and x > 0.4 else 0.0
+    told = head_size(users=users, items=MOST_ITEMS, noise_std=1 / (math.sqrt(PAIRS) * mu_for(guarantee.epsilon, guarantee.delta)))
+    pairs = PAIRS if told >= LEAST_HEAD else 0.0
     steps = 1.1 ** np.arange(int(np.clip(round(2 + 2.7 * x), 2, 7)))
     ample = max(x - 3, 0.0)  # signal that buys more than the noise of a step took
     return DefaultSettings(
         counts=counts,
         biases=biases,
         tastes=tastes,
-        steps=tuple(float(s) for s in steps / steps.sum() * (1 - counts - biases - tastes)),
+        steps=tuple(float(s) for s in steps / steps.sum() * (1 - counts - biases - pairs - tastes)),
+        pairs=pairs,
         width=min(int(np.clip(round(1 + 4.8 * x), 1, 10) + min(round(4 * ample), 14)), 1 + users // USERS_A_DIRECTION),
         alpha=float(np.clip(6 * math.exp(-x), 1.2, 6) + max(0.7 * (x - 1.5), 0)),
         memory=float(np.clip(1 - 0.2 * x, 0.65, 1) - min(0.15 * ample, 0.45)),
@@ -149,8 +162,8 @@ class DefaultRecipe:
             return None
         name = self._rounds[t]
         kind = name.split("/")[0]
-        public = {"counts": self._ask_counts, "biases": self._ask_biases, "tastes": self._ask_tastes, "step": self._ask_step}[kind]
-        return Question(t, f"default/{kind}", public(state), (self._spec(name, kind, state),))
+        ask, _ = self._round(kind)
+        return Question(t, f"default/{kind}", ask(state), (self._spec(name, kind, state),))
 
     def tell(self, state: State, question: Question, answer: Release) -> State:
         """Learn from a release."""
@@ -160,8 +173,19 @@ class DefaultRecipe:
             **state,
             **{name: question.public[name] for name in ("phi", "bias", *default_client.UNITS) if name in question.public},
         }  # as devices had them
-        learn = {"counts": self._learn_counts, "biases": self._learn_biases, "tastes": self._learn_tastes, "step": self._learn_step}[kind]
+        _, learn = self._round(kind)
         return {**state, **learn(state, answer), "round": np.array(t + 1)}
+
+    def _round(self, kind: str) -> tuple[Callable[[State], Arrays], Callable[[State, Release], Arrays]]:
+        """What is asked in a round of this kind, and what is learnt from the answer."""
+        rounds: dict[str, tuple[Callable[[State], Arrays], Callable[[State, Release], Arrays]]] = {
+            "counts": (self._ask_counts, self._learn_counts),
+            "biases": (self._ask_biases, self._learn_biases),
+            "pairs": (self._ask_pairs, self._learn_pairs),
+            "tastes": (self._ask_tastes, self._learn_tastes),
+            "step": (self._ask_step, self._learn_step),
+        }
+        return rounds[kind]
 
     def model(self, state: State) -> DefaultModel:
         """The model after any round; before the first biases it knows the mean at most."""
@@ -179,7 +203,8 @@ class DefaultRecipe:
         """Of what the releases say so far."""
         counts, (low, high) = _floats(state, "counts"), self.facts.value_range
         std = math.sqrt(model.noise + float(counts @ model.variance) / float(counts.sum())) * (high - low) / 4
-        return LikedRanker.of(model, counts, std=std, value_range=self.facts.value_range)
+        ranker = LikedRanker.of(model, counts, std=std, value_range=self.facts.value_range)
+        return replace(ranker, similar=ItemItem.of_arrays(state), blend=BLEND) if "left" in state else ranker
 
     @property
     def _rounds(self) -> tuple[str, ...]:
@@ -193,6 +218,8 @@ class DefaultRecipe:
                 blocks = (block("counts", "linear", rows=m, width=1), block("mean", "linear", rows=1, width=1))
             case "biases":
                 blocks = (block("residuals", "linear", rows=m, width=1), block("weights", "linear", rows=m, width=1))
+            case "pairs":
+                blocks = (block("pairs", "linear", rows=self._head, width=self._head),)
             case "tastes":
                 blocks = (block("tastes", "outer", rows=1, width=min(self.settings.taste_items, m)),)
             case _:
@@ -267,6 +294,25 @@ class DefaultRecipe:
         phi = _rotated(np.column_stack(columns), _floats(state, "counts"))
         learned = phi[:, : self.settings.learned]
         return {"phi": learned, "public_phi": learned, "rest": phi[:, self.settings.learned : self.settings.served]}
+
+    # --- which items are rated together ---
+
+    @property
+    def _head(self) -> int:
+        std = self.plan["pairs"].noise_multiplier
+        return head_size(users=self.facts.num_users, items=self.facts.num_items, noise_std=std)
+
+    def _ask_pairs(self, state: State) -> Arrays:
+        c = _floats(state, "counts")
+        return {"omega": np.ones(len(c)), "items": np.argsort(-c, kind="stable")[: self._head]}
+
+    def _learn_pairs(self, state: State, answer: Release) -> Arrays:
+        """EASE of the denoised Gram: whoever rates one item rates which others."""
+        head, std = np.asarray(self._ask_pairs(state)["items"], np.int64), answer.noise_std["pairs"]
+        gram, rated = (answer.values["pairs"] + answer.values["pairs"].T) / 2, _floats(state, "counts")[head]
+        spectrum = denoised(gram, noise_std=std, rank=RANK)
+        similar = ease(spectrum, denoised_diagonal(np.diag(gram), noise_std=std, expected=rated), head=head, weights=rated)
+        return similar.arrays()
 
     # --- taste Gram, where there are no features ---
 
@@ -400,6 +446,7 @@ class DefaultRecipe:
 CLIENT_STEPS: Mapping[str, ClientStep] = {
     "default/counts": default_client.report_counts,
     "default/biases": default_client.report_biases,
+    "default/pairs": clicks_client.report_tastes,
     "default/tastes": default_client.report_tastes,
     "default/step": default_client.report_steps,
 }

@@ -13,6 +13,7 @@ Guarantee: post-processing. Everything here sees releases and their known noise,
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,34 @@ class ItemItem:
         ones = np.ones(len(history))
         clicks = sparse.csr_matrix((ones, history.items, history.user_ptr), shape=(history.num_users, history.num_items))
         return np.asarray(clicks @ rows, np.float64)  # row after row: a user's sum does not depend on the batch
+
+    def blended(self, V: Float64s, weight: float) -> Float64s:
+        """(m, d + r) item vectors of scores s by V (m, d) and e by these weights: on the head (1 - w) s + w (mean s + e), s elsewhere.
+
+        s and e are centred over the head for the user at hand, so that nothing is gained or lost against items outside of it.
+        """
+        vectors, right = V.copy(), np.zeros((len(V), self.right.shape[1]))
+        vectors[self.head] = (1 - weight) * V[self.head] + weight * V[self.head].mean(axis=0)
+        right[self.head] = weight * self.right
+        return np.column_stack([vectors, right])
+
+    def beside(self, U: Float64s, V: Float64s, history: Interactions) -> Float64s:
+        """(n, r) user vectors of e, with the spread over the head that each user's scores U V' have there."""
+        head = V[self.head].astype(np.float64)
+        centred = head - head.mean(axis=0)
+        spread = np.sqrt(np.maximum(np.einsum("kd,de,ke->k", U, centred.T @ centred / len(head), U), 0))
+        expected = self.spread * np.sqrt(np.maximum(np.diff(history.user_ptr), 1))
+        return np.asarray(self.user_vectors(history) * (spread / np.maximum(expected, 1e-300))[:, None], np.float64)
+
+    def arrays(self) -> dict[str, npt.NDArray[np.generic]]:
+        """For a released file."""
+        return {"head": self.head, "left": self.left, "right": self.right, "spread": np.array(self.spread)}
+
+    @staticmethod
+    def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]]) -> ItemItem:
+        """The weights of a released file."""
+        left, right = np.asarray(arrays["left"], np.float32), np.asarray(arrays["right"], np.float32)
+        return ItemItem(np.asarray(arrays["head"], np.int64), left, right, float(arrays["spread"]))
 
 
 def head_size(*, users: int, items: int, noise_std: float) -> int:

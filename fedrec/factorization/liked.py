@@ -3,7 +3,8 @@
     score = log count_j + slope x predicted rating,    slope = d log P(liked | r) / dr at the mean rating, P = Phi((r - LIKED) / std)
 
 What is rated at all decides most of a list, and what is predicted decides only among things that are rated: an order by predictions
-alone puts items first that nobody knows. Counts are a release that the model has made already, so the ranker is post-processing.
+alone puts items first that nobody knows. Where item-item weights of what people rate are there (`item_item`), they decide for the items
+that they know. All of it is made of releases, so the ranker is post-processing.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from fedrec.data.interactions import Interactions
+from fedrec.factorization.item_item import ItemItem
 from fedrec.factorization.model import Floats, Model
 
 Float64s = npt.NDArray[np.float64]
@@ -27,11 +29,16 @@ LIKED = 0.625
 
 @dataclass(frozen=True)
 class LikedRanker:
-    """Item vectors (m, D + 1): slope v_j, log count; user vectors (n, D + 1): those of the rating model `taste`, and a one."""
+    """Item vectors (m, D + 1): slope v_j, log count; user vectors (n, D + 1): those of the rating model `taste`, and a one.
+
+    similar: item-item weights of what people rate, blended with weight `blend` on the items that they know; r more columns.
+    """
 
     taste: Model
     log_counts: Float64s
     slope: float
+    similar: ItemItem | None = None
+    blend: float = 0.0
     offset: float = 0.0
 
     @staticmethod
@@ -45,17 +52,25 @@ class LikedRanker:
     @staticmethod
     def of_arrays(arrays: Mapping[str, npt.NDArray[np.generic]], taste: Model) -> LikedRanker:
         """The ranker of a released file, beside the model it was saved with."""
-        return LikedRanker(taste, np.asarray(arrays["log_counts"], np.float64), float(arrays["slope"]))
+        similar = ItemItem.of_arrays(arrays) if "head" in arrays else None
+        blend = float(arrays["blend"]) if similar else 0.0
+        return LikedRanker(taste, np.asarray(arrays["log_counts"], np.float64), float(arrays["slope"]), similar, blend)
 
     @property
     def item_vectors(self) -> Floats:
         """See the class."""
-        return np.column_stack([self.slope * self.taste.item_vectors, self.log_counts]).astype(np.float32)
+        vectors = np.column_stack([self.slope * self.taste.item_vectors, self.log_counts])
+        return (vectors if self.similar is None else self.similar.blended(vectors, self.blend)).astype(np.float32)
 
     def user_vectors(self, history: Interactions) -> Floats:
         """See the class."""
-        return np.column_stack([self.taste.user_vectors(history), np.ones(history.num_users)])
+        users = np.column_stack([self.taste.user_vectors(history), np.ones(history.num_users)])
+        if self.similar is None:
+            return users
+        vectors = np.column_stack([self.slope * self.taste.item_vectors, self.log_counts])
+        return np.column_stack([users, self.similar.beside(users, vectors, history)])
 
     def arrays(self) -> Mapping[str, npt.NDArray[np.generic]]:
         """What the model's own arrays do not hold."""
-        return {"log_counts": self.log_counts, "slope": np.array(self.slope)}
+        weights = {} if self.similar is None else {**self.similar.arrays(), "blend": np.array(self.blend)}
+        return {"log_counts": self.log_counts, "slope": np.array(self.slope), **weights}

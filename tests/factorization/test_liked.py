@@ -1,13 +1,18 @@
 """The ranker that rating models have at once: popularity times the probability of being liked."""
 
+import dataclasses
+import itertools
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.default_model import DefaultModel
+from fedrec.factorization.item_item import ItemItem
 from fedrec.factorization.liked import LikedRanker
 from fedrec.factorization.model import ranker_of
+from fedrec.factorization.released import arrays_of, model_of
 
 ITEMS = 40
 
@@ -41,6 +46,40 @@ def test_scores_are_log_counts_plus_the_slope_times_the_prediction() -> None:
     found = ranker.user_vectors(mine) @ ranker.item_vectors.T.astype(np.float64) + ranker.offset
     predicted = taste.user_vectors(mine) @ taste.item_vectors.T.astype(np.float64)
     np.testing.assert_allclose(found, np.log(counts) + ranker.slope * predicted, rtol=1e-5, atol=1e-5)
+
+
+def pairs(rng: np.random.Generator, K: int = 12, r: int = 3) -> ItemItem:
+    right = rng.normal(size=(K, r))
+    right -= right.mean(axis=0)
+    return ItemItem(rng.permutation(ITEMS)[:K], rng.normal(size=(K, r)).astype(np.float32), right.astype(np.float32), 0.7)
+
+
+def test_pairs_decide_on_the_items_that_they_know_and_change_no_other() -> None:
+    rng = np.random.default_rng(6)
+    taste, counts, mine, similar = model(), rng.uniform(1, 90, ITEMS), events(), pairs(rng)
+    plain = LikedRanker.of(taste, counts, std=0.9, value_range=(1.0, 5.0))
+    scores = plain.user_vectors(mine) @ plain.item_vectors.T.astype(np.float64)
+    both = dataclasses.replace(plain, similar=similar, blend=0.8)
+    found = both.user_vectors(mine) @ both.item_vectors.T.astype(np.float64)
+    others = np.setdiff1d(np.arange(ITEMS), similar.head)
+    np.testing.assert_allclose(found[:, others], scores[:, others], rtol=1e-5, atol=1e-5)
+    for user, (a, b) in enumerate(itertools.pairwise(mine.user_ptr)):
+        known = [list(similar.head).index(j) for j in mine.items[a:b] if j in similar.head]
+        e = similar.left[known].astype(np.float64).sum(axis=0) @ similar.right.T.astype(np.float64)
+        s = scores[user, similar.head]
+        e *= (s - s.mean()).std() / (similar.spread * np.sqrt(b - a))
+        np.testing.assert_allclose(found[user, similar.head], 0.2 * s + 0.8 * (s.mean() + e), rtol=1e-4, atol=1e-4)
+
+
+def test_a_ranker_with_pairs_comes_back_from_its_file() -> None:
+    rng = np.random.default_rng(7)
+    ranker = dataclasses.replace(
+        LikedRanker.of(model(), rng.uniform(1, 90, ITEMS), std=0.9, value_range=(1.0, 5.0)), similar=pairs(rng), blend=0.8
+    )
+    saved = dataclasses.replace(model(), ranker=ranker)
+    read = ranker_of(model_of(arrays_of(saved), "default"))
+    np.testing.assert_allclose(read.item_vectors, ranker.item_vectors, rtol=1e-5)
+    np.testing.assert_allclose(read.user_vectors(events()), ranker.user_vectors(events()), rtol=1e-5)
 
 
 def test_a_model_without_a_ranker_is_its_own() -> None:
