@@ -62,3 +62,15 @@ def test_at_the_truth_the_step_is_zero_though_the_noise_is_believed_to_be_twice_
     right = left_out(mine, phi, t, np.full(items, 1.0), width=8)
     product = right.residuals * np.einsum("ed,ed->e", right.vectors, phi[mine.items])
     assert abs(float(product.mean())) < 4 * float(product.std()) / np.sqrt(len(product))
+
+
+@pytest.mark.parametrize("width", [-1, 7])
+def test_shapes_that_do_not_fit_are_refused_before_compiled_code(width: int) -> None:
+    """A width beyond the directions would be read past the end of the array: it comes from the server."""
+    mine = ratings_of([3, 8], 10, np.random.default_rng(4))
+    phi, t, variance = np.ones((10, 6)), np.zeros(len(mine)), np.ones(10)
+    with pytest.raises(ValueError, match="do not fit"):
+        left_out(mine, phi, t, variance, width=width)
+    for bad in ((phi[:9], t, variance), (phi, t[:-1], variance), (phi, t, variance[:-1])):
+        with pytest.raises(ValueError, match="do not fit"):
+            left_out(mine, *bad, width=2)
