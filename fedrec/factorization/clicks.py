@@ -233,7 +233,8 @@ class ClickRecipe:
         V = np.zeros((self.facts.num_items, d))
         V[head] = spectrum.vectors[:, :d] * np.sqrt(np.maximum(above, 0.05))
         found: Arrays = {"V": _normalised(V), "left": similar.left, "right": similar.right, "spread": np.array(similar.spread)}
-        directions = np.count_nonzero(spectrum.shrunk) if std else self.facts.num_items
+        exact = not std or self.people is not None  # what public people show is above any noise
+        directions = self.facts.num_items if exact else np.count_nonzero(spectrum.shrunk)
         if directions < LEAST_DIRECTIONS and "gram" not in state:
             return found | {"faint": np.array(1)}
         hidden = directions < FEW_DIRECTIONS or (self._held(state) >= AGAIN[0] and directions < AGAIN[1])

@@ -139,14 +139,13 @@ def report_steps(question: Question, mine: Interactions) -> Reports:
     vectors = np.column_stack([np.full(len(mine), alpha), left.vectors])
     norms = np.sqrt(segments.sums(mine.user_ptr, coefficients**2 * segments.row_squares(vectors)))
     radius = question.releases[0].radius
-    factors = radius * np.divide(math.sqrt(1 - energy), norms, out=np.zeros_like(norms), where=norms > 0)
     scales = step_scales(mine.user_ptr, left, public["variance"][mine.items], norms) / units_of(question.public, d) * (n > 0)[:, None]
     weights = np.minimum(np.sqrt(n / float(question.public["most_ratings"])), 1)
-    lengths = np.maximum(np.sqrt(segments.row_squares(scales)), 1)  # longer ones are cut to 1
-    blocks = [
-        RealBlock(coefficients * np.repeat(factors, n), vectors),
-        RealBlock(radius * math.sqrt(energy) * weights / lengths, scales),
-    ]
+    lengths = np.sqrt(segments.row_squares(scales))
+    beside = math.sqrt(energy) * weights / np.maximum(lengths, 1)  # longer ones are cut to 1
+    left_over = np.sqrt(1 - (beside * lengths) ** 2)
+    factors = np.divide(left_over, norms, out=np.zeros_like(norms), where=norms > 0)
+    blocks = [RealBlock(radius * coefficients * np.repeat(factors, n), vectors), RealBlock(radius * beside, scales)]
     return bounded(mine.user_ptr, mine.items, blocks, question.releases, scaling="clip")
 
 

@@ -45,7 +45,9 @@ def test_the_right_noise_passes_and_half_of_it_is_caught(recipe: str) -> None:
 
 def test_one_rating_of_the_published_recipe_exceeds_its_claim_as_its_note_says() -> None:
     """AM-SSP Theorem 1 leaves out that the user vector is refit: the claim is not established, and here it is shown false."""
-    prepared, data = prepared_with("recipe=published", "privacy.unit=example")
+    model = {"dimension": 4, "steps": 3, "user_ridge": 1, "item_ridge": 10, "user_radius": 0.5, "target_radius": 1}
+    model |= {"encoder_steps": 50, "learning_rate": 0.005}
+    prepared, data = prepared_with("recipe=published", "privacy.unit=example", *(f"model.{name}={value}" for name, value in model.items()))
     length, ratio = membership(prepared, data, variant="published", draws=DRAWS, streams=Streams(1))
     assert not length.claim.established
     assert (length.verdict, ratio.verdict) == ("EXCEEDED", "EXCEEDED")

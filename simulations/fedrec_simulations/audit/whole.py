@@ -50,6 +50,8 @@ from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 Floats = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 
+_FEW = 16
+"""Two blocks that share fewer numbers are taken for independent: their covariance would be a guess."""
 _RIDGE = 1e-6  # of a number's declared noise variance: below, noise counts as none
 _LEAST_RUNS, _EFFORT = 1_000, 1_000  # runs; and times 1 / mu^2, which is what keeps the error of an estimated mu in proportion
 _TRAININGS = 40  # on each side: other runs release the same questions again
@@ -117,9 +119,15 @@ def likelihood_ratios(prepared: Trainable, inside: World, outside: World, *, run
 def scores_of(inside: Iterator[list[Seen]], outside: Iterator[list[Seen]], *, runs: int) -> tuple[Floats, Floats]:
     """The same of runs however made, the first quarter of which measures the noise."""
     learn = max(2, runs // 4)
-    covariance = _covariance([(run, sign) for side, sign in ((inside, -0.5), (outside, 0.5)) for run in islice(side, learn)])
-    scores = [np.array([_score(run, covariance) for run in side]) for side in (inside, outside)]
+    learnt = [(run, sign) for side, sign in ((inside, -0.5), (outside, 0.5)) for run in islice(side, learn)]
+    forms = {_form(run) for run, _ in learnt}  # a recipe may ask otherwise where its releases say otherwise
+    covariances = {form: _covariance([(run, sign) for run, sign in learnt if _form(run) == form]) for form in forms}
+    scores = [np.array([_score(run, covariances.get(_form(run), np.eye(len(run)))) for run in side]) for side in (inside, outside)]
     return scores[0], scores[1]
+
+
+def _form(run: Sequence[Seen]) -> tuple[int, ...]:
+    return tuple(len(block.z) for block in run)
 
 
 def _covariance(runs: Sequence[tuple[Sequence[Seen], float]]) -> Floats:
@@ -128,6 +136,9 @@ def _covariance(runs: Sequence[tuple[Sequence[Seen], float]]) -> Floats:
     found = np.empty((blocks, blocks))
     for b, c in itertools.combinations_with_replacement(range(blocks), 2):
         n = min(len(runs[0][0][b].z), len(runs[0][0][c].z))
+        if b != c and n < _FEW:
+            found[b, c] = found[c, b] = 0.0
+            continue
         products = [np.mean(np.prod([(run[k].z + sign * run[k].d)[:n] for k in (b, c)], axis=0)) for run, sign in runs]
         found[b, c] = found[c, b] = np.mean(products)
     return found
