@@ -14,7 +14,7 @@ more columns, whitened by the private counts; its first d coordinates then get a
 
 Guarantee (user, add/remove): every release has sensitivity 1 (`default_client`); what the server makes of releases is
 post-processing, and the composition of the plan's releases is exact. Against the published recipe: no A_j is released,
-so that a report of one number an item carries all signal; biases come before tastes; every user's whole report has norm
+so that d + 1 numbers an item carry all signal; biases come before tastes; every user's whole report has norm
 exactly 1; updates are shrunk by priors fitted to the noised sums themselves (SOUNDNESS, "Known gains").
 """
 
