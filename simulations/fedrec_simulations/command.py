@@ -16,7 +16,7 @@ from click import ClickException, NoSuchOption
 from fedrec import __version__
 from fedrec.errors import FedRecError, RunError, SettingsError
 from fedrec_simulations.bench.command import app as bench_app
-from fedrec_simulations.flags import Json, Overrides, one_blas_thread
+from fedrec_simulations.flags import Json, Overrides, Scenario, one_blas_thread
 from fedrec_simulations.parties import app as parties_app
 
 EXIT_CODES = {
@@ -49,11 +49,6 @@ app = typer.Typer(
 )
 data_app = typer.Typer(rich_markup_mode=None, help="Look at data, list formats, make planted data.")
 app.add_typer(data_app, name="data", short_help="Look at data, list formats, make planted data.")
-
-Scenario = Annotated[
-    Path | None,
-    typer.Argument(metavar="SCENARIO", show_default=False, help="Scenario file (TOML). Without one: every key at its default."),
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -126,8 +121,8 @@ def simulate(
     Examples:
 
     \b
-      fedrec simulate simulations/planted.toml
-      fedrec simulate simulations/ml1m.toml --set data.path=ml-1m
+      fedrec simulate planted
+      fedrec simulate ml1m --set data.path=ml-1m
       fedrec simulate --set data.preset=small --set privacy.epsilon=1 --json
     """
     from fedrec.settings import load
@@ -162,7 +157,7 @@ def account(
     Examples:
 
     \b
-      fedrec account simulations/planted.toml --set privacy.epsilon=1
+      fedrec account planted --set privacy.epsilon=1
       fedrec account --set recipe=published --users 100000 --items 20000
     """
     from fedrec.settings import load
@@ -189,7 +184,7 @@ def audit(
     Examples:
 
     \b
-      fedrec audit simulations/privaterec_planted.toml
+      fedrec audit privaterec_planted
       fedrec audit --set data.preset=small --set privacy.epsilon=1 --json
       fedrec audit --whole --set recipe=default --set data.kind=clicks
     """

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fedrec.errors import SettingsError
-from fedrec_simulations.flags import Overrides
+from fedrec_simulations.flags import Overrides, scenario_option
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -70,7 +70,7 @@ def client(settings: Annotated[Path, _settings("docs/deploy.md")], new_aggregato
 @app.command(short_help="Run the server: train a scenario with clients and an aggregator elsewhere.")
 def server(
     settings: Annotated[Path, _settings("docs/deploy.md")],
-    scenario: Annotated[Path, typer.Option("--scenario", metavar="FILE", help="What to train: a scenario file (TOML).")],
+    scenario: Annotated[Path, scenario_option()],
     overrides: Overrides = None,
     new_aggregator_ledger: NewLedger = False,
 ) -> None:
@@ -82,7 +82,7 @@ def server(
     Example:
 
     \b
-      fedrec server --scenario simulations/planted.toml --settings server.toml
+      fedrec server --scenario planted --settings server.toml
     """
     from fedrec.settings import load as load_scenario
     from fedrec_server.main import run
@@ -242,7 +242,7 @@ def doctor(
     client: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a client.")] = None,
     server: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a server.")] = None,
     device: Annotated[Path | None, typer.Option(metavar="DIR", show_default=False, help="State folder of fedrec recommend.")] = None,
-    scenario: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="The scenario to be trained.")] = None,
+    scenario: Annotated[Path | None, scenario_option()] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check versions, ports, certificates, clock, disk, ledgers, the plan and connections; say what is wrong and what to do.
@@ -252,7 +252,7 @@ def doctor(
     Example:
 
     \b
-      fedrec doctor --client client.toml --scenario simulations/planted.toml
+      fedrec doctor --client client.toml --scenario planted
     """
     from fedrec_simulations.doctor import diagnose, table
 

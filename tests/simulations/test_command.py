@@ -111,7 +111,7 @@ def test_a_bare_group_shows_its_help(arguments: tuple[str, ...], said: Said) -> 
     ("arguments", "named"),
     [
         (["simulate", "--nope"], "--nope"),
-        (["simulate", "a.toml", "b.toml"], "b.toml"),
+        (["simulate", "planted", "b.toml"], "b.toml"),
         (["nope"], "nope"),
         (["data", "nope"], "nope"),
         (["data", "describe"], "PATH"),
