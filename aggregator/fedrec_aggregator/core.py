@@ -23,6 +23,7 @@ from fedrec.federation.messages import Question
 from fedrec.federation.protocol import TOKEN_BYTES, LedgerGrowth, LedgerHead, Opening, Phase, Receipt, Refusal, ReportDesk, RoundStatus
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.wire import announced_users, pack_release, question_digest, read_header, refused
+from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
 from fedrec.streams import Streams, SystemStreams
 from fedrec_aggregator import intake
@@ -174,7 +175,7 @@ class Aggregator:
                 if collection.failure is None:
                     self._finish(collection)
             except FedRecError as failure:
-                log.error("round %d of run %s is not released: %s", collection.question.round, collection.run, failure.cause)
+                logs.say_failure(log, "not-released", failure, run=collection.run, round=collection.question.round)
 
     # --- opening ---
 

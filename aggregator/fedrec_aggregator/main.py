@@ -33,9 +33,10 @@ def run(settings: AggregatorSettings, *, ready: Callable[[Address], None] | None
     When it listens, `ready` is called with its address and `address.json` (address, pid, metrics) is in the state folder.
     Raises SettingsError or RunError where it cannot start.
     """
-    log = logs.configure("aggregator", file=settings.log)
     with ExitStack() as stack:
-        stack.callback(logs.close, log)
+        log = stack.enter_context(
+            logs.party_log("aggregator", file=settings.log, max_bytes=settings.log_max_bytes, kept=settings.log_files)
+        )
         ledger = ReleaseLedger(settings.state, limit=settings.limit)
         stack.callback(ledger.close)
         metrics = Metrics("aggregator", version("fedrec"))

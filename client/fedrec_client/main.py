@@ -73,8 +73,8 @@ def run(
     folder, ended = Path(settings.state), stop or threading.Event()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _signals(ended), ExitStack() as stack:
-        log = logs.configure("client", file=Path(settings.log) if settings.log else None)
-        stack.callback(logs.close, log)
+        file = Path(settings.log) if settings.log else None
+        log = stack.enter_context(logs.party_log("client", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
         metrics, metrics_address = _metrics(settings.metrics, stack)
         participant = open_participant(settings, folder, stack)
         if new_aggregator_ledger and isinstance(participant, Participant):

@@ -264,7 +264,7 @@ class NewsParticipant:
                 reply = attempt()
         except FedRecError as failure:
             code, cause = public_words(failure)
-            logs.say(log, f"refused: {failure.cause}. {failure.remedy}", level=logging.WARNING, run=run, code=code)
+            logs.say(log, "refused", level=logging.WARNING, run=run, code=code, cause=failure.cause, remedy=failure.remedy)
             return Reply(Answer(self.name, self.users.num_users, refusal=code, cause=cause[:LONGEST_CAUSE]))
         except Exception as failure:  # a defect or a full disk; its words could hold anything
             logs.say_failure(log, "failed", failure, run=run)

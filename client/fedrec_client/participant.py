@@ -177,7 +177,8 @@ class Participant:
             delivery.hand_in(users_per_batch=self._users_per_batch, batch_bytes=self._bounds.batch_bytes)
         except (UnreachableError, RefusedError) as failure:
             refusal, cause = public_words(_from_the_aggregator(failure, "did not take this client's reports"))
-            logs.say(log, f"not-delivered: {failure.cause}", level=logging.WARNING, run=delivery.run, round=delivery.question.round)
+            why = {"cause": failure.cause, "remedy": failure.remedy, "code": refusal, "run": delivery.run}
+            logs.say(log, "not-delivered", level=logging.WARNING, round=delivery.question.round, **why)
         answer = Answer(self.name, self.users.num_users, delivery.accepted, delivery.rejected, refusal, cause)
         receipt, round = Receipt(answer.accepted, answer.rejected), delivery.question.round
         try:
@@ -194,7 +195,8 @@ class Participant:
         except FedRecError as failure:  # ours: its words hold no value of a user
             code, cause = public_words(failure)
             answer = Answer(self.name, self.users.num_users, refusal=code, cause=cause[:LONGEST_CAUSE])
-            logs.say(log, f"refused: {failure.cause}. {failure.remedy}", level=logging.WARNING, run=run, round=round, code=code)
+            why = {"cause": failure.cause, "remedy": failure.remedy}
+            logs.say(log, "refused", level=logging.WARNING, run=run, round=round, code=code, **why)
         except Exception as failure:  # a defect or a full disk; its words could hold anything
             answer = Answer(self.name, self.users.num_users, refusal=FAILED, cause="the client failed; its log says where")
             logs.say_failure(log, "failed", failure, run=run, round=round)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from fedrec.errors import SettingsError
+from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.pins import of_role, read_pins
@@ -30,7 +31,14 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
 
 
-class PinnedTable(Table):
+class LoggedTable(Table):
+    """Settings of a party that may write its log to a file."""
+
+    log_max_bytes: int = Field(logs.MAX_BYTES, ge=0, description="size at which the log file is rotated; 0 leaves that to logrotate")
+    log_files: int = Field(logs.KEPT, ge=1, le=1_000, description="how many rotated log files are kept")
+
+
+class PinnedTable(LoggedTable):
     """Settings of a party that may know the others' keys from a file."""
 
     pins: FilePath = Field("", description="file of `fedrec certs` with the SHA-256 of every party's public key")

@@ -64,7 +64,7 @@ def gather(terms: Terms, desk: Enrolling, clients: Broadcast, gathering: Gatheri
             raise missing
         if missing.cause != said:
             said = missing.cause
-            logs.say(log, f"waiting: {said}", level=logging.WARNING, run=terms.run)
+            logs.say(log, "waiting", level=logging.WARNING, run=terms.run, cause=said)
         gathering.sleep(gathering.pause_s)
 
 

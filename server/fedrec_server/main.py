@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from fedrec import __version__
 from fedrec.checkpoint import write_json
-from fedrec.errors import FedRecError, RunError, SettingsError
+from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import ReleaseDesk
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
@@ -88,17 +88,13 @@ def run(
     except OSError as failure:
         raise SettingsError(f"state: {failure}", "Name a folder that this user may write.") from None
     with ExitStack() as stack:
-        log = logs.configure("server", file=Path(settings.log) if settings.log else None)
-        stack.callback(logs.close, log)
+        file = Path(settings.log) if settings.log else None
+        log = stack.enter_context(logs.party_log("server", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
         stack.enter_context(_signals(told))
         if new_aggregator_ledger:
             memory(settings).forget()
             logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
-        try:
-            _run(scenario, settings, folder, _Sleep(told), stack, ready)
-        except FedRecError as failure:
-            logs.say_failure(log, "server-failed", failure)
-            raise
+        _run(scenario, settings, folder, _Sleep(told), stack, ready)
         logs.say(log, "server-finished", pid=os.getpid())
 
 

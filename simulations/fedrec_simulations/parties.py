@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedrec.errors import SettingsError
 from fedrec_simulations.flags import Overrides, scenario_option
+
+if TYPE_CHECKING:
+    from fedrec.operations.party_settings import LoggedTable
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -18,6 +22,13 @@ app = typer.Typer(rich_markup_mode=None)
 def _settings(example: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option("--settings", metavar="FILE", help=f"Settings file (TOML), as in {example}.")
     return option
+
+
+def _failures_logged(party: str, file: str, settings: LoggedTable) -> AbstractContextManager[object]:
+    """What fails before a party starts stands in its log file too, where it has one; without one the terminal says it."""
+    from fedrec.operations import logs
+
+    return logs.party_log(party, file=Path(file), max_bytes=settings.log_max_bytes, kept=settings.log_files) if file else nullcontext()
 
 
 NewLedger = Annotated[
@@ -63,8 +74,10 @@ def client(settings: Annotated[Path, _settings("docs/deploy.md")], new_aggregato
     from fedrec_client.settings import load
     from fedrec_simulations.doctor import preflight
 
-    preflight(client=settings)
-    run(load(settings), new_aggregator_ledger=new_aggregator_ledger)
+    chosen = load(settings)
+    with _failures_logged("client", chosen.log, chosen):
+        preflight(client=settings)
+    run(chosen, new_aggregator_ledger=new_aggregator_ledger)
 
 
 @app.command(short_help="Run the server: train a scenario with clients and an aggregator elsewhere.")
@@ -89,8 +102,10 @@ def server(
     from fedrec_server.settings import load
     from fedrec_simulations.doctor import preflight
 
-    preflight(server=settings, scenario=scenario)
-    run(load_scenario(scenario, overrides or ()), load(settings), new_aggregator_ledger=new_aggregator_ledger)
+    chosen = load(settings)
+    with _failures_logged("server", chosen.log, chosen):
+        preflight(server=settings, scenario=scenario)
+    run(load_scenario(scenario, overrides or ()), chosen, new_aggregator_ledger=new_aggregator_ledger)
 
 
 @app.command(short_help="Serve released models to private queries.")

@@ -68,9 +68,9 @@ def run(
     where it cannot start.
     """
     keep_little()
-    log = logs.configure("serving", file=Path(settings.log) if settings.log else None)
+    file = Path(settings.log) if settings.log else None
     with ExitStack() as stack:
-        stack.callback(logs.close, log)
+        log = stack.enter_context(logs.party_log("serving", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
         runner.run(_serve(paths, settings, log, page=page, demo=demo, ready=ready, stop=stop or threading.Event()))
 
@@ -190,11 +190,16 @@ def _tell(told: Serving, settings: ServingSettings, stack: ExitStack) -> None:
 
 async def _until_told(office: Office, watch: Watch, stop: threading.Event) -> None:
     over, again, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
+
+    def hung_up() -> None:
+        again.set()
+        logs.reopen(office.log)
+
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, over.set)
         if hasattr(signal, "SIGHUP"):
-            loop.add_signal_handler(signal.SIGHUP, again.set)
+            loop.add_signal_handler(signal.SIGHUP, hung_up)
     every_s, due_s = office.settings.models.watch_s, 0.0
     while not (over.is_set() or stop.is_set()):
         if again.is_set() or (every_s and loop.time() >= due_s):

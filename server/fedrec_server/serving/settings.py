@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fedrec.operations.addresses import Address
-from fedrec.operations.party_settings import FilePath, Table, checked, read
+from fedrec.operations.party_settings import FilePath, LoggedTable, Table, checked, read
 
 EXAMPLE = """\
 grpc = "0.0.0.0:50061"         # port 0 takes a free one; empty for none
@@ -77,7 +77,7 @@ class LimitsTable(Table):
     grace_s: float = Field(20.0, ge=0, description="for requests in progress when it is told to stop")
 
 
-class ServingSettings(Table):
+class ServingSettings(LoggedTable):
     """One server. `EXAMPLE` is a file with mutual TLS."""
 
     grpc: str = Field("127.0.0.1:50061", description="host:port of gRPC; port 0 takes a free one; empty for none")
