@@ -1,6 +1,5 @@
-"""What docs/deploy.md says can be typed: settings load with the real classes, certificates, metrics and units are as named."""
+"""What docs/deploy.md says can be typed: settings load with the real classes, certificates and metrics are as named."""
 
-import configparser
 import re
 import shutil
 import subprocess
@@ -10,21 +9,30 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from typer.main import get_command
 from typer.testing import CliRunner
 
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.pins import read_pins, write_pins
+from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.settings import load
 from fedrec_aggregator import settings as aggregator
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.remote import MAX_RELEASE_BYTES
 from fedrec_client import settings as client
 from fedrec_server import settings as server
+from fedrec_server.serving import settings as serving
 from fedrec_simulations.command import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
-LOADERS = {"aggregator": aggregator.load, "client": client.load, "client of news": client.load, "server": server.load}
+LOADERS = {
+    "aggregator": aggregator.load,
+    "client": client.load,
+    "client of news": client.load,
+    "server": server.load,
+    "serving": serving.load,
+    "scenario": load,
+}
 
 
 def blocks(language: str) -> list[str]:
@@ -48,7 +56,7 @@ def test_the_settings_of_a_party_load_with_the_pins_and_name_files_by_whole_path
     write_development_certificates(tmp_path, clients=["hospital", "library"])
     pins = write_pins(tmp_path)
     (tmp_path / "settings.toml").write_text(settings()[party].replace("/etc/fedrec/pins.toml", str(pins)))
-    assert str(pins) in (tmp_path / "settings.toml").read_text()
+    assert (str(pins) in (tmp_path / "settings.toml").read_text()) == (party not in ("serving", "scenario"))
     LOADERS[party](tmp_path / "settings.toml")
     for name in re.findall(r'"([^"]*\.(?:pem|csv))"', settings()[party]):
         assert Path(name).is_absolute()
@@ -61,6 +69,14 @@ def test_the_three_parties_agree_on_ports_names_and_limits() -> None:
     assert content["client"]["superlink"]["address"].rsplit(":", 1)[1] == content["server"]["superlink"]["listen"].rsplit(":", 1)[1]
     assert content["client"]["name"] in {entry["name"] for entry in content["aggregator"]["clients"]}
     assert content["server"]["gathering"]["expected_users"] == sum(entry["max_users"] for entry in content["aggregator"]["clients"])
+
+
+def test_as_many_runs_fit_the_limit_as_the_page_says() -> None:
+    limit, run = (tomllib.loads(settings()[party])["privacy"] for party in ("aggregator", "scenario"))
+    mu, delta, top = mu_for(run["epsilon"], run["delta"]), run["delta"], limit["max_epsilon"]
+    spent = [epsilon_of(mu * k**0.5, delta) for k in range(1, 20)]
+    fit = ["no", "one", "two", "three", "four", "five", "six"][sum(epsilon <= top for epsilon in spent)]
+    assert f"`max_epsilon = {top:g}` {fit} runs at ε = {run['epsilon']:g} fit" in prose()
 
 
 def test_the_certificates_of_the_page_are_those_that_the_command_makes(tmp_path: Path) -> None:
@@ -104,19 +120,6 @@ def test_the_metrics_of_the_page_exist() -> None:
     named = set(re.findall(r"`(fedrec_\w+)`", PAGE.read_text()))
     assert named
     assert named <= known
-
-
-def test_the_unit_starts_a_verb_that_exists_on_settings_that_the_page_shows() -> None:
-    (unit,) = blocks("ini")
-    parsed = configparser.ConfigParser(strict=True)
-    parsed.optionxform = str  # type: ignore[assignment,method-assign]
-    parsed.read_string(unit)
-    program, verb, flag, path = parsed["Service"]["ExecStart"].split()
-    command = get_command(app)
-    assert Path(program).name == "fedrec"
-    assert flag in {option for parameter in command.commands[verb].params for option in parameter.opts}  # type: ignore[attr-defined]
-    assert f"`{path}`" in PAGE.read_text()
-    assert tomllib.loads(settings()[verb])["state"] == f"/var/lib/{parsed['Service']['StateDirectory']}"
 
 
 def test_the_limits_of_the_page_are_the_defaults() -> None:

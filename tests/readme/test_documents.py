@@ -74,7 +74,7 @@ def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(
     named = [word for word in words[at:] if word.endswith(".toml") and word not in settings]
     named += [value for flag, value in itertools.pairwise(words) if flag == "--scenario"]
     named += words[at : at + 1] if words[1] in {"simulate", "account", "audit"} and words[at : at + 1] != flags[:1] else []
-    scenarios = [path_of(name) for name in named]
+    scenarios = [path_of(name) for name in named if name != "scenario.toml"]  # the operator's own, on docs/deploy.md
     overrides = [value for flag, value in itertools.pairwise(words) if flag == "--set"]
     if words[1:3] == ["data", "describe"]:  # the verb adds what makes its format a scenario
         overrides += [f"data.path={words[3]}", *keys_of_news(words[3], overrides)]
