@@ -15,7 +15,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 demo: install
-	$(BIN)/fedrec simulate planted
+	$(BIN)/fedrec demo
 
 # a private recommendation from the newest run: a server, a made-up reader, and every byte that left
 recommend: install

@@ -16,6 +16,7 @@ from click import ClickException, NoSuchOption
 from fedrec import __version__
 from fedrec.errors import FedRecError, RunError, SettingsError
 from fedrec_simulations.bench.command import app as bench_app
+from fedrec_simulations.demo.verbs import app as demo_app
 from fedrec_simulations.flags import Json, Overrides, Scenario, one_blas_thread
 from fedrec_simulations.parties import app as parties_app
 
@@ -279,6 +280,7 @@ def data_plant(
     typer.echo(plant(folder, preset, seed, users=users, items=items, events=events))
 
 
+app.add_typer(demo_app)
 app.add_typer(parties_app)
 app.add_typer(bench_app)
 

@@ -1,0 +1,1 @@
+"""`fedrec demo`: everything on invented data, in one command."""
