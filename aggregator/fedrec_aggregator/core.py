@@ -57,25 +57,28 @@ class Aggregator:
 
     # --- the clients' side ---
 
-    def client_desk(self, sender: str) -> ReportDesk:
-        """What the client of that name may do."""
-        return _ClientDesk(self, sender)
+    def client_desk(self, sender: str, *, max_users: int | None = None) -> ReportDesk:
+        """What the client of that name may do. max_users: it may enrol; None for what the limits say."""
+        return _ClientDesk(self, sender, max_users)
 
-    def enroll(self, sender: str, tokens: Sequence[bytes]) -> int:
-        """Make users known, all or none; returns how many this sender has. Raises RefusedError (`MALFORMED`, `FORBIDDEN`, `TOO_LARGE`)."""
+    def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
+        """Make users known, all or none; returns how many this sender has. Raises RefusedError (`MALFORMED`, `FORBIDDEN`, `TOO_LARGE`).
+
+        Takes time in proportion to the tokens, however many users there are.
+        """
+        most = self.limits.max_users_per_sender if max_users is None else max_users
         if not all(isinstance(token, bytes) and len(token) == TOKEN_BYTES for token in tokens):
             raise refused(Refusal.MALFORMED, f"a user's pseudonym has {TOKEN_BYTES} bytes")
         with self._desk:
             owners = self.ledger.owners()
             new = [token for token in dict.fromkeys(tokens) if token not in owners]
-            if any(owners[token] != sender for token in tokens if token in owners):
+            if any(owners.get(token, sender) != sender for token in tokens):
                 raise refused(Refusal.FORBIDDEN, "a user belongs to the client that enrolled it first")
-            mine = sum(owner == sender for owner in owners.values())
-            if mine + len(new) > self.limits.max_users_per_sender:
-                raise refused(Refusal.TOO_LARGE, f"one client may enrol {self.limits.max_users_per_sender} users")
+            if self.ledger.enrolled_by(sender) + len(new) > most:
+                raise refused(Refusal.TOO_LARGE, f"client {sender!r} may enrol {most} users", "Ask the aggregator's operator for more.")
             if new:
                 self.ledger.enroll(sender, new)
-            return mine + len(new)
+            return self.ledger.enrolled_by(sender)
 
     def report(self, sender: str, run: str, round: int, batch: bytes) -> Receipt:
         """Check, clip and count a batch. A bad one is a receipt, never an exception."""
@@ -341,9 +344,10 @@ class Aggregator:
 class _ClientDesk:
     aggregator: Aggregator
     sender: str
+    max_users: int | None
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
-        return self.aggregator.enroll(self.sender, tokens)
+        return self.aggregator.enroll(self.sender, tokens, max_users=self.max_users)
 
     def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
         self.aggregator.ledger.heed(self.sender, charged)

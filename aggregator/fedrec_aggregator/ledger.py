@@ -19,6 +19,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -106,7 +107,12 @@ class ReleaseLedger:
         """Keep new users of a sender."""
         with self._durably() as db:
             db.executemany("INSERT INTO users VALUES (?, ?)", [(token, sender) for token in tokens])
-        self._owners.update(dict.fromkeys(tokens, sender))
+        self._owners.update(dict.fromkeys(tokens, sender))  # after the commit: what memory knows is on disk
+        self._enrolled_by[sender] += len(tokens)
+
+    def enrolled_by(self, sender: str) -> int:
+        """How many users a sender has enrolled."""
+        return self._enrolled_by[sender]
 
     # --- runs and rounds ---
 
@@ -269,7 +275,10 @@ class ReleaseLedger:
 
     def _load(self) -> None:
         self._chain = Chain(read(self._db.execute("SELECT content, hash FROM entries ORDER BY seq")))
-        self._owners = dict[bytes, str](self._db.execute("SELECT token, sender FROM users"))
+        names = dict[str, str]()  # one string for each sender, not one for each user
+        rows = self._db.execute("SELECT token, sender FROM users")
+        self._owners: dict[bytes, str] = {token: names.setdefault(sender, sender) for token, sender in rows}
+        self._enrolled_by = Counter(self._owners.values())
         self._plans = {run: Plan.of(json.loads(plan)) for run, plan in self._db.execute("SELECT run, plan FROM runs")}
         rows = self._db.execute("SELECT run, round, digest, attempt FROM rounds")
         self._attempts = {(run, round): Attempt(digest, attempt) for run, round, digest, attempt in rows}

@@ -78,7 +78,6 @@ class Service:
         self.traffic, self.stopping = Traffic(bounds), asyncio.Event()
         self._reports = ThreadPoolExecutor(REPORT_THREADS, "reports")
         self._calls = ThreadPoolExecutor(SERVER_THREADS, "servers")
-        self._enrolling = asyncio.Lock()
         self._opened = dict[tuple[str, int], float]()
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
@@ -136,18 +135,10 @@ class Service:
         request = await self._first(call, pb.EnrollRequest)
         if len(request.tokens) > methods.TOKENS_PER_MESSAGE:
             raise refused(Refusal.TOO_LARGE, f"one message enrols at most {methods.TOKENS_PER_MESSAGE} users")
-        async with self._enrolling:
-            users = await self._in(self._reports, call, self._enrolled_within_quota, call.caller, list(request.tokens))
+        desk = self.core.client_desk(call.caller, max_users=self.roster.clients.get(call.caller))
+        users = await self._in(self._reports, call, desk.enroll, list(request.tokens))
         self._say("enrolled", sender=call.caller, users=users)
         return pb.EnrollReply(users=users)
-
-    def _enrolled_within_quota(self, sender: str, tokens: list[bytes]) -> int:
-        desk, most = self.core.client_desk(sender), self.roster.clients.get(sender)
-        if most is not None:
-            known = self.core.ledger.owners()
-            if desk.enroll(()) + sum(token not in known for token in set(tokens)) > most:
-                raise refused(Refusal.TOO_LARGE, f"client {sender!r} may enrol {most} users", "Ask the aggregator's operator for more.")
-        return desk.enroll(tokens)
 
     async def _report(self, call: Call) -> Message:
         first, receipt = await self._first(call, pb.ReportFrame), None
