@@ -114,6 +114,10 @@ class Aggregator:
         """Users enrolled now."""
         return len(self.ledger.owners())
 
+    def collections(self) -> tuple[Collection, ...]:
+        """Rounds in memory: open, being released, or short."""
+        return tuple(self._rounds.values())
+
     def open_run(self, run: str, plan: Plan) -> None:
         """Fix the plan of a run, if all of it can still be afforded. Raises RefusedError (`MALFORMED`, `WRONG_PLAN`, `BUDGET`)."""
         if not _RUN.fullmatch(run):

@@ -171,6 +171,10 @@ class ReleaseLedger:
         """Whether this ledger ever had that head; one that does not has gone back in time, or is another one."""
         return self._chain.knows(head)
 
+    def last_release_s(self) -> float | None:
+        """When a round was last released, by this machine's clock then; None before the first."""
+        return next((link.time_s for link in reversed(self._chain.links) if isinstance(link.entry, Released)), None)
+
     def spends(self) -> Spends:
         """Everything charged over all runs, at the limit's delta (1e-5 without a limit); of several units the dearest."""
         charges, by_unit = self._chain.charges, dict[tuple[str, str], list[Charge]]()

@@ -17,6 +17,7 @@ from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics
+from fedrec.operations.party_state import Doing
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster, server_credentials
 from fedrec_aggregator.ledger import ReleaseLedger
@@ -60,6 +61,8 @@ async def _serve(
     address = _bind(server, settings)
     told = {"address": str(address), "pid": os.getpid(), "metrics": _show_metrics(service, settings, stack)}
     service.show_budget()
+    if (last_s := service.core.ledger.last_release_s()) is not None:
+        service.metrics.state.succeeded(last_s)
     await server.start()
     write_json(settings.state / "address.json", told)
     stack.callback(lambda: (settings.state / "address.json").unlink(missing_ok=True))
@@ -68,6 +71,7 @@ async def _serve(
         ready(address)
     await _until_told(service, stop or threading.Event())
     logs.say(service.log, "stopping")
+    service.metrics.state.doing(Doing.STOPPING)
     await server.stop(settings.traffic.stop_grace_s)
     logs.say(service.log, "stopped")
 

@@ -27,6 +27,7 @@ from fedrec.federation.protocol import LedgerHead, Opening, Phase, Receipt, Refu
 from fedrec.federation.wire import announced_users, refused
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
+from fedrec.operations.party_state import Awaited, Doing
 from fedrec_aggregator.api import aggregator_pb2 as pb
 from fedrec_aggregator.api import methods
 from fedrec_aggregator.api.methods import Method
@@ -112,6 +113,19 @@ class Service:
     async def tick(self) -> None:
         """Close what is due."""
         await asyncio.get_running_loop().run_in_executor(self._calls, self.core.tick)
+        self.show_state()
+
+    def show_state(self) -> None:
+        """What is going on, for the metrics; called at every tick."""
+        state, rounds = self.metrics.state, [each for each in self.core.collections() if each.phase in {Phase.OPEN, Phase.RELEASING}]
+        state.enrolled(self.core.enrolled())
+        open_ones = [each for each in rounds if each.phase is Phase.OPEN]
+        state.doing(Doing.COLLECTING if open_ones else Doing.RELEASING if rounds else Doing.IDLE)
+        state.waiting(Awaited.REPORTS if open_ones else Awaited.NOTHING if rounds else Awaited.SERVER)
+        if rounds:
+            latest = rounds[-1]
+            state.round(latest.question.round)
+            state.quorum(needed=self.core.limits.min_cohort, there=latest.reported)
 
     def show_budget(self) -> None:
         """Spent and left, as the ledger states it now."""
@@ -232,6 +246,8 @@ class Service:
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the caller was too slow")
             except FedRecError as failure:
                 logs.say_failure(self.log, method.name, failure)
+                if method in {methods.OPEN_ROUND, methods.GET_ROUND, methods.CLOSE_ROUND}:
+                    self.metrics.decided("failed")
                 await self._abort(context, grpc.StatusCode.INTERNAL, methods.FAILED, failure.cause, failure.remedy)
             except grpc.aio.AbortError:
                 raise

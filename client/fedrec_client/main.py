@@ -23,18 +23,19 @@ from typing import TYPE_CHECKING
 import fedrec
 from fedrec.checkpoint import write_json
 from fedrec.errors import SettingsError
-from fedrec.federation.protocol import Answer, Invitation, LedgerHead, Terms
+from fedrec.federation.protocol import Answer, Invitation, LedgerHead, Refusal, Terms
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics
+from fedrec.operations.party_state import Awaited, Doing, PartyState, noting
 from fedrec.privaterec.messages import Ask, Reply
 from fedrec_aggregator.channel import Access
-from fedrec_aggregator.remote import RemoteReportDesk
+from fedrec_aggregator.remote import RemoteReportDesk, Retry
 from fedrec_client.executor import Executor, require_pinned_flower
 from fedrec_client.flower import client_app
 from fedrec_client.held import HELD, HeldArrays
 from fedrec_client.ledger import ClientLedger
-from fedrec_client.participant import Participant, SiteUsers
+from fedrec_client.participant import UNREACHABLE, Participant, SiteUsers
 from fedrec_client.settings import NEWS_FORMATS, ClientData, ClientSettings
 from fedrec_client.store import read_users
 from fedrec_client.supernode import SuperNode
@@ -76,7 +77,7 @@ def run(
         file = Path(settings.log) if settings.log else None
         log = stack.enter_context(logs.party_log("client", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
         metrics, metrics_address = _metrics(settings.metrics, stack)
-        participant = open_participant(settings, folder, stack)
+        participant = open_participant(settings, folder, stack, metrics.state)
         if new_aggregator_ledger and isinstance(participant, Participant):
             participant.ledger.keep_ledger_head(LedgerHead())
             logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
@@ -106,6 +107,8 @@ class Counted:
 
     def __init__(self, participant: Participant | NewsParticipant, metrics: Metrics) -> None:
         self._participant, self._metrics = participant, metrics
+        metrics.state.enrolled(participant.users.num_users)
+        self._rest()
         self._budget()
 
     @property
@@ -115,10 +118,12 @@ class Counted:
 
     def join(self, terms: Terms) -> Answer:
         """As the participant's."""
+        self._work()
         return self._counted(self._participant.join(terms))
 
     def answer(self, invitation: Invitation) -> Answer:
         """As the participant's, and how long it took."""
+        self._work(invitation.question.round)
         began = time.monotonic()
         answer = self._counted(self._participant.answer(invitation))
         self._metrics.decided("refused" if answer.refusal else "answered", took_s=time.monotonic() - began)
@@ -126,8 +131,9 @@ class Counted:
 
     def tell(self, ask: Ask) -> Reply:
         """As the participant's; an answer to the server counts as one to an aggregator does."""
+        self._work(ask.round)
         told = self._participant.tell(ask)
-        self._metrics.decided("refused" if told.answer.refusal else "answered", took_s=0.0)
+        self._metrics.decided("refused" if told.answer.refusal else "answered")
         self._counted(told.answer)
         return told
 
@@ -135,27 +141,46 @@ class Counted:
         self._metrics.reports(accepted=answer.accepted, rejected=answer.rejected)
         if answer.refusal:
             self._metrics.refused(answer.refusal)
+        self._rest(answer.refusal)
         self._budget()
         return answer
+
+    def _work(self, round: int | None = None) -> None:
+        state = self._metrics.state
+        state.doing(Doing.ANSWERING)
+        state.waiting(Awaited.NOTHING)
+        if round is not None:
+            state.round(round)
+
+    def _rest(self, refusal: str = "") -> None:
+        reasons = {Refusal.BUDGET.value: Awaited.BUDGET, UNREACHABLE: Awaited.AGGREGATOR}
+        self._metrics.state.doing(Doing.IDLE)
+        self._metrics.state.waiting(reasons.get(refusal, Awaited.SERVER))
 
     def _budget(self) -> None:
         ledger = self._participant.ledger
         self._metrics.budget(spent=ledger.epsilon, left=ledger.epsilon_left)
 
 
-def open_participant(settings: ClientSettings, folder: Path, stack: ExitStack) -> Participant | NewsParticipant:
-    """A client's data, ledger and way to the aggregator as one, until `stack` closes. Raises FedRecError where one cannot be used."""
+def open_participant(
+    settings: ClientSettings, folder: Path, stack: ExitStack, state: PartyState | None = None
+) -> Participant | NewsParticipant:
+    """A client's data, ledger and way to the aggregator as one, until `stack` closes. Raises FedRecError where one cannot be used.
+
+    state: is told when the aggregator is waited for.
+    """
     if settings.privacy.unit == "click":
         return _open_news(settings, folder, stack)
     assert settings.aggregator is not None  # the settings' own check
     users = read_site(settings.data)
+    retry = Retry(sleep=noting(state, Awaited.AGGREGATOR, time.sleep, logging.getLogger(__name__))) if state else None
     ledger = ClientLedger(folder / "ledger.sqlite", limit=settings.privacy.limit)
     stack.callback(ledger.close)
     return Participant(
         settings.name,
         users,
         ledger,
-        stack.enter_context(RemoteReportDesk(Access(name=settings.name, **settings.aggregator.model_dump()))),
+        stack.enter_context(RemoteReportDesk(Access(name=settings.name, **settings.aggregator.model_dump()), retry=retry)),
         folder,
         users_per_batch=settings.users_per_batch,
         keep_sent=settings.keep_sent,

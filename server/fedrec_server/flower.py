@@ -39,7 +39,7 @@ from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
 from fedrec.operations import logs
-from fedrec.privaterec.messages import Ask, NewsBroadcast, Reply, pack_ask
+from fedrec.privaterec.messages import Ask, Reply, pack_ask
 from fedrec_server.stragglers import UNREACHABLE
 
 MESSAGE, PUBLIC = "fedrec", "public"
@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 
 
 def server_app(
-    serve: Callable[[NewsBroadcast], None],
+    serve: Callable[[FlowerBroadcast], None],
     *,
     timeout_s: float,
     again_s: float = 60.0,
@@ -127,6 +127,8 @@ class FlowerBroadcast:
     so on: a message or a reply can be lost in a crash, and a question asked twice is counted once. A node that appears
     meanwhile is asked too, and a client that answers from there is not waited for at its old node.
 
+    connected: clients whose nodes were there at the last look.
+
     owner: which client a node is; None believes what nodes say, as on one machine. A client that was silent for a whole wave takes
     the others' time no longer: it is asked, one message at a time, and waited for again when it has answered one, however late.
     """
@@ -140,6 +142,7 @@ class FlowerBroadcast:
     clock: Callable[[], float] = time.monotonic
     names: dict[int, str] = field(default_factory=dict)
     owner: Owner | None = None
+    connected: int = 0
     _silent: dict[str, dict[int, str]] = field(default_factory=dict)  # by client, the last message of each of its nodes
 
     def join(self, terms: Terms) -> Sequence[Answer]:
@@ -201,6 +204,7 @@ class FlowerBroadcast:
         if self.owner is not None:
             self.names.update({node: name for node in nodes if (name := self.owner(node))})
             nodes = [node for node in nodes if self.owner(node)]
+        self.connected = len({self.names.get(node, str(node)) for node in nodes})
         for client in list(self._silent):
             self._hear(client)
             self._forget_gone(client, nodes)

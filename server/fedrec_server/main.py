@@ -28,18 +28,19 @@ from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import AggregatorAccess
-from fedrec.privaterec.messages import NewsBroadcast
+from fedrec.operations.party_state import Awaited, Doing, noting
 from fedrec.settings import Scenario
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
 from fedrec_server.executor import Executor, LostRunError, require_pinned_flower
-from fedrec_server.flower import Owner, bundle, server_app
+from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
 from fedrec_server.gate import Certificate, Gate, GateLimits
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, check, run_rounds
 from fedrec_server.seen_ledger import FollowedDesk, SeenLedger
 from fedrec_server.settings import ServerSettings, SuperLinkTable
 from fedrec_server.superlink import SuperLink
+from fedrec_server.watching import WatchedClients, WatchedDesk
 
 if TYPE_CHECKING:  # it brings torch, which a server of ratings does without
     from fedrec.privaterec.trained import Catalogue
@@ -103,12 +104,13 @@ def _run(
 ) -> None:
     log = logging.getLogger(__name__)
     _keep_loopback_direct()
+    metrics, metrics_address = _metrics(settings.metrics, stack)
     desk: FollowedDesk | None = None
     if settings.aggregator is not None:
-        remote = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=Retry(sleep=sleep)))
-        desk = FollowedDesk(remote, memory(settings))
+        patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
+        remote = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=patiently))
+        desk = FollowedDesk(WatchedDesk(remote, metrics), memory(settings))
     flower = stack.enter_context(_Flower(settings.superlink, folder))
-    metrics, metrics_address = _metrics(settings.metrics, stack)
     training = _training(scenario, settings, desk, folder, metrics, sleep, flower.owner)  # while the SuperLink starts
     writing = threading.Lock()
 
@@ -124,6 +126,7 @@ def _run(
     if ready:
         ready(note())
     training.carry_out(executor)
+    metrics.state.doing(Doing.FINISHED)
 
 
 def _training(
@@ -178,7 +181,7 @@ class _Training:
                     raise RunError(f"{self.lost} Flower runs were lost one after the other: {failure}", remedy) from None
                 self.sleep(2.0 ** (self.lost - 1))
 
-    def _news(self, clients: NewsBroadcast, catalogue: Catalogue) -> None:
+    def _news(self, clients: WatchedClients, catalogue: Catalogue) -> None:
         from fedrec_server.news import run_news
 
         chosen, sleep = self.settings, self.sleep
@@ -188,21 +191,23 @@ class _Training:
             self.desk,
             clients,
             self.folder,
-            gathering=replace(chosen.whom_to_wait_for(), sleep=sleep),
+            gathering=replace(chosen.whom_to_wait_for(), sleep=clients.pausing(sleep)),
             patience=replace(chosen.patience(), sleep=sleep),
             absent_s=chosen.rounds.absent_s,
             run=chosen.run or None,
         )
         for _ in steps:
             self.lost = 0
+            self.metrics.decided("released")
 
-    def _serve(self, clients: NewsBroadcast) -> None:
+    def _serve(self, clients: FlowerBroadcast) -> None:
+        watched = WatchedClients(clients, self.metrics, lambda: clients.connected, self.settings.gathering.min_clients)
         if self.catalogue is not None:
-            self._news(clients, self.catalogue)
+            self._news(watched, self.catalogue)
         elif self.public is not None and self.desk is not None:
-            self._rounds(clients, self.public, self.desk)
+            self._rounds(watched, self.public, self.desk)
 
-    def _rounds(self, clients: NewsBroadcast, public: PublicData, desk: ReleaseDesk) -> None:
+    def _rounds(self, clients: WatchedClients, public: PublicData, desk: ReleaseDesk) -> None:
         chosen, sleep = self.settings, self.sleep
         rounds = run_rounds(
             self.scenario,
@@ -210,7 +215,7 @@ class _Training:
             desk,
             clients,
             self.folder,
-            gathering=replace(chosen.whom_to_wait_for(), sleep=sleep),
+            gathering=replace(chosen.whom_to_wait_for(), sleep=clients.pausing(sleep)),
             patience=replace(chosen.patience(), sleep=sleep),
             absent_s=chosen.rounds.absent_s,
             run=chosen.run or None,

@@ -23,6 +23,7 @@ from fedrec.checkpoint import write_json
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.party_state import Doing
 from fedrec_server.serving.counts import Counts
 from fedrec_server.serving.desk import Desk
 from fedrec_server.serving.grpc_door import GrpcDoor
@@ -214,6 +215,7 @@ async def _until_told(office: Office, watch: Watch, stop: threading.Event) -> No
 async def _drain(office: Office, grpc_server: Any, http: tuple[uvicorn.Server, asyncio.Task[None]] | None) -> None:
     limits, office.stopping = office.settings.limits, True
     logs.say(office.log, "stopping")
+    office.counts.state.doing(Doing.STOPPING)
     await asyncio.sleep(limits.notice_s)
     office.closed = True
     endings = [grpc_server.stop(limits.grace_s)] if grpc_server else []
