@@ -107,10 +107,11 @@ class WatchedDesk:
     def _seen(self, status: RoundStatus) -> RoundStatus:
         self._state.enrolled(status.enrolled)
         self._state.quorum(there=status.reported)
-        if status.phase is Phase.SHORT and self._open is not None:
-            self._open = None
-            self.metrics.decided("short")
+        if status.phase is Phase.SHORT:
             self._state.waiting(Awaited.QUORUM)
+            if self._open is not None:
+                self._open = None
+                self.metrics.decided("short")
         return status
 
 
