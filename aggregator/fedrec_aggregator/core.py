@@ -16,11 +16,23 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 from fedrec.errors import FedRecError, PrivacyError, RefusedError, RunError
 from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question
-from fedrec.federation.protocol import TOKEN_BYTES, LedgerGrowth, LedgerHead, Opening, Phase, Receipt, Refusal, ReportDesk, RoundStatus
+from fedrec.federation.protocol import (
+    TOKEN_BYTES,
+    Budget,
+    LedgerGrowth,
+    LedgerHead,
+    Opening,
+    Phase,
+    Receipt,
+    Refusal,
+    ReportDesk,
+    RoundStatus,
+)
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.wire import announced_users, pack_release, question_digest, read_header, refused
 from fedrec.operations import logs
@@ -117,6 +129,13 @@ class Aggregator:
     def collections(self) -> tuple[Collection, ...]:
         """Rounds in memory: open, being released, or short."""
         return tuple(self._rounds.values())
+
+    def budget(self) -> Budget:
+        """What is spent over all runs, what the limit leaves, and where noise comes from."""
+        spends, limit = self.ledger.spends(), self.ledger.limit
+        allowed, delta, unit = (math.inf, 1e-5, "user") if limit is None else (limit.epsilon, limit.delta, limit.unit)
+        noise: Literal["system", "seeded"] = "seeded" if isinstance(self._noise, Streams) else "system"
+        return Budget(spends.epsilon, allowed, delta, spends.possible, unit, noise)
 
     def open_run(self, run: str, plan: Plan) -> None:
         """Fix the plan of a run, if all of it can still be afforded. Raises RefusedError (`MALFORMED`, `WRONG_PLAN`, `BUDGET`)."""

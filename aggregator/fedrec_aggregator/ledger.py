@@ -15,6 +15,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import math
 import os
 import sqlite3
 import threading
@@ -31,7 +32,7 @@ from fedrec.federation.ledger_heads import REMEDY
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal, RoundStatus
 from fedrec.federation.wire import refused
 from fedrec.operations import logs
-from fedrec.privacy.accounting import compose, epsilon_of
+from fedrec.privacy.accounting import compose, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
@@ -63,11 +64,15 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Spends:
-    """Over all runs: every charge, the epsilon they add up to, and what the operator's limit leaves (inf without one)."""
+    """Over all runs: every charge, the epsilon they add up to, and what the operator's limit leaves (inf without one).
+
+    possible: epsilon of the largest run that still fits. Not the difference: guarantees do not add up plainly.
+    """
 
     charges: tuple[Charge, ...]
     epsilon: float
     left: float
+    possible: float
 
 
 class ReleaseLedger:
@@ -181,9 +186,13 @@ class ReleaseLedger:
         for charge in charges:
             by_unit.setdefault((charge.unit, charge.neighbours), []).append(charge)
         delta = self.limit.delta if self.limit else 1e-5
-        epsilon = max((epsilon_of(compose([c.event for c in some]), delta) for some in by_unit.values()), default=0.0)
+        mu = max((compose([c.event for c in some]) for some in by_unit.values()), default=0.0)
+        epsilon = epsilon_of(mu, delta) if mu else 0.0
         allowed = self.limit.epsilon if self.limit else float("inf")
-        return Spends(charges, epsilon, float("inf") if allowed == float("inf") else max(0.0, allowed - epsilon))
+        if allowed == float("inf"):
+            return Spends(charges, epsilon, allowed, allowed)
+        square = mu_for(allowed, delta) ** 2 - mu**2
+        return Spends(charges, epsilon, max(0.0, allowed - epsilon), epsilon_of(math.sqrt(square), delta) if square > 0 else 0.0)
 
     def account(self, guarantee: Guarantee, *, apart_from: tuple[str, int] | None = None) -> Ledger:
         """All charges but those of one round, against the limit. Raises UnitMismatchError where the limit is of another unit."""

@@ -19,7 +19,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
-from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.protocol import Budget, LedgerGrowth, LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus
 from fedrec.federation.wire import refused
 from fedrec.privacy.calibration import Plan
 from fedrec_aggregator.api import aggregator_pb2 as pb
@@ -159,6 +159,15 @@ class RemoteReleaseDesk(_Line):
     def enrolled(self) -> int:
         """As the protocol's. Raises UnreachableError."""
         return int(self._unary(methods.ENROLLED, pb.EnrolledRequest()).users)
+
+    def budget(self) -> Budget | None:
+        """What is spent over all runs, and what is left; None of an aggregator that knows no such call. Raises as `enrolled`."""
+        try:
+            return methods.read_budget(self._unary(methods.GET_BUDGET, pb.GetBudgetRequest()))
+        except ProtocolError as failure:
+            if grpc.StatusCode.UNIMPLEMENTED.name in failure.cause:
+                return None
+            raise
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
         """As the protocol's. Raises RefusedError or UnreachableError."""

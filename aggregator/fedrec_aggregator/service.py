@@ -88,6 +88,7 @@ class Service:
             methods.ENROLL: self._enroll,
             methods.REPORT: self._report,
             methods.ENROLLED: self._enrolled,
+            methods.GET_BUDGET: self._get_budget,
             methods.OPEN_RUN: self._open_run,
             methods.OPEN_ROUND: self._open_round,
             methods.GET_ROUND: self._get_round,
@@ -179,6 +180,10 @@ class Service:
     async def _enrolled(self, call: Call) -> Message:
         await self._first(call, pb.EnrolledRequest)
         return pb.EnrolledReply(users=await self._in(self._calls, call, self.core.enrolled))
+
+    async def _get_budget(self, call: Call) -> Message:
+        await self._first(call, pb.GetBudgetRequest)
+        return pb.GetBudgetReply(**vars(await self._in(self._calls, call, self.core.budget)))
 
     async def _open_run(self, call: Call) -> Message:
         request = await self._first(call, pb.OpenRunRequest)

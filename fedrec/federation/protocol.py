@@ -121,6 +121,21 @@ class LedgerGrowth:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """What an aggregator has spent over all runs in its ledger, and what its operator's limit leaves; epsilons at `delta`.
+
+    left_epsilon: of the largest run that is still possible; infinite without a limit. noise: where it is drawn, "seeded" in a rehearsal.
+    """
+
+    spent_epsilon: float
+    limit_epsilon: float
+    delta: float
+    left_epsilon: float
+    unit: str
+    noise: Literal["system", "seeded"]
+
+
+@dataclass(frozen=True)
 class Receipt:
     """What the aggregator did with a batch: users counted, and users turned away by `Refusal`. Never an exception for a bad batch."""
 

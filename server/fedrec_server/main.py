@@ -16,12 +16,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedrec import __version__
 from fedrec.checkpoint import write_json
+from fedrec.data.clicklog import ClickLogProtocol
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import ReleaseDesk
 from fedrec.operations import logs
@@ -29,17 +31,23 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.operations.party_state import Awaited, Doing, noting
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
 from fedrec_server.executor import Executor, LostRunError, require_pinned_flower
 from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
 from fedrec_server.gate import Certificate, Gate, GateLimits
+from fedrec_server.notes import only_one
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, check, run_rounds
+from fedrec_server.runs import Runs
+from fedrec_server.schedule import Schedule, words_of
 from fedrec_server.seen_ledger import FollowedDesk, SeenLedger
 from fedrec_server.settings import ServerSettings, SuperLinkTable
 from fedrec_server.superlink import SuperLink
+from fedrec_server.trainings import Trainings
 from fedrec_server.watching import WatchedClients, WatchedDesk
 
 if TYPE_CHECKING:  # it brings torch, which a server of ratings does without
@@ -53,7 +61,8 @@ _LOST_RUNS = 5
 class Status:
     """What runs where, kept as `server.json` in the state folder while it runs. Addresses are host:port, "" for none.
 
-    gate: where SuperNodes connect. superlink: where Flower listens, on loopback where it was started here.
+    gate: where SuperNodes connect. superlink: where Flower listens, on loopback where it was started here. stands: whether it stays up
+    between trainings, and takes requests (`schedule`).
     """
 
     version: str
@@ -62,6 +71,7 @@ class Status:
     superlink: str
     superlink_pid: int
     metrics: str
+    stands: bool = False
 
 
 class Stopped(SystemExit):
@@ -75,10 +85,14 @@ def run(
     ready: Callable[[Status], None] | None = None,
     stop: threading.Event | None = None,
     new_aggregator_ledger: bool = False,
+    again: bool = False,
+    every_s: float = 0.0,
+    say: Callable[[str], None] = lambda words: None,
 ) -> None:
-    """Train to the end; the model then lies in the state folder. `ready` is told when clients can connect.
+    """Train to the end; model and bundle then lie in the state folder. `ready` is told when clients can connect.
 
-    new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it has now.
+    new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it has now. A folder whose training is
+    finished trains no more, and says so, unless again or every_s say otherwise (`schedule`). say: told what the operator should read.
 
     SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot begin or go on.
     """
@@ -89,33 +103,50 @@ def run(
     except OSError as failure:
         raise SettingsError(f"state: {failure}", "Name a folder that this user may write.") from None
     with ExitStack() as stack:
+        stack.enter_context(only_one(folder))
+        runs, schedule = Runs(folder), Schedule(folder, every_s, again)
+        runs.adopt()
+        if not (runs.last and runs.last.open) and not schedule.stands and not schedule.due(runs.finished):
+            say(words_of(runs))
+            return
         file = Path(settings.log) if settings.log else None
         log = stack.enter_context(logs.party_log("server", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
         stack.enter_context(_signals(told))
         if new_aggregator_ledger:
             memory(settings).forget()
             logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
-        _run(scenario, settings, folder, _Sleep(told), stack, ready)
+        _run(scenario, settings, runs, schedule, _Sleep(told), stack, ready, say)
         logs.say(log, "server-finished", pid=os.getpid())
 
 
 def _run(
-    scenario: Scenario, settings: ServerSettings, folder: Path, sleep: _Sleep, stack: ExitStack, ready: Callable[[Status], None] | None
+    scenario: Scenario,
+    settings: ServerSettings,
+    runs: Runs,
+    schedule: Schedule,
+    sleep: _Sleep,
+    stack: ExitStack,
+    ready: Callable[[Status], None] | None,
+    say: Callable[[str], None],
 ) -> None:
-    log = logging.getLogger(__name__)
+    log, folder = logging.getLogger(__name__), runs.state
     _keep_loopback_direct()
     metrics, metrics_address = _metrics(settings.metrics, stack)
     desk: FollowedDesk | None = None
+    remote: RemoteReleaseDesk | None = None
     if settings.aggregator is not None:
         patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
         remote = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=patiently))
         desk = FollowedDesk(WatchedDesk(remote, metrics), memory(settings))
     flower = stack.enter_context(_Flower(settings.superlink, folder))
-    training = _training(scenario, settings, desk, folder, metrics, sleep, flower.owner)  # while the SuperLink starts
+    noise: Literal["seeded", "system"] = "seeded" if settings.rehearsal else "system"
+    budget = remote.budget if remote else None
+    trainings = Trainings(runs, schedule, _promised(scenario), budget, noise, settings.run, say, state=metrics.state)
+    training = _training(scenario, settings, desk, trainings, metrics, sleep, flower.owner)  # while the SuperLink starts
     writing = threading.Lock()
 
     def note() -> Status:
-        status = Status(__version__, os.getpid(), flower.gate, flower.superlink, flower.superlink_pid, metrics_address)
+        status = Status(__version__, os.getpid(), flower.gate, flower.superlink, flower.superlink_pid, metrics_address, schedule.stands)
         with writing:
             write_json(folder / "server.json", asdict(status))
         return status
@@ -125,7 +156,8 @@ def _run(
     logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=flower.gate)
     if ready:
         ready(note())
-    training.carry_out(executor)
+    for _ in trainings.each(sleep):
+        training.carry_out(executor)
     metrics.state.doing(Doing.FINISHED)
 
 
@@ -133,7 +165,7 @@ def _training(
     scenario: Scenario,
     settings: ServerSettings,
     desk: ReleaseDesk | None,
-    folder: Path,
+    trainings: Trainings,
     metrics: Metrics,
     sleep: _Sleep,
     owner: Owner | None,
@@ -145,12 +177,20 @@ def _training(
 
         check_news(scenario, desk)
         catalogue = read_public_news(Path(settings.public.path), settings.public.format, scenario)
-        return _Training(scenario, settings, None, desk, folder, metrics, sleep, owner, catalogue=catalogue)
+        return _Training(scenario, settings, None, desk, trainings, metrics, sleep, owner, catalogue=catalogue)
     public = settings.public.read()
     check(scenario, public)
     if desk is None:
         raise SettingsError("the server's settings have no aggregator", "Give them an aggregator table, as in docs/deploy.md.")
-    return _Training(scenario, settings, public, desk, folder, metrics, sleep, owner)
+    return _Training(scenario, settings, public, desk, trainings, metrics, sleep, owner)
+
+
+def _promised(scenario: Scenario) -> Guarantee:
+    if scenario.recipe == "privaterec":
+        from fedrec.privaterec.trained import promised
+
+        return promised(scenario)
+    return guarantee_of(scenario)
 
 
 @dataclass
@@ -161,7 +201,7 @@ class _Training:
     settings: ServerSettings
     public: PublicData | None
     desk: ReleaseDesk | None
-    folder: Path
+    trainings: Trainings
     metrics: Metrics
     sleep: _Sleep
     owner: Owner | None = None
@@ -182,23 +222,32 @@ class _Training:
                 self.sleep(2.0 ** (self.lost - 1))
 
     def _news(self, clients: WatchedClients, catalogue: Catalogue) -> None:
+        from fedrec.privaterec.serving import news_bundle
+        from fedrec.privaterec.trained import TrainedNews
         from fedrec_server.news import run_news
 
-        chosen, sleep = self.settings, self.sleep
+        chosen, sleep, trainings = self.settings, self.sleep, self.trainings
+        trainings.runs.planned(trainings.promised, None)
         steps = run_news(
             self.scenario,
             catalogue,
             self.desk,
             clients,
-            self.folder,
+            self.trainings.folder,
             gathering=replace(chosen.whom_to_wait_for(), sleep=clients.pausing(sleep)),
             patience=replace(chosen.patience(), sleep=sleep),
             absent_s=chosen.rounds.absent_s,
-            run=chosen.run or None,
+            run=trainings.entry.run,
         )
-        for _ in steps:
+        for done in steps:
             self.lost = 0
             self.metrics.decided("released")
+            if isinstance(done, TrainedNews):
+                trainings.runs.planned(done.guarantee, None)
+                origin = trainings.origin(self.scenario.privacy.delta, spent=done.spent)
+                liked = ClickLogProtocol().liked if self.scenario.data.format == "click-log" else 0.0
+                if origin is not None:
+                    trainings.export = partial(news_bundle, done.recommender, catalogue.news, origin, liked=liked)
 
     def _serve(self, clients: FlowerBroadcast) -> None:
         watched = WatchedClients(clients, self.metrics, lambda: clients.connected, self.settings.gathering.min_clients)
@@ -214,11 +263,12 @@ class _Training:
             public,
             desk,
             clients,
-            self.folder,
+            self.trainings.folder,
             gathering=replace(chosen.whom_to_wait_for(), sleep=clients.pausing(sleep)),
             patience=replace(chosen.patience(), sleep=sleep),
             absent_s=chosen.rounds.absent_s,
-            run=chosen.run or None,
+            run=self.trainings.entry.run,
+            planned=self.trainings.planned,
         )
         for progress in rounds:
             self.lost = 0

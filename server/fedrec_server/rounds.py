@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from fedrec import __version__
 from fedrec.checkpoint import Checkpoints, finite, write_bytes
+from fedrec.data.features import PublicFeatures
 from fedrec.errors import RunError, SettingsError, UnreachableError
 from fedrec.factorization.released import save
 from fedrec.federation.link import AggregatedLink, Patience
@@ -23,6 +24,8 @@ from fedrec.federation.protocol import Answer, Broadcast, ReleaseDesk, RoundStat
 from fedrec.federation.rounds import RoundDone, State, told_before, train
 from fedrec.privacy.calibration import Plan
 from fedrec.recipes import Prepared, client_recipe, prepare
+from fedrec.serving.exporting import Origin, PublicItems
+from fedrec.serving.model_bundles import ServingFacts
 from fedrec.settings import Scenario
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
@@ -74,15 +77,17 @@ def run_rounds(
     patience: Patience,
     absent_s: float = 0.0,
     run: str | None = None,
+    planned: Callable[[Plan], Origin | None] = lambda plan: None,
 ) -> Iterator[Progress]:
     """Train to the end in `folder`, or on from where it stopped, yielding after every round; then the model lies in `folder/model`.
 
     absent_s: how long a round waits for a client that joined and does not answer. run: the run's id; None makes one, once.
+    planned: told the plan before anybody is asked; what it returns is what a bundle says of the run, None where none will be made.
     After a restart the clients are waited for again, and then it goes on with those who are there. Raises SettingsError or
     RunError where the run cannot begin or is not the folder's, UnreachableError where clients or the aggregator stay away,
     RefusedError where the aggregator refuses, with the code of `protocol.Refusal`.
     """
-    public = public if scenario.data.features else public.without_features()
+    everything, public = public, public if scenario.data.features else public.without_features()
     check(scenario, public)
     with only_one(folder):
         notes = open_notes(folder, trains(scenario, public.digest()), run)
@@ -92,7 +97,7 @@ def run_rounds(
         prepared = prepare(scenario, public.facts(num_users=num_users, seed=scenario.seed))
         notes = notes.planned(prepared.plan, num_users=num_users)
         notes.keep(folder)
-        kept = _Kept(folder, notes)
+        origin, kept = planned(prepared.plan), _Kept(folder, notes)
         state = kept.checkpoints.latest() or prepared.recipe.begin()
         if resumed and prepared.recipe.ask(state) is not None:
             with suppress(UnreachableError):  # the rounds themselves say who is missing, and what it cost
@@ -100,7 +105,12 @@ def run_rounds(
         link = AggregatedLink(terms, prepared.plan, KeptReleases(desk, folder / "releases"), every, patience, notes.ledger_head, kept.watch)
         link.told = told_before(prepared.recipe, state, kept.checkpoints.at)
         yield from kept.rounds(prepared, link, state)
-        _save_model(folder, scenario, public, prepared, kept.checkpoints.latest() or state)
+        state = kept.checkpoints.latest() or state
+        _save_model(folder / "model", scenario, public, prepared, state, origin)
+        if origin is not None and "counts" in state:  # without, no bundle can be made
+            catalogue = PublicItems.of_features(public.items, public.titles, everything.features or PublicFeatures({}))
+            facts = public.facts(num_users=notes.num_users, seed=scenario.seed)
+            ServingFacts.of(prepared.recipe, state, facts, scenario, catalogue, origin).keep(folder / "model", state)
 
 
 def check(scenario: Scenario, public: PublicData) -> None:
@@ -176,15 +186,15 @@ class _Kept:
             raise RunError(f"{path} cannot be read: {failure}", "Move it away: the rounds themselves are in checkpoints.") from None
 
 
-def _save_model(folder: Path, scenario: Scenario, public: PublicData, prepared: Prepared, state: State) -> None:
-    """The manifest does not call the noise seeded or fresh: only the aggregator knows which it drew."""
+def _save_model(folder: Path, scenario: Scenario, public: PublicData, prepared: Prepared, state: State, origin: Origin | None) -> None:
+    """Only the aggregator knows where it drew the noise: without its word the manifest does not call it seeded or fresh."""
     plan: Plan = prepared.plan
     about = {
         "recipe": scenario.recipe,
         "fedrec": __version__,
         "guarantee": asdict(plan.guarantee),
-        "noise": "aggregator",
+        "noise": origin.noise if origin else "aggregator",
         "plan": plan.digest(),
         "items": list(public.items),
     }
-    save(folder / "model", prepared.recipe.model(state), about=about)
+    save(folder, prepared.recipe.model(state), about=about)

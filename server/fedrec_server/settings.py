@@ -151,6 +151,9 @@ class ServerSettings(PinnedTable):
         "", description="file with the newest head of the aggregator's ledger, the same for all runs; empty: in the state folder"
     )
     run: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$", description="id of the run; empty makes one, once")
+    rehearsal: bool = Field(
+        False, description="news: clients' noise is seeded (rehearsal_seed), so that the bundle is called an experiment"
+    )
     metrics: str = Field("", description="host:port of Prometheus metrics; port 0 picks one; empty for none")
     log: FilePath = Field("", description="file of JSON lines; empty for standard error")
 

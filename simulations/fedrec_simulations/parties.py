@@ -86,26 +86,43 @@ def server(
     scenario: Annotated[Path, scenario_option()],
     overrides: Overrides = None,
     new_aggregator_ledger: NewLedger = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Train once more where the folder's training is finished; asks a server that stands there.")
+    ] = False,
+    every: Annotated[
+        str,
+        typer.Option("--every", metavar="DURATION", show_default=False, help="Stay up, and train whenever the model is so old: 12h, 7d."),
+    ] = "",
 ) -> None:
     """Run the server: train a scenario with clients and an aggregator that run elsewhere, and keep the released model.
 
     It sees who took part and noised sums, nothing else. A checkpoint is kept after every round; the same command goes
-    on where it stopped.
+    on where it stopped. A finished training leaves model and serving bundle in the state folder, which fedrec serve serves.
 
-    Example:
+    Started again on a finished folder it says so, and trains no more. --again trains once more: what devices hold then, by a new
+    run that is charged on top of all before. --every 7d stays up and does so by itself; --again then asks the server that
+    stands there. What was spent, and what the training will cost, is printed before anybody is asked.
+
+    Examples:
 
     \b
       fedrec server --scenario planted --settings server.toml
+      fedrec server --scenario planted --settings server.toml --every 7d
     """
     from fedrec.settings import load as load_scenario
     from fedrec_server.main import run
+    from fedrec_server.schedule import ask_standing, duration_s
     from fedrec_server.settings import load
     from fedrec_simulations.doctor import preflight
 
-    chosen = load(settings)
+    every_s, chosen = duration_s(every) if every else 0.0, load(settings)
+    if again and (standing := ask_standing(Path(chosen.state))):
+        typer.echo(f"asked the server that stands there (process {standing}) to train again")
+        return
     with _failures_logged("server", chosen.log, chosen):
         preflight(server=settings, scenario=scenario)
-    run(load_scenario(scenario, overrides or ()), chosen, new_aggregator_ledger=new_aggregator_ledger)
+    planned = load_scenario(scenario, overrides or ())
+    run(planned, chosen, new_aggregator_ledger=new_aggregator_ledger, again=again, every_s=every_s, say=typer.echo)
 
 
 @app.command(short_help="Serve released models to private queries.")

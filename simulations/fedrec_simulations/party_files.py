@@ -147,6 +147,7 @@ class PartyFiles(Generic[Part]):
             "state": str(self.state("server")),
             "pins": self._pins,
             "run": self.job.run,
+            "rehearsal": self.job.scenario.privacy.noise == "seeded",
             "public": {"path": str(self.root / "public"), "format": self.holdings.formats[0]},
             "gathering": {"expected_users": self.holdings.num_users, "min_clients": len(self.shards)},
             **self._aggregator(aggregator, "server"),

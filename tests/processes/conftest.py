@@ -22,6 +22,7 @@ from fedrec.errors import RunError
 from fedrec.recipes import prepare
 from fedrec.settings import load
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_server.runs import run_folder
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.news_processes import holdings
 from fedrec_simulations.news_runtimes import NewsJob
@@ -105,12 +106,12 @@ class Rehearsal:
 
     def is_planned(self) -> bool:
         """Whether the clients have joined and the first question is about to be asked."""
-        notes = self.files.state("server") / "run.json"
+        notes = run_folder(self.files.state("server")) / "run.json"
         return notes.exists() and read_json(notes)["plan"] is not None
 
     def rounds(self) -> list[dict[str, Any]]:
         """The lines the server keeps, one a round."""
-        return [json.loads(line) for line in (self.files.state("server") / "rounds.jsonl").read_text().splitlines()]
+        return [json.loads(line) for line in (run_folder(self.files.state("server")) / "rounds.jsonl").read_text().splitlines()]
 
     def charges(self) -> list[str]:
         """Names of the releases that the aggregator's ledger was charged for, once it has ended."""

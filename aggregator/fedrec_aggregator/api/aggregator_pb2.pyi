@@ -77,6 +77,26 @@ class EnrolledReply(_message.Message):
     users: int
     def __init__(self, users: _Optional[int] = ...) -> None: ...
 
+class GetBudgetRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetBudgetReply(_message.Message):
+    __slots__ = ("spent_epsilon", "limit_epsilon", "delta", "left_epsilon", "unit", "noise")
+    SPENT_EPSILON_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    LEFT_EPSILON_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    NOISE_FIELD_NUMBER: _ClassVar[int]
+    spent_epsilon: float
+    limit_epsilon: float
+    delta: float
+    left_epsilon: float
+    unit: str
+    noise: str
+    def __init__(self, spent_epsilon: _Optional[float] = ..., limit_epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., left_epsilon: _Optional[float] = ..., unit: _Optional[str] = ..., noise: _Optional[str] = ...) -> None: ...
+
 class OpenRunRequest(_message.Message):
     __slots__ = ("run", "plan")
     RUN_FIELD_NUMBER: _ClassVar[int]
