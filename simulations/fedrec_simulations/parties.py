@@ -293,6 +293,42 @@ def doctor(
     raise typer.Exit(found.exit_code)
 
 
+@app.command(short_help="Ask all parties of some settings files whether they are up and what they do.")
+def status(
+    settings: Annotated[
+        list[Path] | None, typer.Argument(metavar="SETTINGS...", show_default=False, help="Settings files (TOML), of any party.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a Grafana dashboard (JSON) instead.")] = False,
+    alerts: Annotated[bool, typer.Option("--alerts", help="Print Prometheus alert rules (YAML) instead.")] = False,
+) -> None:
+    """Ask every party that the settings name, and print one table: up or not, phase, round, what it waits for, users, budget, last success.
+
+    A party of this machine is asked by its state folder and its metrics; the others by their addresses, with the certificate of the
+    settings that name them. Ends with 0 where all are up, with 7 otherwise; no key, token or user is printed.
+
+    Examples:
+
+    \b
+      fedrec status server.toml
+      fedrec status aggregator.toml client.toml --json
+      fedrec status --alerts > /etc/prometheus/rules/fedrec.yaml
+    """
+    import time
+
+    from fedrec.checkpoint import finite
+    from fedrec_simulations import status as asking
+
+    if dashboard or alerts:
+        from fedrec.operations.monitoring import ALERTS, DASHBOARD
+
+        typer.echo((DASHBOARD if dashboard else ALERTS).read_text(encoding="utf-8"), nl=False)
+        return
+    parties = asking.asked(settings or ())
+    typer.echo(json.dumps(finite(asking.as_dict(parties))) if as_json else asking.table(parties, now_s=time.time()))
+    raise typer.Exit(asking.exit_code(parties))
+
+
 @app.command(short_help="Print every field and byte of a round, from the folders of the parties.")
 def inspect(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="State folder of a party or device, or one that holds several.")],

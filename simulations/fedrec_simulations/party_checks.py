@@ -78,7 +78,7 @@ def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
     if reach:
         if access:
             yield judged("client", "aggregator", lambda: _aggregator_answers(Access(name=settings.name, **access.model_dump())))
-        yield judged("client", "superlink", lambda: _gate_answers(link, clock))
+        yield judged("client", "superlink", lambda: gate_answers(link, clock))
 
 
 def device_checks(state: Path, clock: Clock) -> Iterator[Check]:
@@ -142,8 +142,11 @@ def _gate_shows(gate: SuperLinkTable, now_s: float) -> str | Doubt:
     return certificate(Path(gate.certificate), Path(gate.key), now_s=now_s, role="server")
 
 
-def _gate_answers(link: SuperLinkAccess, clock: Clock) -> str | Doubt:
-    """Asks for a page that is not there: the answer's date shows the server's clock. Raises FedRecError."""
+def gate_answers(link: SuperLinkAccess, clock: Clock) -> str | Doubt:
+    """Whether the server's gate takes this client. Asks for a page that is not there: the answer's date shows the server's clock.
+
+    Raises FedRecError.
+    """
     access = gate_access(link)
     try:
         shown = None if link.insecure else handshake(access, timeout_s=_TIMEOUT_S, protocol="http/1.1")
