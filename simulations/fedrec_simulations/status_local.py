@@ -17,6 +17,7 @@ from fedrec_aggregator.chain import Charge, Released
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_client.ledger import read_entries
 from fedrec_client.settings import ClientSettings
+from fedrec_server.runs import run_folder
 from fedrec_simulations.inspect_aggregator import ledger_of
 
 _START_SLACK_S = 120.0
@@ -78,10 +79,11 @@ def kept_by_aggregator(settings: AggregatorSettings) -> Kept:
 
 
 def kept_by_server(state: Path) -> Kept:
-    """The last round that is kept, when, and whether the model is there."""
-    with suppress(OSError, ValueError, KeyError, TypeError, IndexError):
-        phase = "finished" if (state / "model" / "manifest.json").exists() else ""
-        lines = state / "rounds.jsonl"
+    """The last round that is kept of the newest training, when, and whether its model is there."""
+    with suppress(OSError, ValueError, KeyError, TypeError, IndexError, FedRecError):
+        folder = run_folder(state)
+        phase = "finished" if (folder / "model" / "manifest.json").exists() else ""
+        lines = folder / "rounds.jsonl"
         if not lines.exists():
             return Kept(phase=phase)
         last = json.loads(lines.read_text().splitlines()[-1])

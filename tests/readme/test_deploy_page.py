@@ -113,6 +113,11 @@ def test_the_pin_of_the_page_is_what_openssl_computes(tmp_path: Path) -> None:
 def test_the_metrics_of_the_page_exist() -> None:
     metrics = Metrics("aggregator", "0")
     metrics.decided("released", took_s=1.0)
+    metrics.budget(spent=1.0, left=1.0)
+    metrics.state.enrolled(1)
+    metrics.state.clients(connected=lambda: 1.0, joined=1, absent=1)
+    metrics.state.round(1)
+    metrics.state.quorum(needed=1, there=1)
     metrics.reports(accepted=1, rejected={"replayed": 1})
     known = {sample.name for family in metrics.registry.collect() for sample in family.samples} | {
         f.name for f in metrics.registry.collect()
