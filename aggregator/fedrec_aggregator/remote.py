@@ -20,6 +20,7 @@ from grpc_health.v1 import health_pb2
 
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.protocol import Budget, LedgerGrowth, LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.versions import KEY, PROTOCOL, spoken
 from fedrec.federation.wire import refused
 from fedrec.privacy.calibration import Plan
 from fedrec_aggregator.api import aggregator_pb2 as pb
@@ -69,7 +70,7 @@ class _Line:
     def __init__(self, access: Access, role: Role, retry: Retry) -> None:
         self._access, self._role, self._retry = access, role, retry
         self._lock, self._channel = threading.Lock(), None
-        self._metadata = access.metadata(role)
+        self._metadata = (*(access.metadata(role) or ()), (KEY, str(PROTOCOL)))
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +86,14 @@ class _Line:
             channel.close()
 
     def _unary(self, method: Method, request: Any) -> Any:
-        return self._patiently(lambda channel: _caller(channel.unary_unary, method)(request, **self._how()))
+        def called(channel: Any) -> Any:
+            reply, call = channel.unary_unary(method.path, method.request.SerializeToString, method.reply.FromString).with_call(
+                request, **self._how()
+            )
+            spoken(dict(call.initial_metadata() or ()).get(KEY), who=f"the aggregator at {self._access.address}")
+            return reply
+
+        return self._patiently(called)
 
     def _patiently(self, call: Callable[[Any], R]) -> R:
         """The answer. Raises RefusedError, ProtocolError where the aggregator failed, and where patience ended what happened last."""

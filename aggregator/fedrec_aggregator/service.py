@@ -24,6 +24,7 @@ from grpc_health.v1 import health_pb2
 
 from fedrec.errors import BudgetExceededError, FedRecError, RefusedError
 from fedrec.federation.protocol import LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.versions import KEY, PROTOCOL, spoken
 from fedrec.federation.wire import announced_users, refused
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
@@ -239,7 +240,9 @@ class Service:
         async def guarded(_: object, context: Any) -> R:
             try:
                 metadata = dict(context.invocation_metadata() or ())
+                await context.send_initial_metadata(((KEY, str(PROTOCOL)),))
                 peer = self.roster.admit(context.auth_context(), metadata, method.role)
+                spoken(metadata.get(KEY), who=f"the {peer.role} {peer.name}")
                 with self.traffic.enter(peer) as place:
                     return await answer(Call(place, context))
             except RefusedError as refusal:

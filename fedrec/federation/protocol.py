@@ -52,6 +52,7 @@ class Refusal(StrEnum):
     BUDGET = "budget"  # a ledger or a limit refuses
     WRONG_CERTIFICATE = "wrong-certificate"  # the aggregator's is not the pinned one, or not of the authority that vouches for it
     ARRAYS_UNKNOWN = "arrays-unknown"  # a public array was sent as a difference to one that this client does not have: send all
+    WRONG_PROTOCOL = "wrong-protocol"  # its version of the messages is not ours, nor an adjacent one (`federation.versions`)
     STALE_LEDGER = "stale-ledger"  # the ledger is older than what another party has seen of it
 
 

@@ -4,6 +4,7 @@
     query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
     query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
 
+Each "fedrec" record has "protocol" too, the sender's version of the messages (`fedrec.federation.versions`).
 The bytes are those of `fedrec.federation.wire`, terms by zlib; a question's arrays are payloads of `fedrec.federation.coding`, which stand
 on the question before, and a node that lacks it says so (`ARRAYS_UNKNOWN`) and gets all of them. What a node sends is read with suspicion:
 it costs that node its answer, never the others theirs. Which client a node is comes from the gate, not from what the node says: a node of
@@ -37,6 +38,7 @@ from fedrec.errors import RefusedError
 from fedrec.federation.coding import coded, deflated
 from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
+from fedrec.federation.versions import FIELD, PROTOCOL, spoken
 from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
 from fedrec.operations import logs
 from fedrec.privaterec.messages import Ask, Reply, pack_ask
@@ -156,7 +158,7 @@ class FlowerBroadcast:
 
     def join(self, terms: Terms) -> Sequence[Answer]:
         """One answer per client; none while no node is there."""
-        return self._gathered(JOIN, RecordDict({MESSAGE: ConfigRecord({"terms": deflated(pack_terms(terms))})}))
+        return self._gathered(JOIN, RecordDict({MESSAGE: _said(terms=deflated(pack_terms(terms)))}))
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
         """One answer per client; `UNREACHABLE` for one that did not answer in time."""
@@ -164,7 +166,7 @@ class FlowerBroadcast:
 
         def content(payloads: Mapping[str, bytes]) -> RecordDict:
             arrays = {name: Array("uint8", (len(data),), CODED, data) for name, data in payloads.items()}
-            return RecordDict({MESSAGE: ConfigRecord({"header": header, "plan": plan}), PUBLIC: ArrayRecord(arrays)})
+            return RecordDict({MESSAGE: _said(header=header, plan=plan), PUBLIC: ArrayRecord(arrays)})
 
         def all_of_it() -> RecordDict:
             return content(coded(invitation.question.public, {}))
@@ -174,7 +176,7 @@ class FlowerBroadcast:
     def tell(self, ask: Ask) -> list[Reply]:
         """See `privaterec.messages.NewsBroadcast`."""
         arrays = {name: Array(np.asarray(array, order="C")) for name, array in ask.public.items()}
-        content = RecordDict({MESSAGE: ConfigRecord({"ask": pack_ask(ask)}), PUBLIC: ArrayRecord(arrays)})
+        content = RecordDict({MESSAGE: _said(ask=pack_ask(ask)), PUBLIC: ArrayRecord(arrays)})
         told = dict[str, Mapping[str, npt.NDArray[Any]]]()
         answers = self._gathered(TELL, content, told)
         return [Reply(answer, told.get(answer.client, {})) for answer in answers]
@@ -376,6 +378,10 @@ def _pieces(parts: Sequence[T]) -> Iterator[list[T]]:
     return (list(parts[start : start + MESSAGES_AT_ONCE]) for start in range(0, len(parts), MESSAGES_AT_ONCE))
 
 
+def _said(**parts: bytes) -> ConfigRecord:
+    return ConfigRecord({**parts, FIELD: PROTOCOL})
+
+
 def _answer(reply: Message) -> Answer:
     """What a node said, or a refusal in its place; `client` is empty where it did not say who it is."""
     if reply.has_error():
@@ -386,9 +392,14 @@ def _answer(reply: Message) -> Answer:
     if not isinstance(value, bytes) or len(value) > _ANSWER_BYTES:
         return _malformed(f"its reply holds no answer of at most {_ANSWER_BYTES} bytes")
     try:
-        return read_answer(value)
+        answer = read_answer(value)
     except RefusedError as failure:
         return _malformed(failure.cause)
+    try:
+        spoken(record.get(FIELD) if isinstance(record, ConfigRecord) else None, who=f"client {answer.client}")
+    except RefusedError as failure:
+        return Answer(answer.client, 0, refusal=failure.code, cause=f"{failure.cause}. {failure.remedy}")
+    return answer
 
 
 def _arrays(reply: Message) -> Mapping[str, npt.NDArray[Any]]:

@@ -57,7 +57,9 @@ def _fedrec(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False
 ) -> None:
     if version:
-        typer.echo(f"fedrec {__version__}")
+        from fedrec.federation.versions import PROTOCOL
+
+        typer.echo(f"fedrec {__version__}, messages of version {PROTOCOL}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
     elif context.invoked_subcommand != "bench":  # which decides for itself
