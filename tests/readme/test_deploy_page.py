@@ -119,6 +119,7 @@ def test_the_metrics_of_the_page_exist() -> None:
     metrics.state.round(1)
     metrics.state.quorum(needed=1, there=1)
     metrics.reports(accepted=1, rejected={"replayed": 1})
+    metrics.budget(spent=1.0, left=4.0)
     known = {sample.name for family in metrics.registry.collect() for sample in family.samples} | {
         f.name for f in metrics.registry.collect()
     }
