@@ -298,6 +298,7 @@ def status(
     settings: Annotated[
         list[Path] | None, typer.Argument(metavar="SETTINGS...", show_default=False, help="Settings files (TOML), of any party.")
     ] = None,
+    own: Annotated[bool, typer.Option("--own", help="Only the parties whose settings these are: a health check of this machine.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a Grafana dashboard (JSON) instead.")] = False,
     alerts: Annotated[bool, typer.Option("--alerts", help="Print Prometheus alert rules (YAML) instead.")] = False,
@@ -324,7 +325,7 @@ def status(
 
         typer.echo((DASHBOARD if dashboard else ALERTS).read_text(encoding="utf-8"), nl=False)
         return
-    parties = asking.asked(settings or ())
+    parties = asking.asked(settings or (), own_only=own)
     typer.echo(json.dumps(finite(asking.as_dict(parties))) if as_json else asking.table(parties, now_s=time.time()))
     raise typer.Exit(asking.exit_code(parties))
 

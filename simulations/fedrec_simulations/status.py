@@ -74,8 +74,11 @@ class Standing:
         )
 
 
-def asked(paths: Sequence[Path], *, clock: Callable[[], float] = time.time) -> tuple[Standing, ...]:
-    """Every party that these settings files are of, or name; each once. Raises SettingsError on a file that is none of a party."""
+def asked(paths: Sequence[Path], *, own_only: bool = False, clock: Callable[[], float] = time.time) -> tuple[Standing, ...]:
+    """Every party that these settings files are of, or name (not with `own_only`); each once.
+
+    Raises SettingsError on a file that is none of a party.
+    """
     if not paths:
         raise SettingsError("no settings file is given", "fedrec status server.toml aggregator.toml client.toml serving.toml")
     own, named = list[Standing](), list[Callable[[], Standing]]()
@@ -95,7 +98,7 @@ def asked(paths: Sequence[Path], *, clock: Callable[[], float] = time.time) -> t
             case "serving":
                 own.append(_serving(load_serving(path)))
     rows = list(own)
-    for ask in named:
+    for ask in () if own_only else named:
         row = ask()
         if not any((row.party, _port(row.address)) == (known.party, _port(known.address)) for known in rows):
             rows.append(row)
