@@ -57,13 +57,14 @@ class Released:
     rejected: Mapping[str, int]
     bytes_in: int
     release_sha256: str
+    quorum: int = 0
 
     @staticmethod
     def of(status: RoundStatus, sha256: str, *, bytes_in: int) -> Released:
         """The final entry of a round. bytes_in: of all batches; it stays with the aggregator, since it tells how much users rated."""
         return Released(
             status.run, status.round, status.digest, status.attempt, status.enrolled, status.reported, status.clipped,
-            dict(status.rejected), bytes_in, sha256,
+            dict(status.rejected), bytes_in, sha256, status.quorum,
         )  # fmt: skip
 
     def status(self, ledger_head: str) -> RoundStatus:

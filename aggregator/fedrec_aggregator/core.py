@@ -34,7 +34,7 @@ from fedrec.federation.protocol import (
     RoundStatus,
 )
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.wire import announced_users, pack_release, question_digest, read_header, refused
+from fedrec.federation.wire import announced_users, pack_release, question_digest, read_header, refused, report_digest
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
 from fedrec.streams import Streams, SystemStreams
@@ -104,7 +104,12 @@ class Aggregator:
             return collection.turn_away(Refusal.ROUND_CLOSED, users)
         try:
             checked = intake.check(
-                batch, collection.question.releases, collection.digest, self.limits, sender=sender, owners=self.ledger.owners()
+                batch,
+                collection.question.releases,
+                report_digest(collection.digest, collection.quorum),
+                self.limits,
+                sender=sender,
+                owners=self.ledger.owners(),
             )
             receipt = collection.fold(checked)
         except RefusedError as refusal:
@@ -153,13 +158,18 @@ class Aggregator:
                 raise refused(Refusal.WRONG_PLAN, f"run {run!r} was opened with another plan", "Give the changed run a name of its own.")
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """Open, or find as it is. A round that was short, or lost in a crash before its release, starts anew. Raises RefusedError."""
+        """Open, or find as it is. A round that was short, lost in a crash before its release, or open with another quorum starts anew.
+
+        Raises RefusedError.
+        """
         with self._desk:
             collection = self._rounds.get((opening.run, opening.round))  # first: a round leaves memory after it is published
             done = self._known(opening)
             if done is not None:
                 return done
-            if collection is None or self._close_if_due(collection) is Phase.SHORT:
+            if collection is not None and self._close_if_due(collection) is Phase.OPEN and collection.quorum != opening.quorum:
+                collection.give_up()
+            if collection is None or collection.phase is Phase.SHORT:
                 collection = self._opened(opening)
         self._finish(collection)
         return self._status(opening.run, opening.round)
@@ -179,7 +189,7 @@ class Aggregator:
                     self._moved.wait(min(left_s, _BEAT_S))
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """No more reports will come: release now if the minimum cohort is there. Raises RefusedError (`ROUND_UNKNOWN`, `BUDGET`)."""
+        """No more reports will come: release now if cohort and quorum are there. Raises RefusedError (`ROUND_UNKNOWN`, `BUDGET`)."""
         if (collection := self._rounds.get((run, round))) is not None:
             self._freeze(collection)
             self._finish(collection)
@@ -259,7 +269,8 @@ class Aggregator:
             raise refused(code, f"the sums of round {opening.round} cannot be held: {failure}") from None
         attempt = self.ledger.begin(opening.run, opening.round, opening.digest)
         deadline_s = self._clock() + min(opening.timeout_s, self.limits.max_round_s)
-        collection = Collection(opening.run, question, opening.digest, plan, attempt, deadline_s, sums)
+        needed = max(self.limits.min_cohort, opening.quorum)
+        collection = Collection(opening.run, question, opening.digest, plan, attempt, deadline_s, sums, opening.quorum, needed)
         self._rounds[opening.run, opening.round] = collection
         return collection
 
@@ -271,6 +282,7 @@ class Aggregator:
             raise refused(Refusal.WRONG_QUESTION, "the opening is not of the question that its header holds")
         if header.plan != plan.digest():
             raise refused(Refusal.WRONG_PLAN, "the question is of another plan than the run")
+        report_digest(opening.digest, opening.quorum)  # it is a number of users
         if not (math.isfinite(opening.timeout_s) and opening.timeout_s > 0):
             raise refused(Refusal.MALFORMED, f"a round takes reports for a positive time, found {opening.timeout_s!r} seconds")
         question = Question(header.round, header.step, {}, header.specs())
@@ -296,7 +308,7 @@ class Aggregator:
         return self._freeze(collection) if self._clock() >= collection.deadline_s else collection.phase
 
     def _freeze(self, collection: Collection, *, enrolled: int | None = None) -> Phase:
-        phase = collection.freeze(min_cohort=self.limits.min_cohort, enrolled=enrolled)
+        phase = collection.freeze(enrolled=enrolled)
         if phase is not Phase.OPEN:
             self._tell()
         return phase

@@ -193,7 +193,7 @@ class Service:
 
     async def _open_round(self, call: Call) -> Message:
         asked = await self._first(call, pb.OpenRoundRequest)
-        opening = Opening(asked.run, asked.round, asked.header, asked.digest, asked.timeout_s, asked.ledger_head)
+        opening = Opening(asked.run, asked.round, asked.header, asked.digest, asked.timeout_s, asked.ledger_head, asked.quorum)
         return self._told(await self._in(self._calls, call, self.core.open_round, opening))
 
     async def _get_round(self, call: Call) -> Message:
@@ -225,7 +225,7 @@ class Service:
         key, now_s = (status.run, status.round), asyncio.get_running_loop().time()
         if status.phase is Phase.OPEN and key not in self._opened:
             self._opened[key] = now_s
-            self._say("opened", run=status.run, round=status.round, attempt=status.attempt, enrolled=status.enrolled)
+            self._say("opened", run=status.run, round=status.round, attempt=status.attempt, enrolled=status.enrolled, quorum=status.quorum)
         elif status.phase in {Phase.RELEASED, Phase.SHORT} and key in self._opened:
             took_s = now_s - self._opened.pop(key)
             self.metrics.decided(status.phase.value, took_s=took_s)

@@ -1,7 +1,8 @@
 """Flower's messages on the client: what comes in is read with suspicion, what goes out is a receipt.
 
     query.join   RecordDict {"fedrec": {"terms": bytes}}                                         -> {"fedrec": {"answer": bytes}}
-    query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
+    query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes, "quorum": int},
+                             "public": ArrayRecord}                                              -> {"fedrec": {"answer": bytes}}
     query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
 
 Each "fedrec" record has "protocol" too, the sender's version of the messages (`fedrec.federation.versions`).
@@ -112,9 +113,19 @@ def _terms(content: RecordDict, max_bytes: int) -> Terms:
 def _invitation(content: RecordDict, max_public_bytes: int, kept: HeldArrays) -> Invitation:
     header, plan = _bytes(content, "header"), _bytes(content, "plan")
     payloads = {name: _payload(name, array) for name, array in _records(content, max_public_bytes).items()}
-    invitation = read_invitation(header, plan, decoded(read_header(header).arrays(), payloads, kept.arrays(), max_bytes=max_public_bytes))
+    arrays = decoded(read_header(header).arrays(), payloads, kept.arrays(), max_bytes=max_public_bytes)
+    invitation = read_invitation(header, plan, arrays, quorum=_quorum(content))
     kept.keep(invitation.question.public)
     return invitation
+
+
+def _quorum(content: RecordDict) -> int:
+    """None is said where the aggregator's minimum cohort is all; the reports name what is said, so a wrong one is not counted."""
+    record = content.get(MESSAGE)
+    value = record.get("quorum", 0) if isinstance(record, ConfigRecord) else 0
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise refused(Refusal.MALFORMED, "the message's quorum is no number of users")
+    return value
 
 
 def _payload(name: str, array: Array) -> bytes:

@@ -26,7 +26,7 @@ from fedrec.federation.ledger_heads import follow
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Invitation, Receipt, Refusal, ReportDesk, Terms
 from fedrec.federation.rounds import ClientStep
-from fedrec.federation.wire import question_digest, question_header, read_header
+from fedrec.federation.wire import Bytes, question_digest, question_header, read_header, report_digest
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
 from fedrec.privaterec.messages import Ask, Reply
@@ -135,9 +135,11 @@ class Participant:
         self._require_plan(plan, question)
         require_answerable(question, step, terms, self._bounds)
         digest = question_digest(header)
+        named = report_digest(digest, invitation.quorum)
         self._see_the_aggregators_ledger()
         self.ledger.charge(invitation.run, question.round, digest, plan, [release.name for release in question.releases])
-        return self._deliver(self._delivery(invitation.run, question, digest, step, mine), header)
+        ids = report_ids(self.ledger.secret, self._tokens, run=invitation.run, round=question.round, digest=digest)
+        return self._deliver(self._delivery(invitation.run, question, named, step, mine, ids), header, invitation.quorum)
 
     def _terms(self, run: str) -> tuple[Terms, Private]:
         if self._known is None or self._known[0].run != run:
@@ -166,12 +168,11 @@ class Participant:
         if unplanned := [release.name for release in question.releases if release.name not in planned]:
             raise _refused(Refusal.WRONG_PLAN, f"the plan has no release {unplanned[0]!r}", "Nobody would account for it.")
 
-    def _delivery(self, run: str, question: Question, digest: str, step: ClientStep, mine: Private) -> Delivery:
-        ids = report_ids(self.ledger.secret, self._tokens, run=run, round=question.round, digest=digest)
+    def _delivery(self, run: str, question: Question, named: str, step: ClientStep, mine: Private, ids: Bytes) -> Delivery:
         keep = (lambda number, batch: self._notes.keep_batch(run, question.round, number, batch)) if self._keep_sent else None
-        return Delivery(run, question, digest, step, mine, ids, self._tokens, self._desk, keep)
+        return Delivery(run, question, named, step, mine, ids, self._tokens, self._desk, keep)
 
-    def _deliver(self, delivery: Delivery, header: bytes) -> Answer:
+    def _deliver(self, delivery: Delivery, header: bytes, quorum: int) -> Answer:
         refusal, cause = "", ""
         try:
             delivery.hand_in(users_per_batch=self._users_per_batch, batch_bytes=self._bounds.batch_bytes)
@@ -182,7 +183,7 @@ class Participant:
         answer = Answer(self.name, self.users.num_users, delivery.accepted, delivery.rejected, refusal, cause)
         receipt, round = Receipt(answer.accepted, answer.rejected), delivery.question.round
         try:
-            self._notes.keep_receipt(delivery.run, round, header, receipt, delivery.batches, delivery.bytes_sent)
+            self._notes.keep_receipt(delivery.run, round, header, quorum, receipt, delivery.batches, delivery.bytes_sent)
         except OSError as failure:  # the reports are counted: that a note of them is missing changes nothing
             logs.say_failure(log, "receipt-not-kept", failure, run=delivery.run, round=round)
         return answer

@@ -2,7 +2,7 @@
 
 A batch of reports (`pack_reports`), n users and e events, after a header of 44 bytes:
 
-    4 s "FRR1" | 32 s question digest | u32 n | u32 e
+    4 s "FRR1" | 32 s digest of question and quorum | u32 n | u32 e
     n x 16 report ids | n x 16 user pseudonyms | n x u32 events of each user | e x u32 items
     for every block of the question: coefficients i16 (e, or n where the block is dense) | vectors i16 (n x width)
 
@@ -59,7 +59,7 @@ def batch_bytes(specs: Sequence[BlockSpec], *, users: int, events: int) -> int:
 
 
 def pack_reports(batch: Batch, digest: str) -> bytes:
-    """One byte string; `digest` is the question's. Raises ValueError on integers that need more than 15 bits and a sign."""
+    """One byte string; `digest` is `report_digest`'s. Raises ValueError on integers that need more than 15 bits and a sign."""
     reports = batch.reports
     columns: list[npt.NDArray[np.generic]] = [batch.ids, batch.tokens, np.diff(reports.user_ptr).astype("<u4"), reports.items.astype("<u4")]
     for block in reports.blocks:
@@ -130,7 +130,7 @@ def _sizes(data: bytes, digest: str, *, max_users: int) -> tuple[int, int]:
     if magic != _MAGIC:
         raise refused(Refusal.MALFORMED, f"a batch starts with {_MAGIC!r}, found {magic!r}")
     if named.hex() != digest:
-        raise refused(Refusal.WRONG_QUESTION, "the batch answers another question, or another plan")
+        raise refused(Refusal.WRONG_QUESTION, "the batch answers another question, or one of another plan or quorum")
     if users > max_users:
         raise refused(Refusal.TOO_LARGE, f"a batch holds at most {max_users} users, found {users}")
     return users, events
@@ -237,6 +237,18 @@ def question_header(question: Question, *, run: str, plan: str) -> bytes:
 def question_digest(header: bytes) -> str:
     """SHA-256 that names run, plan, round, specs and every public array: it travels in every report."""
     return hashlib.sha256(header).hexdigest()
+
+
+def report_digest(digest: str, quorum: int) -> str:
+    """What every report names: the question's digest, and how many users must have reported before their sum is released.
+
+    Whoever changes the quorum between server and client, or between server and aggregator, gets reports that are not counted. Apart from
+    the question's digest, so that a round that was short may be asked again with another quorum: it is the same question, charged once.
+    Without a quorum (0) it is the question's digest. Raises RefusedError where it is no number of users.
+    """
+    if isinstance(quorum, bool) or not isinstance(quorum, int) or not 0 <= quorum < 2**53:
+        raise refused(Refusal.MALFORMED, f"a quorum is a number of users, found {quorum!r}")
+    return hashlib.sha256(b"fedrec/quorum" + bytes.fromhex(digest) + quorum.to_bytes(8, "big")).hexdigest() if quorum else digest
 
 
 def read_header(header: bytes) -> QuestionHeader:
@@ -355,7 +367,7 @@ def invitation_bytes(invitation: Invitation) -> int:
     return sum(map(len, (*pack_invitation(invitation), *invitation.payloads.values())))
 
 
-def read_invitation(header: bytes, plan: bytes, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Invitation:
+def read_invitation(header: bytes, plan: bytes, arrays: Mapping[str, npt.NDArray[np.generic]], *, quorum: int = 0) -> Invitation:
     """Raises RefusedError where the question or the plan is not what the header names, PrivacyError where the plan is not true."""
     try:
         promised = Plan.of(json.loads(plan[:_PLAN_BYTES]))
@@ -364,7 +376,7 @@ def read_invitation(header: bytes, plan: bytes, arrays: Mapping[str, npt.NDArray
     parsed = read_header(header)
     if promised.digest() != parsed.plan:
         raise refused(Refusal.WRONG_PLAN, "the plan is not the one that the question names")
-    return Invitation(parsed.run, promised, read_question(header, arrays))
+    return Invitation(parsed.run, promised, read_question(header, arrays), quorum=quorum)
 
 
 def _json(content: Mapping[str, Any]) -> bytes:

@@ -32,7 +32,7 @@ FIELDS = frozenset(
     {
         *("run", "round", "attempt", "step", "phase", "report", "sender"),
         *("role", "code", "place", "error", "cause", "remedy"),
-        *("users", "enrolled", "accepted", "rejected", "clipped", "bytes_in", "bytes_out"),
+        *("users", "enrolled", "joined", "quorum", "missing", "accepted", "rejected", "clipped", "bytes_in", "bytes_out"),
         *("clients", "needed", "there"),
         *("took_s", "wait_s", "address", "pid", "node", "nodes", "version", "exit_status"),
         *("certificate", "epsilon_spent", "epsilon_left", "ledger_head", "sha256"),

@@ -1,7 +1,8 @@
 """Flower's messages on the server: terms and questions go out to every node, receipts come back.
 
     query.join   RecordDict {"fedrec": {"terms": bytes}}                                         -> {"fedrec": {"answer": bytes}}
-    query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
+    query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes, "quorum": int},
+                             "public": ArrayRecord}                                              -> {"fedrec": {"answer": bytes}}
     query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
 
 Each "fedrec" record has "protocol" too, the sender's version of the messages (`fedrec.federation.versions`).
@@ -166,7 +167,8 @@ class FlowerBroadcast:
 
         def content(payloads: Mapping[str, bytes]) -> RecordDict:
             arrays = {name: Array("uint8", (len(data),), CODED, data) for name, data in payloads.items()}
-            return RecordDict({MESSAGE: _said(header=header, plan=plan), PUBLIC: ArrayRecord(arrays)})
+            said = _said(header=header, plan=plan, quorum=invitation.quorum)
+            return RecordDict({MESSAGE: said, PUBLIC: ArrayRecord(arrays)})
 
         def all_of_it() -> RecordDict:
             return content(coded(invitation.question.public, {}))

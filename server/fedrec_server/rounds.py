@@ -31,6 +31,7 @@ from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
 from fedrec_server.notes import RunNotes, only_one, open_notes, trains
 from fedrec_server.public import PublicData
+from fedrec_server.quorum import QuorumLog
 from fedrec_server.stragglers import EveryClient
 
 
@@ -38,8 +39,9 @@ from fedrec_server.stragglers import EveryClient
 class RoundLine:
     """One line of `rounds.jsonl`: what was released, what the aggregator counted, what the clients said.
 
-    bytes_down: of the question, for a client that answered the one before (`wire.invitation_bytes`); whoever did not gets all of its
-    arrays. release_bytes: of what came back. seconds: since the last round ended.
+    joined: users of the run; quorum: how many of them had to report. bytes_down: of the question, for a client that answered the one
+    before (`wire.invitation_bytes`); whoever did not gets all of its arrays. release_bytes: of what came back. seconds: since the last
+    round ended.
     A round that was released before a restart has no `answers`: nobody was asked again.
     """
 
@@ -48,6 +50,8 @@ class RoundLine:
     releases: tuple[str, ...]
     attempt: int
     enrolled: int
+    joined: int
+    quorum: int
     reported: int
     clipped: int
     rejected: Mapping[str, int]
@@ -78,11 +82,13 @@ def run_rounds(
     absent_s: float = 0.0,
     run: str | None = None,
     planned: Callable[[Plan], Origin | None] = lambda plan: None,
+    tell: Callable[[str], None] = lambda words: None,
 ) -> Iterator[Progress]:
     """Train to the end in `folder`, or on from where it stopped, yielding after every round; then the model lies in `folder/model`.
 
     absent_s: how long a round waits for a client that joined and does not answer. run: the run's id; None makes one, once.
     planned: told the plan before anybody is asked; what it returns is what a bundle says of the run, None where none will be made.
+    tell: gets words on a round that misses its quorum (`Patience.min_share`), which waits, and ends the run where it is short too often.
     After a restart the clients are waited for again, and then it goes on with those who are there. Raises SettingsError or
     RunError where the run cannot begin or is not the folder's, UnreachableError where clients or the aggregator stay away,
     RefusedError where the aggregator refuses, with the code of `protocol.Refusal`.
@@ -98,11 +104,13 @@ def run_rounds(
         notes = notes.planned(prepared.plan, num_users=num_users)
         notes.keep(folder)
         origin, kept = planned(prepared.plan), _Kept(folder, notes)
+        quorum = QuorumLog(patience.quorum(num_users), num_users, tell)
         state = kept.checkpoints.latest() or prepared.recipe.begin()
         if resumed and prepared.recipe.ask(state) is not None:
             with suppress(UnreachableError):  # the rounds themselves say who is missing, and what it cost
                 gather(terms, desk, every, gathering)
         link = AggregatedLink(terms, prepared.plan, KeptReleases(desk, folder / "releases"), every, patience, notes.ledger_head, kept.watch)
+        link.num_users, link.watch_short, link.watch_waiting = num_users, quorum.short, quorum.waiting
         link.told = told_before(prepared.recipe, state, kept.checkpoints.at)
         yield from kept.rounds(prepared, link, state)
         state = kept.checkpoints.latest() or state
@@ -161,6 +169,8 @@ class _Kept:
             releases=tuple(release.name for release in done.question.releases),
             attempt=status.attempt,
             enrolled=status.enrolled,
+            joined=self.notes.num_users,
+            quorum=status.quorum,
             reported=status.reported,
             clipped=status.clipped,
             rejected=dict(status.rejected),

@@ -93,10 +93,18 @@ class GatheringTable(Table):
 
 
 class RoundsTable(Table):
-    """How long a round may take, and how often it may begin again."""
+    """How long a round may take, how many must take part, and how often it may begin again."""
 
     timeout_s: float = Field(600.0, gt=0, le=7 * 86_400, description="how long reports are taken in a round")
     absent_s: float = Field(120.0, ge=0, le=86_400, description="how long a round waits for a client that joined and does not answer")
+    min_share: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="share of the run's users who must report in every round: it waits for them until its time is over, and with fewer "
+        "nothing is released; 0 leaves it to the aggregator's minimum cohort",
+    )
+    short_attempts: int = Field(3, ge=1, le=100, description="how often a round is tried that misses min_share, before the run ends")
     attempts: int = Field(8, ge=1, le=100, description="how often a round that a party lost in a crash begins again")
     pause_s: float = Field(1.0, ge=0, le=600, description="before the second attempt; twice as long before each further one")
 
@@ -172,7 +180,8 @@ class ServerSettings(PinnedTable):
 
     def patience(self) -> Patience:
         """The rounds table as what `run_rounds` takes."""
-        return Patience(self.rounds.timeout_s, self.rounds.attempts, self.rounds.pause_s)
+        chosen = self.rounds
+        return Patience(chosen.timeout_s, chosen.attempts, chosen.pause_s, chosen.short_attempts, chosen.min_share)
 
 
 def load(path: Path) -> ServerSettings:

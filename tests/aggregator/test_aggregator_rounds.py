@@ -419,7 +419,7 @@ def test_what_the_server_sees_of_a_round_holds_no_user(world: Any) -> None:
     assert world.tokens([0])[0].hex() not in words
     assert set(json.loads(words)) == {
         "run", "round", "digest", "phase", "attempt", "enrolled", "reported", "clipped", "rejected", "remaining_s",
-        "release_sha256", "ledger_head",
+        "release_sha256", "ledger_head", "quorum",
     }  # fmt: skip
 
 

@@ -136,7 +136,7 @@ class World:
     def run(self, *, desk: Any = None, clients: Any = None, scenario: Scenario | None = None, **options: Any) -> list[Progress]:
         """The server's run from start, or from where it stopped, to its end."""
         gathering = Gathering(expected_users=BOUNDARIES[-1], min_clients=3, timeout_s=60, sleep=self.time.sleep, clock=self.time)
-        patience = Patience(round_s=100, sleep=self.time.sleep)
+        patience = Patience(round_s=100, sleep=self.time.sleep, clock=self.time, min_share=options.pop("min_share", 0.8))
         arguments = {"gathering": gathering, "patience": patience, "absent_s": 30.0, **options}
         rounds = run_rounds(
             scenario or self.scenario, self.public, desk or self.desk, clients or self.clients, self.folder / "server", **arguments

@@ -36,8 +36,15 @@ class UserReport:
 
 
 def digest_of(batch: bytes) -> str:
-    """The question that a batch says it answers."""
+    """The question and quorum that a batch says it answers (`named`)."""
     return batch[4:36].hex()
+
+
+def named(question: str, quorum: int) -> str:
+    """What a report of a round with that quorum says it answers: digests in hex."""
+    if quorum == 0:
+        return question
+    return hashlib.sha256(b"fedrec/quorum" + bytes.fromhex(question) + struct.pack(">Q", quorum)).hexdigest()
 
 
 def read_batch(batch: bytes, specs: Sequence[BlockSpec]) -> list[UserReport] | None:
