@@ -69,9 +69,10 @@ class Aggregator:
 
     # --- the clients' side ---
 
-    def client_desk(self, sender: str, *, max_users: int | None = None) -> ReportDesk:
-        """What the client of that name may do. max_users: it may enrol; None for what the limits say."""
-        return _ClientDesk(self, sender, max_users)
+    def client_desk(self, sender: str, *, max_users: int | None = None, names_quorum: bool = True) -> ReportDesk:
+        """What the client of that name may do. max_users: it may enrol; None for what the limits say. names_quorum: false for a client
+        of version 1 of the messages, whose reports name the question alone."""
+        return _ClientDesk(self, sender, max_users, names_quorum)
 
     def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
         """Make users known, all or none; returns how many this sender has. Raises RefusedError (`MALFORMED`, `FORBIDDEN`, `TOO_LARGE`).
@@ -92,8 +93,8 @@ class Aggregator:
                 self.ledger.enroll(sender, new)
             return self.ledger.enrolled_by(sender)
 
-    def report(self, sender: str, run: str, round: int, batch: bytes) -> Receipt:
-        """Check, clip and count a batch. A bad one is a receipt, never an exception."""
+    def report(self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True) -> Receipt:
+        """Check, clip and count a batch. A bad one is a receipt, never an exception. names_quorum: as in `client_desk`."""
         users = min(max(announced_users(batch), 1), self.limits.max_users_per_batch)
         collection = self._rounds.get((run, round))
         if collection is None:
@@ -106,7 +107,7 @@ class Aggregator:
             checked = intake.check(
                 batch,
                 collection.question.releases,
-                report_digest(collection.digest, collection.quorum),
+                report_digest(collection.digest, collection.quorum if names_quorum else 0),
                 self.limits,
                 sender=sender,
                 owners=self.ledger.owners(),
@@ -380,6 +381,7 @@ class _ClientDesk:
     aggregator: Aggregator
     sender: str
     max_users: int | None
+    names_quorum: bool
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
         return self.aggregator.enroll(self.sender, tokens, max_users=self.max_users)
@@ -389,4 +391,4 @@ class _ClientDesk:
         return self.aggregator.growth(since)
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
-        return self.aggregator.report(self.sender, run, round, batch)
+        return self.aggregator.report(self.sender, run, round, batch, names_quorum=self.names_quorum)

@@ -60,10 +60,11 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Call:
-    """One call that was let in."""
+    """One call that was let in. version: of the messages, as `versions.spoken`."""
 
     place: Place
     context: Any
+    version: int = PROTOCOL
 
     @property
     def caller(self) -> str:
@@ -164,7 +165,7 @@ class Service:
             call.place.reserve(first.total_bytes)
             async with asyncio.timeout(self.bounds.upload_timeout_s):
                 batch = await _gathered(first, call.context)
-            desk = self.core.client_desk(call.caller)
+            desk = self.core.client_desk(call.caller, names_quorum=call.version > 1)
             receipt = await self._in(self._reports, call, desk.report, first.run, first.round, batch)
         except RefusedError as refusal:
             if refusal.code == Refusal.BUSY:
@@ -242,9 +243,9 @@ class Service:
                 metadata = dict(context.invocation_metadata() or ())
                 await context.send_initial_metadata(((KEY, str(PROTOCOL)),))
                 peer = self.roster.admit(context.auth_context(), metadata, method.role)
-                spoken(metadata.get(KEY), who=f"the {peer.role} {peer.name}")
+                version = spoken(metadata.get(KEY), who=f"the {peer.role} {peer.name}")
                 with self.traffic.enter(peer) as place:
-                    return await answer(Call(place, context))
+                    return await answer(Call(place, context, version))
             except RefusedError as refusal:
                 await self._refuse(context, refusal)
             except BudgetExceededError as refusal:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.errors import RefusedError, UnreachableError
+from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.coding import coded
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.protocol import Answer, Broadcast, Invitation, Opening, Phase, Refusal, ReleaseDesk, RoundStatus, Terms
@@ -111,6 +111,12 @@ class AggregatedLink:
     def _collect(self, opening: Opening, invitation: Invitation) -> tuple[RoundStatus, Sequence[Answer]]:
         self.desk.open_run(self.terms.run, self.plan)
         status, answers = self.desk.open_round(opening), list[Answer]()
+        if status.phase is Phase.OPEN and status.quorum != opening.quorum:
+            raise RefusedError(
+                Refusal.WRONG_PROTOCOL.value,
+                f"the aggregator opened round {opening.round} with a quorum of {status.quorum}, asked for was {opening.quorum}",
+                "Upgrade the aggregator: one of version 1 keeps none. Until then rounds.min_share = 0 leaves it to its minimum cohort.",
+            )
         if status.phase is Phase.OPEN:
             answers = self._asked(opening, invitation)
             status = self.desk.close(opening.run, opening.round)
@@ -142,6 +148,9 @@ class AggregatedLink:
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _fetched(self, status: RoundStatus, answers: Sequence[Answer], question: Question) -> Release:
+        if status.reported < status.quorum:
+            cause = f"round {status.round} was released with {status.reported} users, below its quorum of {status.quorum}"
+            raise ProtocolError(cause, "Ask the aggregator's operator: it must not release such a round.")
         content = self.desk.release(status.run, status.round)
         release = unpack_release(content, question.releases)
         self.ledger_head = status.ledger_head

@@ -8,7 +8,8 @@ that are hashed (terms, questions, plans, reports) are the same in both versions
 version 1. Serving states its number with a model, and devices check it; a device says none, since the server need not know.
 
     1   messages without a number
-    2   the number
+    2   the number; the quorum of a round, which reports name (`wire.report_digest`). A client of version 1 reports without it, and is
+        counted; an aggregator of version 1 keeps no quorum, so a server that wants one refuses it
 """
 
 from __future__ import annotations

@@ -380,7 +380,7 @@ def _pieces(parts: Sequence[T]) -> Iterator[list[T]]:
     return (list(parts[start : start + MESSAGES_AT_ONCE]) for start in range(0, len(parts), MESSAGES_AT_ONCE))
 
 
-def _said(**parts: bytes) -> ConfigRecord:
+def _said(**parts: bytes | int) -> ConfigRecord:
     return ConfigRecord({**parts, FIELD: PROTOCOL})
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -270,7 +269,7 @@ class _Training:
             absent_s=chosen.rounds.absent_s,
             run=self.trainings.entry.run,
             planned=self.trainings.planned,
-            tell=_terminal if chosen.log else lambda words: None,  # without a file, the log's lines are on the terminal
+            tell=self.trainings.say,
         )
         for progress in rounds:
             self.lost = 0
@@ -379,10 +378,6 @@ def _address(text: str, key: str) -> Address:
         return Address.of(text)
     except ValueError as failure:
         raise SettingsError(f"{key}: {failure}", "Correct it in the server's settings.") from None
-
-
-def _terminal(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
 
 
 def _file(path: str, key: str) -> bytes:

@@ -114,7 +114,7 @@ def run_rounds(
         link.told = told_before(prepared.recipe, state, kept.checkpoints.at)
         yield from kept.rounds(prepared, link, state)
         state = kept.checkpoints.latest() or state
-        _save_model(folder / "model", scenario, public, prepared, state, origin)
+        _save_model(folder / "model", scenario, public, prepared, state, origin, kept.took_part())
         if origin is not None and "counts" in state:  # without, no bundle can be made
             catalogue = PublicItems.of_features(public.items, public.titles, everything.features or PublicFeatures({}))
             facts = public.facts(num_users=notes.num_users, seed=scenario.seed)
@@ -160,6 +160,11 @@ class _Kept:
             yield Progress(line, done.state)
             started = time.perf_counter()
 
+    def took_part(self) -> list[dict[str, int]]:
+        """How many of how many reported in each round."""
+        rounds = map(json.loads, self._lines())
+        return [{name: int(one.get(name, 0)) for name in ("round", "reported", "joined", "quorum")} for one in rounds]
+
     def _line(self, done: RoundDone, bytes_down: int, seconds: float) -> RoundLine:
         assert self.heard is not None
         status, answers = self.heard
@@ -196,7 +201,15 @@ class _Kept:
             raise RunError(f"{path} cannot be read: {failure}", "Move it away: the rounds themselves are in checkpoints.") from None
 
 
-def _save_model(folder: Path, scenario: Scenario, public: PublicData, prepared: Prepared, state: State, origin: Origin | None) -> None:
+def _save_model(
+    folder: Path,
+    scenario: Scenario,
+    public: PublicData,
+    prepared: Prepared,
+    state: State,
+    origin: Origin | None,
+    took_part: Sequence[Mapping[str, int]],
+) -> None:
     """Only the aggregator knows where it drew the noise: without its word the manifest does not call it seeded or fresh."""
     plan: Plan = prepared.plan
     about = {
@@ -206,5 +219,6 @@ def _save_model(folder: Path, scenario: Scenario, public: PublicData, prepared: 
         "noise": origin.noise if origin else "aggregator",
         "plan": plan.digest(),
         "items": list(public.items),
+        "rounds": list(took_part),
     }
     save(folder, prepared.recipe.model(state), about=about)
