@@ -74,15 +74,16 @@ class Released:
 
 
 @dataclass(frozen=True)
-class ClockSetBack:
-    """Before the entry that follows, the machine's clock was set back: seconds since 1970 of the last entry, and then."""
+class ClockSet:
+    """Before the entry that follows, the machine's clock was set, ahead or back. Seconds since 1970: what it should have shown at least
+    (the time of the last entry, or what a process that saw it had counted), and what it did."""
 
     last_s: float
     now_s: float
 
 
-Entry = Birth | Charge | Released | ClockSetBack
-_KINDS: Mapping[str, type[Entry]] = {"birth": Birth, "charge": Charge, "released": Released, "clock": ClockSetBack}
+Entry = Birth | Charge | Released | ClockSet
+_KINDS: Mapping[str, type[Entry]] = {"birth": Birth, "charge": Charge, "released": Released, "clock": ClockSet}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 

@@ -32,11 +32,12 @@ from fedrec.federation.ledger_heads import REMEDY
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal, RoundStatus
 from fedrec.federation.wire import refused
 from fedrec.operations import logs
+from fedrec.operations.clock import LEAST_S, ClockJump
 from fedrec.privacy.accounting import compose, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
-from fedrec_aggregator.chain import Birth, Chain, Charge, ClockSetBack, Entry, Link, Released, link, read
+from fedrec_aggregator.chain import Birth, Chain, Charge, ClockSet, Entry, Link, Released, link, read
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, hash TEXT NOT NULL);
@@ -233,6 +234,15 @@ class ReleaseLedger:
         """From here on the stored bytes are the round's only release, and may leave."""
         self._append([Released.of(status, sha256, bytes_in=bytes_in)])
 
+    def note_clock(self, jump: ClockJump) -> None:
+        """Write down that the clock was set. Nothing else follows from it."""
+        self._append([ClockSet(jump.expected_s, jump.now_s)], clock=False)
+
+    def clock_behind(self) -> ClockJump | None:
+        """A clock that shows less than the last entry's time, by more than an hour: it was set back, or was ahead then."""
+        now_s, last = self._clock(), self._chain.links[-1]
+        return ClockJump(last.time_s, now_s) if last.time_s - now_s > LEAST_S else None
+
     def released(self, run: str, round: int) -> RoundStatus | None:
         """The final status of a round, or None before it is published."""
         return self._chain.released(run, round)
@@ -253,12 +263,12 @@ class ReleaseLedger:
     def _path(self, run: str, round: int) -> Path:
         return self.folder / "releases" / run / f"round-{round:03d}.safetensors"
 
-    def _append(self, entries: Sequence[Entry]) -> None:
+    def _append(self, entries: Sequence[Entry], *, clock: bool = True) -> None:
         if not entries:
             return
         with self._durably() as db:
             links, end, now_s = list[Link](), self._chain.end, self._clock()
-            for entry in (*self._clock_note(now_s), *entries):
+            for entry in (*(self._clock_note(now_s) if clock else ()), *entries):
                 links.append(link(entry, time_s=now_s, after=end))
                 end = LedgerHead(end.number + 1, links[-1].hash)
             first = len(self._chain.links)
@@ -278,11 +288,11 @@ class ReleaseLedger:
             self._append([Birth(os.urandom(16).hex())])
         self._clock_note(self._clock())
 
-    def _clock_note(self, now_s: float) -> tuple[ClockSetBack, ...]:
+    def _clock_note(self, now_s: float) -> tuple[ClockSet, ...]:
         """What goes before the next entry where the clock is more than a day behind the last one."""
         if not self._chain.links or self._chain.links[-1].time_s - now_s <= _DAY_S:
             return ()
-        note = ClockSetBack(self._chain.links[-1].time_s, now_s)
+        note = ClockSet(self._chain.links[-1].time_s, now_s)
         logs.say(log, "clock-set-back", level=logging.WARNING, wait_s=note.last_s - now_s)
         return (note,)
 

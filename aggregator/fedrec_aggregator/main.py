@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -13,9 +14,10 @@ from importlib.metadata import version
 import grpc
 
 from fedrec.checkpoint import write_json
-from fedrec.errors import SettingsError
+from fedrec.errors import RunError, SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Doing
 from fedrec_aggregator.core import Aggregator
@@ -77,6 +79,7 @@ async def _serve(
 
 
 async def _until_told(service: Service, stop: threading.Event) -> None:
+    clocks = Clocks()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, service.stopping.set)
@@ -85,9 +88,21 @@ async def _until_told(service: Service, stop: threading.Event) -> None:
             await service.tick()
         except Exception as failure:  # a round that cannot be closed now must not end the service: the next tick tries again
             logs.say_failure(service.log, "tick", failure)
+        if (jump := clocks.jump()) is not None:
+            _note(service, jump)
         with suppress(TimeoutError):
             await asyncio.wait_for(service.stopping.wait(), _TICK_S)
     service.stopping.set()
+
+
+def _note(service: Service, jump: ClockJump) -> None:
+    """A clock that was set refuses nothing: it is counted, logged and written into the ledger."""
+    service.metrics.clock_jumped()
+    logs.say(service.log, "clock-set", level=logging.WARNING, wait_s=jump.expected_s - jump.now_s)
+    try:
+        service.core.ledger.note_clock(jump)
+    except RunError as failure:
+        logs.say_failure(service.log, "clock-not-noted", failure)
 
 
 def _bind(server: grpc.aio.Server, settings: AggregatorSettings) -> Address:

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING
 
 import fedrec
 from fedrec.checkpoint import write_json
-from fedrec.errors import SettingsError
+from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import Answer, Invitation, LedgerHead, Refusal, Terms
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.clock import Clocks
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, PartyState, noting
 from fedrec.privaterec.messages import Ask, Reply
@@ -42,6 +43,8 @@ from fedrec_client.supernode import SuperNode
 
 if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
     from fedrec_client.news import NewsParticipant
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ class Counted:
     """A participant whose answers and budget are counted for Prometheus."""
 
     def __init__(self, participant: Participant | NewsParticipant, metrics: Metrics) -> None:
-        self._participant, self._metrics = participant, metrics
+        self._participant, self._metrics, self._clocks = participant, metrics, Clocks()
         metrics.state.enrolled(participant.users.num_users)
         self._rest()
         self._budget()
@@ -146,11 +149,24 @@ class Counted:
         return answer
 
     def _work(self, round: int | None = None) -> None:
+        self._look_at_the_clock()
         state = self._metrics.state
         state.doing(Doing.ANSWERING)
         state.waiting(Awaited.NOTHING)
         if round is not None:
             state.round(round)
+
+    def _look_at_the_clock(self) -> None:
+        """A clock that was set refuses nothing: it is counted, logged and written beside the ledger's entries."""
+        jump = self._clocks.jump()
+        if jump is None:
+            return
+        self._metrics.clock_jumped()
+        logs.say(log, "clock-set", level=logging.WARNING, wait_s=jump.expected_s - jump.now_s)
+        try:
+            self._participant.ledger.note_clock(jump)
+        except RunError as failure:
+            logs.say_failure(log, "clock-not-noted", failure)
 
     def _rest(self, refusal: str = "") -> None:
         reasons = {Refusal.BUDGET.value: Awaited.BUDGET, UNREACHABLE: Awaited.AGGREGATOR}

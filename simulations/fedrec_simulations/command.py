@@ -18,6 +18,7 @@ from fedrec.errors import FedRecError, RunError, SettingsError
 from fedrec_simulations.bench.command import app as bench_app
 from fedrec_simulations.demo.verbs import app as demo_app
 from fedrec_simulations.flags import Json, Overrides, Scenario, one_blas_thread
+from fedrec_simulations.ledger_verbs import app as ledger_app
 from fedrec_simulations.parties import app as parties_app
 
 EXIT_CODES = {
@@ -284,6 +285,7 @@ def data_plant(
 
 app.add_typer(demo_app)
 app.add_typer(parties_app)
+app.add_typer(ledger_app)
 app.add_typer(bench_app)
 
 

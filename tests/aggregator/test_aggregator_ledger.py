@@ -16,7 +16,7 @@ from fedrec.federation.protocol import LedgerGrowth, LedgerHead
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_aggregator import ledger as ledger_module
-from fedrec_aggregator.chain import Birth, ClockSetBack, link, read
+from fedrec_aggregator.chain import Birth, ClockSet, link, read
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 
@@ -118,7 +118,7 @@ def test_a_clock_that_jumped_ahead_and_is_set_right_bricks_nothing_and_is_noted_
         world.send(EVERYBODY, round)
         assert world.aggregator.close(RUN, round).phase == "released"
     assert kinds(world).count("clock") == 1
-    note = next(link.entry for link in world.aggregator.ledger._chain.links if isinstance(link.entry, ClockSetBack))
+    note = next(link.entry for link in world.aggregator.ledger._chain.links if isinstance(link.entry, ClockSet))
     assert note.last_s - note.now_s == 3 * DAY_S
     world.restart()  # the chain with the note in it is whole
     assert len(world.aggregator.ledger.spends().charges) == 6
