@@ -292,6 +292,7 @@ class Service:
 
     def _health(self) -> grpc.GenericRpcHandler:
         async def check(_: object, context: Any) -> Message:
+            await context.send_initial_metadata(((KEY, str(PROTOCOL)),))
             async with asyncio.timeout(self.bounds.request_timeout_s):
                 await context.read()
             kinds = health_pb2.HealthCheckResponse

@@ -246,6 +246,11 @@ def certs(
         typer.Option("--server-host", metavar="NAME", show_default=False, help="Name or address of the server; may be repeated."),
     ] = None,
     days: Annotated[int, typer.Option("--days", metavar="N", min=1, max=825, help="How long they are valid.")] = 90,
+    renew: Annotated[
+        list[str] | None,
+        typer.Option("--renew", metavar="NAME", show_default=False, help="Renew NAME.pem, as client-hospital or ca; may be repeated."),
+    ] = None,
+    new_key: Annotated[bool, typer.Option("--new-key", help="With --renew: a new key too; every party then needs the new pins.")] = False,
 ) -> None:
     """Make a development certificate authority, certificates for an aggregator, a server and clients, and their pins.
 
@@ -257,10 +262,18 @@ def certs(
 
     \b
       fedrec certs certificates --client hospital --client library
+      fedrec certs certificates --renew aggregator --days 90
     """
     from fedrec.operations.certificates import write_development_certificates
     from fedrec.operations.pins import write_pins
+    from fedrec.operations.renewal import renew as renewed
 
+    if new_key and not renew:
+        raise SettingsError("--new-key is given without --renew", "Say whose: --renew aggregator --new-key.")
+    if renew:
+        for path in [*(renewed(folder, name, days=days, new_key=new_key) for name in renew), write_pins(folder)]:
+            typer.echo(str(path))
+        return
     made = write_development_certificates(
         folder, clients=clients or ["client"], aggregator_hosts=aggregator_hosts or [], server_hosts=server_hosts or [], days=days
     )
@@ -273,6 +286,7 @@ def doctor(
     aggregator: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of an aggregator.")] = None,
     client: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a client.")] = None,
     server: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a server.")] = None,
+    serving: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a serving process.")] = None,
     device: Annotated[Path | None, typer.Option(metavar="DIR", show_default=False, help="State folder of fedrec recommend.")] = None,
     scenario: Annotated[Path | None, scenario_option()] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -288,7 +302,7 @@ def doctor(
     """
     from fedrec_simulations.doctor import diagnose, table
 
-    found = diagnose(aggregator=aggregator, client=client, server=server, device=device, scenario=scenario)
+    found = diagnose(aggregator=aggregator, client=client, server=server, serving=serving, device=device, scenario=scenario)
     typer.echo(json.dumps(found.as_dict()) if as_json else table(found))
     raise typer.Exit(found.exit_code)
 
