@@ -128,7 +128,7 @@ class Service:
         if rounds:
             latest = rounds[-1]
             state.round(latest.question.round)
-            state.quorum(needed=self.core.limits.min_cohort, there=latest.reported)
+            state.quorum(needed=latest.needed, there=latest.reported)
 
     def show_budget(self) -> None:
         """Spent and left, as the ledger states it now."""

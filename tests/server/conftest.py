@@ -232,10 +232,10 @@ class Watched:
 
 
 @pytest.fixture
-def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, int], int]:
+def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Run a world's server until its step number `crash_at`, or to its end; the number of steps it took."""
 
-    def run(world: World, crash_at: int) -> int:
+    def run(world: World, crash_at: int, **options: Any) -> int:
         steps, replace_file = Steps(crash_at), os.replace
 
         def replacing(source: str, target: Path) -> None:
@@ -249,7 +249,7 @@ def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, int], int]
         desk, clients = (Watched(behind, steps.step, lambda name, result: steps.step()) for behind in (world.desk, world.clients))
         with monkeypatch.context() as patch, suppress(CrashError):
             patch.setattr("fedrec.checkpoint.os.replace", replacing)
-            world.run(desk=desk, clients=clients)
+            world.run(desk=desk, clients=clients, **options)
         return steps.taken
 
     return run
