@@ -4,7 +4,7 @@ A batch of reports (`pack_reports`), n users and e events, after a header of 44 
 
     4 s "FRR1" | 32 s digest of question and quorum | u32 n | u32 e
     n x 16 report ids | n x 16 user pseudonyms | n x u32 events of each user | e x u32 items
-    for every block of the question: coefficients i16 (e, or n where the block is dense) | vectors i16 (n x width)
+    for every block of the question: coefficients i16 (e, or n where the block is dense) | vectors i16 (n x folds x width)
 
 so the length follows from the header and the public specs alone. A release is a safetensors file (no code can hide in
 it). A question is canonical JSON beside its public arrays, each named by dtype, shape and SHA-256.
@@ -54,7 +54,7 @@ class Batch:
 def batch_bytes(specs: Sequence[BlockSpec], *, users: int, events: int) -> int:
     """The exact length of a batch."""
     coefficients = sum(users if spec.rows == 1 else events for spec in specs)
-    numbers = sum((events if spec.by_item else users) * spec.width for spec in specs)
+    numbers = sum(users * spec.folds * spec.width for spec in specs)
     return _HEADER.size + users * (2 * TOKEN_BYTES + 4) + 4 * events + 2 * (coefficients + numbers)
 
 
@@ -102,7 +102,7 @@ def select_users(batch: Batch, kept: npt.NDArray[np.bool_], specs: Sequence[Bloc
     events = np.repeat(kept, lengths)
     user_ptr = np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int64)
     blocks = tuple(
-        BlockReports(part.coefficients[kept if spec.rows == 1 else events], part.vectors[events if spec.by_item else kept])
+        BlockReports(part.coefficients[kept if spec.rows == 1 else events], part.vectors[np.repeat(kept, spec.folds)])
         for spec, part in zip(specs, reports.blocks, strict=True)
     )
     return Batch(batch.ids[kept], batch.tokens[kept], Reports(user_ptr, reports.items[events], blocks))
@@ -148,7 +148,7 @@ def _check_items(items: npt.NDArray[np.uint32], user_ptr: npt.NDArray[np.int64],
 
 def _block(take: _Reader, spec: BlockSpec, *, users: int, events: int) -> BlockReports:
     coefficients = take("<i2", users if spec.rows == 1 else events)
-    owners = events if spec.by_item else users
+    owners = users * spec.folds
     vectors = take("<i2", owners * spec.width).reshape(owners, spec.width)
     for name, values in (("coefficients", coefficients), ("vectors", vectors)):
         if int(values.min(initial=0)) == -(2**15):
@@ -180,6 +180,7 @@ class _BlockHeader(_Closed):
     kind: Form
     rows: int = Field(ge=1, le=2**31 - 1)
     width: int = Field(ge=1, le=2**26)
+    folds: int = Field(1, ge=1, le=2**10)
     coefficient_step: _Step
     vector_step: _Step
 
@@ -257,6 +258,8 @@ def read_header(header: bytes) -> QuestionHeader:
         raise refused(Refusal.TOO_LARGE, f"a question's header has at most a mebibyte, found {len(header)} bytes")
     parsed = _parsed(QuestionHeader, header)
     names = [block.name for release in parsed.releases for block in release.blocks]
+    if any(block.rows == 1 and block.folds > 1 for release in parsed.releases for block in release.blocks):
+        raise refused(Refusal.MALFORMED, "folds are of items: a block with one row has none")
     if len(set(names)) != len(names) or len({release.name for release in parsed.releases}) != len(parsed.releases):
         raise refused(Refusal.MALFORMED, "names of blocks and releases must differ")
     return parsed

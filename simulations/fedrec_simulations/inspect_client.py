@@ -105,13 +105,13 @@ def _layout(specs: Sequence[BlockSpec], *, users: int, events: int) -> list[Cont
         ("items", "u32 an event", 4 * events, "which items, in order"),
     ]
     for spec in specs:
-        number, owners = users if spec.rows == 1 else events, events if spec.by_item else users
+        number = users if spec.rows == 1 else events
         fields.append((f"{spec.name}: coefficients", f"i16 {'a user' if spec.rows == 1 else 'an event'}", 2 * number, _coefficient(spec)))
         fields.append(
             (
                 f"{spec.name}: vectors",
-                f"{spec.width} x i16 {'an event' if spec.by_item else 'a user'}",
-                2 * owners * spec.width,
+                f"{_times(spec)} x i16 a user",
+                2 * users * spec.folds * spec.width,
                 _vector(spec),
             )
         )
@@ -126,8 +126,13 @@ def _coefficient(spec: BlockSpec) -> str:
     return f"c, in steps of {spec.coefficient_step:g}: one {'for the user' if spec.rows == 1 else 'for each item'}"
 
 
+def _times(spec: BlockSpec) -> str:
+    return str(spec.width) if spec.folds == 1 else f"{spec.folds} x {spec.width}"
+
+
 def _vector(spec: BlockSpec) -> str:
-    return f"x, in steps of {spec.vector_step:g}: {'c x times x' if spec.kind == 'outer' else 'c x'} is added up"
+    which = "" if spec.folds == 1 else f", x the one of item mod {spec.folds}"
+    return f"x, in steps of {spec.vector_step:g}: {'c x times x' if spec.kind == 'outer' else 'c x'} is added up{which}"
 
 
 def _user(batch: Batch, specs: Sequence[BlockSpec], user: int) -> list[Content]:
@@ -148,7 +153,7 @@ def _user(batch: Batch, specs: Sequence[BlockSpec], user: int) -> list[Content]:
 def _numbers(spec: BlockSpec, part: BlockReports, events: slice, user: int) -> list[Content]:
     return [
         _field(f"{spec.name}: coefficients", part.coefficients[events], spec.coefficient_step),
-        _field(f"{spec.name}: vector", part.vectors[events if spec.by_item else user].ravel(), spec.vector_step),
+        _field(f"{spec.name}: vector", part.vectors[user * spec.folds : (user + 1) * spec.folds].ravel(), spec.vector_step),
     ]
 
 
