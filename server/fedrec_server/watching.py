@@ -67,8 +67,7 @@ class WatchedDesk:
     def close(self, run: str, round: int) -> RoundStatus:
         """As the desk's; nobody's report is waited for any more."""
         self._state.doing(Doing.RELEASING)
-        if self._state.awaited is Awaited.REPORTS:
-            self._state.waiting(Awaited.NOTHING)
+        self._state.waiting(Awaited.NOTHING)
         with self._calling():
             return self._seen(self.desk.close(run, round))
 
@@ -107,12 +106,8 @@ class WatchedDesk:
 
     def _seen(self, status: RoundStatus) -> RoundStatus:
         self._state.enrolled(status.enrolled)
-        self._state.quorum(needed=status.quorum or None, there=status.reported)
-        if status.phase in {Phase.RELEASING, Phase.RELEASED} and self._state.awaited is Awaited.QUORUM:
-            self._state.waiting(Awaited.NOTHING)
-        elif status.phase is Phase.OPEN and self._state.awaited is Awaited.REPORTS and status.reported < status.quorum:
-            self._state.waiting(Awaited.QUORUM)  # clients have answered, and it goes on waiting
-        elif status.phase is Phase.SHORT:
+        self._state.quorum(there=status.reported)
+        if status.phase is Phase.SHORT:
             self._state.waiting(Awaited.QUORUM)
             if self._open is not None:
                 self._open = None
@@ -176,8 +171,7 @@ class WatchedClients:
         state = self.metrics.state
         state.round(round)
         state.doing(Doing.COLLECTING)
-        if state.awaited is not Awaited.QUORUM:  # asking again does not bring it
-            state.waiting(Awaited.REPORTS)
+        state.waiting(Awaited.REPORTS)
 
     def _there(self, answers: Sequence[Answer]) -> None:
         away = {UNREACHABLE, Refusal.BUSY.value}

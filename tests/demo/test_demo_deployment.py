@@ -1,0 +1,58 @@
+"""`fedrec demo --deployment --json` with real processes: what it says is what the parties' folders hold, and nobody is left."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from fedrec_client.ledger import read_entries
+from fedrec_client.serving_ledger import read_answers
+
+
+def test_it_trains_twice_answers_from_each_model_and_gives_a_single_process_s_bytes_after_a_kill(demonstration: Any) -> None:
+    content = demonstration.content
+    assert content.keys() >= {"trained", "answers", "spent", "killed", "same_bytes", "seconds"}
+    assert len(set(content["trained"])) == 2
+    private = [answer for answer in content["answers"] if answer["guarantee"] is not None]
+    assert [answer["version"] for answer in private] == content["trained"]
+    assert all(answer["items"] and answer["fresh"] for answer in private)
+    assert content["same_bytes"] is True
+    assert content["killed"]["signal"] == 9
+    assert content["holds"]
+    assert all(content["checks"].values())
+    assert content["trainings"][0]["users"] == 300
+
+
+def test_what_was_spent_is_what_every_ledger_says(demonstration: Any) -> None:
+    training, serving = (demonstration.content["spent"][name] for name in ("training", "serving"))
+    assert 3.5 < training["epsilon"] <= training["limit"]
+    assert training["unit"].startswith("per user (add/remove")
+    assert training["ledgers_agree"] is True
+    assert serving["unit"] == "per click (replace)"
+    assert serving["answers"] == len(read_answers(demonstration.folder / "person" / "state" / "ledger.sqlite")) == 2
+    charged = [entry.run for entry in read_entries(demonstration.folder / "client-1" / "ledger.sqlite")]
+    runs = [run["run"] for run in json.loads((demonstration.folder / "server" / "runs.json").read_text())["runs"]]
+    assert list(dict.fromkeys(charged)) == runs
+
+
+def test_the_kill_is_in_the_log_and_no_process_of_it_is_left(demonstration: Any) -> None:
+    victim = demonstration.content["killed"]["party"]
+    starts = {"aggregator": "listening", "server": "server-started"}.get(victim, "client-started")
+    said = [json.loads(line) for line in (demonstration.folder / victim / "process.log").read_text().splitlines() if line.startswith("{")]
+    assert sum(line["event"] == starts for line in said) >= 2
+    assert running(demonstration.folder) == []
+
+
+def running(folder: Path) -> list[str]:
+    """Processes whose command line names the folder."""
+    found = list[str]()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in words and int(path.parent.name) != os.getpid():
+            found.append(words)
+    return found
