@@ -57,6 +57,9 @@ CREATE TABLE IF NOT EXISTS entries (
 CREATE TABLE IF NOT EXISTS aggregator (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL, head TEXT NOT NULL);
 """
 
+_CLEARLY = 1e-6
+"""Relative, of mu: a limit that is passed by more is passed by any plan of such a guarantee."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -142,6 +145,19 @@ class ClientLedger:
             self._append(run, round, question, digest, [(name, plan[name].mu) for name in releases])
             return True
 
+    def require_room_for(self, promised: Guarantee) -> None:
+        """Raises RefusedError (`BUDGET`) where a run of this guarantee cannot fit: said before it begins, so that nobody is charged.
+
+        Only what is clear: the plan itself decides at every charge.
+        """
+        if not (promised.private and promised.established and self.limit.private):
+            return
+        if (promised.unit, promised.neighbours) != (self.limit.unit, self.limit.neighbours):
+            return
+        mu, allowed = mu_for(promised.epsilon, promised.delta), mu_for(self.limit.epsilon, self.limit.delta)
+        if mu**2 + self._spent().mu ** 2 > (allowed * (1 + _CLEARLY)) ** 2:
+            raise self._no_room(f"it takes epsilon {promised.epsilon:.4g}")
+
     def ledger_head(self) -> LedgerHead:
         """The newest head seen of the aggregator's ledger."""
         return self._seen
@@ -208,9 +224,12 @@ class ClientLedger:
                 if release.name not in charged:
                     ledger = ledger.add(plan.event(release.name))
         except (BudgetExceededError, UnitMismatchError) as failure:
-            spent = f"Spent: epsilon {self.epsilon:.4g} of {self.limit}."
-            remedy = f"{spent} Still possible: a run of epsilon {self.epsilon_left:.4g}. {failure.cause}."
-            raise _refused(Refusal.BUDGET, "the plan needs more than this client's limit leaves", remedy) from None
+            raise self._no_room(failure.cause) from None
+
+    def _no_room(self, why: str) -> RefusedError:
+        spent = f"Spent: epsilon {self.epsilon:.4g} of {self.limit}."
+        remedy = f"{spent} Still possible: a run of epsilon {self.epsilon_left:.4g}. {why[0].upper()}{why[1:]}."
+        return _refused(Refusal.BUDGET, "the plan needs more than this client's limit leaves", remedy)
 
     def _spent(self) -> Ledger:
         return Ledger(self.limit, tuple(event for entry in self._entries for event in entry.events))

@@ -37,6 +37,7 @@ from fedrec_client.flower import client_app
 from fedrec_client.held import HELD, HeldArrays
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import UNREACHABLE, Participant, SiteUsers
+from fedrec_client.renewal import Renewal
 from fedrec_client.settings import NEWS_FORMATS, ClientData, ClientSettings
 from fedrec_client.store import read_users
 from fedrec_client.supernode import SuperNode
@@ -188,6 +189,7 @@ def open_participant(
     if settings.privacy.unit == "click":
         return _open_news(settings, folder, stack)
     assert settings.aggregator is not None  # the settings' own check
+    renewal = Renewal(Path(settings.data.path), lambda: read_site(settings.data))  # first: what is written meanwhile is read again
     users = read_site(settings.data)
     retry = Retry(sleep=noting(state, Awaited.AGGREGATOR, time.sleep, logging.getLogger(__name__))) if state else None
     ledger = ClientLedger(folder / "ledger.sqlite", limit=settings.privacy.limit)
@@ -201,6 +203,7 @@ def open_participant(
         users_per_batch=settings.users_per_batch,
         keep_sent=settings.keep_sent,
         allow_not_established=settings.privacy.allow_not_established,
+        renew=renewal,
     )
 
 
@@ -218,11 +221,12 @@ def _open_news(settings: ClientSettings, folder: Path, stack: ExitStack) -> News
     from fedrec_client.news import NewsParticipant, NewsTrust  # bring torch
     from fedrec_client.readers import read_readers
 
+    renewal = Renewal(Path(settings.data.path), lambda: read_readers(settings.data))
     users = read_readers(settings.data)
     ledger = ClickSpending(folder / "clicks.sqlite", limit=settings.privacy.limit, max_user_epsilon=settings.privacy.max_user_epsilon)
     stack.callback(ledger.close)
     trust = NewsTrust(settings.privacy.allow_not_established, frozenset(settings.privacy.open_categories))
-    return NewsParticipant(settings.name, users, ledger, folder, trust=trust, seed=settings.rehearsal_seed)
+    return NewsParticipant(settings.name, users, ledger, folder, trust=trust, seed=settings.rehearsal_seed, renew=renewal)
 
 
 def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:

@@ -30,7 +30,7 @@ from fedrec.federation.wire import Bytes, question_digest, question_header, read
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
 from fedrec.privaterec.messages import Ask, Reply
-from fedrec.recipes import client_steps
+from fedrec.recipes import client_steps, guarantee_of
 from fedrec.settings import validated
 from fedrec_client.answering import Bounds, Private, require_answerable
 from fedrec_client.delivery import Delivery
@@ -82,12 +82,13 @@ class Participant:
         keep_sent: bool = False,
         allow_not_established: bool = False,
         bounds: Bounds | None = None,
+        renew: Callable[[], SiteUsers | None] | None = None,
     ) -> None:
-        """`folder` keeps terms and what was sent."""
+        """`folder` keeps terms and what was sent. renew: the users when a new run begins, None where they are as before (`renewal`)."""
         self.name, self.users, self.ledger, self._desk, self._notes = name, users, ledger, desk, Notes(folder)
         self._users_per_batch, self._keep_sent = users_per_batch, keep_sent
         self._allow_not_established, self._bounds = allow_not_established, bounds or Bounds()
-        self._tokens = user_tokens(ledger.secret, users.user_ids)
+        self._tokens, self._renew = user_tokens(ledger.secret, users.user_ids), renew
         self._known: tuple[Terms, Private] | None = None
         self._mutex = threading.Lock()
 
@@ -106,14 +107,22 @@ class Participant:
     def _join(self, terms: Terms) -> Answer:
         require_name(terms.run)
         _require_sound(terms, self._bounds)
+        self._look_again(terms.run)
         mine = self._translated(terms)
         self._notes.keep_terms(terms)
         self._known = terms, mine
         unknown = self.users.unknown_events(terms)
         self._notes.keep_translation(terms.run, users=mine.num_users, events=len(mine), unknown_events=unknown)
+        if self.ledger.plan_of(terms.run) is None:  # once it is known, the plan decides
+            self.ledger.require_room_for(guarantee_of(validated(json.loads(terms.recipe), source="the run's recipe")))
         self._see_the_aggregators_ledger()
         self._enroll()
         return Answer(self.name, self.users.num_users)
+
+    def _look_again(self, run: str) -> None:
+        """A new run asks what people hold now, and whoever has joined since."""
+        if self._renew is not None and self._notes.terms(run) is None and (users := self._renew()) is not None:
+            self.users, self._tokens, self._known = users, user_tokens(self.ledger.secret, users.user_ids), None
 
     def _see_the_aggregators_ledger(self) -> None:
         """Raises RefusedError (`STALE_LEDGER`) where it, or this client's own, has gone back in time."""
