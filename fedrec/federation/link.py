@@ -58,8 +58,8 @@ class AggregatedLink:
     """A `Link` over an aggregator's desk and a broadcast to clients. `ledger_head` is the last one seen, for the checkpoint.
 
     num_users: who joined for this run; `patience.quorum` of them must report before a round is released. A round waits for them until its
-    time is over, and is asked again where it was short. watch: told of every release; watch_short: of every round that was short;
-    watch_waiting: whenever a round goes on waiting for its quorum.
+    time is over, and is asked again where it was short; what fewer than all reported stands for all (`Release.standing_for`).
+    watch: told of every release; watch_short: of every round that was short; watch_waiting: whenever one goes on waiting for its quorum.
     told: the public arrays of the question before, which clients have. bytes_down: `wire.invitation_bytes` of the last question.
     """
 
@@ -156,7 +156,7 @@ class AggregatedLink:
         self.ledger_head = status.ledger_head
         if self.watch:
             self.watch(status, answers)
-        return release
+        return release.standing_for(self.num_users, reported=status.reported)
 
     def _too_few(self, status: RoundStatus, answers: Sequence[Answer], attempts: int) -> tuple[str, str]:
         missing = [answer for answer in answers if answer.accepted < answer.users or answer.refusal]

@@ -19,6 +19,8 @@ from fedrec.checkpoint import read_json
 from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RunError
+from fedrec.federation.rounds import Loopback
+from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import prepare
 from fedrec.settings import load
 from fedrec_aggregator.ledger import ReleaseLedger
@@ -147,6 +149,15 @@ class Play:
         """Of the loopback if these users alone took part."""
         job = replace(self.job, data=users)
         return [as_bytes(carried.state) for carried in loopback(job, self.job.prepared.recipe.begin(), [])]
+
+    def first_state_of(self, users: Interactions) -> State:
+        """Of a run of everybody in whose first round these users alone took part: they stand for all."""
+        recipe, plan = self.job.prepared.recipe, self.job.prepared.plan
+        link = Loopback(users, self.job.prepared.steps, plan, self.job.noise, Ledger(plan.guarantee))
+        question = recipe.ask(recipe.begin())
+        assert question is not None
+        answer = link.answer(question).standing_for(self.job.data.num_users, reported=users.num_users)
+        return as_bytes(recipe.tell(recipe.begin(), question, answer))
 
 
 @pytest.fixture(scope="session")

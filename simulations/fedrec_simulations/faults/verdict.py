@@ -215,7 +215,7 @@ class Verdict:
         if len(kept) > len(entries):
             yield Broken(SAME_MODEL, f"{trained.run} has {len(kept)} checkpoints and {len(entries)} releases")
             return
-        if self._replayed(trained, len(kept)) != kept:
+        if self._replayed(trained, [entry["reported"] for entry in entries[: len(kept)]]) != kept:
             yield Broken(SAME_MODEL, f"the states of {trained.run} do not follow from its releases")
         yield from _about_notes(trained, entries[: len(kept)])
         least = trained.num_users * Fraction(trained.min_share)
@@ -227,13 +227,19 @@ class Verdict:
             if self._loopback(trained, len(kept)) != kept:
                 yield Broken(SAME_MODEL, f"{trained.run} had everybody in every round, and is not the loopback's")
 
-    def _replayed(self, trained: Trained, rounds: int) -> list[dict[str, bytes]]:
+    def _replayed(self, trained: Trained, reported: Sequence[int]) -> list[dict[str, bytes]]:
+        """States that follow from what is kept of the releases, each of which stands for everybody who joined."""
         recipe, states = trained.prepared.recipe, list[dict[str, bytes]]()
         state = recipe.begin()
-        for round in range(rounds):
+        for round, users in enumerate(reported):
             question = recipe.ask(state)
             assert question is not None
-            state = recipe.tell(state, question, unpack_release(self._content((trained.run, round)), question.releases))
+            released = unpack_release(self._content((trained.run, round)), question.releases)
+            if users != trained.num_users:
+                for_all = {name: trained.num_users / users if name in {"counts", "mean"} else 1.0 for name in released.values}
+                values = {name: array * for_all[name] for name, array in released.values.items()}
+                released = Release(values, {name: std * for_all[name] for name, std in released.noise_std.items()})
+            state = recipe.tell(state, question, released)
             states.append(_as_bytes(state))
         return states
 
