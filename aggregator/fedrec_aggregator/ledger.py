@@ -1,7 +1,8 @@
 """The aggregator's durable memory: users, plans, attempts, and a hash chain of what was charged and released.
 
     ledger.sqlite                           users, runs, rounds (digest and attempt), entries (the chain: `fedrec_aggregator.chain`),
-                                            senders (how many entries each client's own ledger had when it last said so)
+                                            senders (how many entries each client's own ledger had when it last said so),
+                                            removed (releases whose files are not kept any more)
     releases/<run>/round-003.safetensors    what left, or may leave
 
 A round becomes durable in this order: its attempt (`begin`), its charges (`charge`), the release's bytes (`store`), and the
@@ -45,6 +46,7 @@ CREATE TABLE IF NOT EXISTS users (token BLOB PRIMARY KEY, sender TEXT NOT NULL) 
 CREATE TABLE IF NOT EXISTS senders (sender TEXT PRIMARY KEY, charged INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, plan TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (run TEXT, round INTEGER, digest TEXT NOT NULL, attempt INTEGER NOT NULL, PRIMARY KEY (run, round));
+CREATE TABLE IF NOT EXISTS removed (run TEXT, round INTEGER, PRIMARY KEY (run, round));
 """
 _DAY_S = 86_400.0
 ENTRIES_AT_ONCE = 8_192
@@ -78,14 +80,14 @@ class Spends:
 
 class ReleaseLedger:
     """One folder, one writer. `limit` holds over all runs in it: None for no limit on the number of private runs, and a
-    guarantee of infinite epsilon (`non_private`) to allow runs without noise too.
+    guarantee of infinite epsilon (`non_private`) to allow runs without noise too. releases_of_runs: see `removable`; 0 keeps all.
 
     Raises RunError where the folder cannot be used, is used by another process or is damaged. A clock that was set back refuses
     nothing, since time proves nothing about a ledger: that it went back is logged, and written into the chain with the next entry.
     """
 
-    def __init__(self, folder: Path, *, limit: Guarantee | None, clock: Callable[[], float] = time.time) -> None:
-        self.folder, self.limit = folder, limit
+    def __init__(self, folder: Path, *, limit: Guarantee | None, clock: Callable[[], float] = time.time, releases_of_runs: int = 0) -> None:
+        self.folder, self.limit, self._runs_kept = folder, limit, releases_of_runs
         self._clock, self._lock = clock, threading.RLock()
         self._guard = _locked(folder)
         try:
@@ -231,8 +233,24 @@ class ReleaseLedger:
         return hashlib.sha256(content).hexdigest()
 
     def publish(self, status: RoundStatus, sha256: str, *, bytes_in: int) -> None:
-        """From here on the stored bytes are the round's only release, and may leave."""
+        """From here on the stored bytes are the round's only release, and may leave. Files of old runs are removed (`removable`)."""
         self._append([Released.of(status, sha256, bytes_in=bytes_in)])
+        with suppress(RunError, OSError):  # the next release tries again
+            self._remove([key for key in self.removable() if key not in self._removed])
+
+    def removable(self) -> list[tuple[str, int]]:
+        """Releases that nobody asks for any more: of runs but the last ones released to, all but the newest.
+
+        By order, not by time: clocks jump. The newest release of a run always stays, so that every run can go on; the entry with its
+        SHA-256 always stays, so that what is removed is never released again.
+        """
+        if not self._runs_kept:
+            return []
+        rounds = dict[str, list[int]]()
+        for new in self._chain.links:
+            if isinstance(entry := new.entry, Released):
+                rounds[entry.run] = [*rounds.pop(entry.run, []), entry.round]  # to the end: in order of the last release
+        return [(run, round) for run in list(rounds)[: -self._runs_kept] for round in rounds[run][:-1]]
 
     def note_clock(self, jump: ClockJump) -> None:
         """Write down that the clock was set. Nothing else follows from it."""
@@ -248,10 +266,16 @@ class ReleaseLedger:
         return self._chain.released(run, round)
 
     def content(self, run: str, round: int) -> bytes | None:
-        """The bytes of a published release. Raises RunError where the file is missing or damaged."""
+        """The bytes of a published release. Raises RunError where the file is missing or damaged, RefusedError (`ROUND_CLOSED`) where it
+        was removed."""
         status, path = self.released(run, round), self._path(run, round)
         if status is None:
             return None
+        if (run, round) in self._removed:
+            cause = f"the release of round {round} of run {run!r} was removed: of runs so long ago the newest alone is kept"
+            raise refused(
+                Refusal.ROUND_CLOSED, cause, "Go on from a newer checkpoint; releases_of_runs in the aggregator's settings says more."
+            )
         try:
             content = path.read_bytes()
         except OSError as failure:
@@ -259,6 +283,15 @@ class ReleaseLedger:
         if hashlib.sha256(content).hexdigest() != status.release_sha256:
             raise RunError(f"{path} is not the file that was released", _RESTORE)
         return content
+
+    def _remove(self, releases: Sequence[tuple[str, int]]) -> None:
+        """Written down first: a file that is missing otherwise is a loss."""
+        if releases:
+            with self._durably() as db:
+                db.executemany("INSERT INTO removed VALUES (?, ?)", releases)
+            self._removed.update(releases)
+        for run, round in self._removed:
+            self._path(run, round).unlink(missing_ok=True)
 
     def _path(self, run: str, round: int) -> Path:
         return self.folder / "releases" / run / f"round-{round:03d}.safetensors"
@@ -305,6 +338,7 @@ class ReleaseLedger:
         self._plans = {run: Plan.of(json.loads(plan)) for run, plan in self._db.execute("SELECT run, plan FROM runs")}
         rows = self._db.execute("SELECT run, round, digest, attempt FROM rounds")
         self._attempts = {(run, round): Attempt(digest, attempt) for run, round, digest, attempt in rows}
+        self._removed = set[tuple[str, int]](self._db.execute("SELECT run, round FROM removed"))
         self._charged_by = dict[str, int](self._db.execute("SELECT sender, charged FROM senders"))
 
     @contextmanager

@@ -40,7 +40,7 @@ def run(settings: AggregatorSettings, *, ready: Callable[[Address], None] | None
         log = stack.enter_context(
             logs.party_log("aggregator", file=settings.log, max_bytes=settings.log_max_bytes, kept=settings.log_files)
         )
-        ledger = ReleaseLedger(settings.state, limit=settings.limit)
+        ledger = ReleaseLedger(settings.state, limit=settings.limit, releases_of_runs=settings.releases_of_runs)
         stack.callback(ledger.close)
         metrics = Metrics("aggregator", version("fedrec"))
         core = Aggregator(ledger, settings.limits.limits(), noise=settings.noise)

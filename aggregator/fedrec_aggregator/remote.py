@@ -209,13 +209,15 @@ class RemoteReleaseDesk(_Line):
 
 
 def healthy(access: Access, *, timeout_s: float = 5.0) -> bool:
-    """Whether the aggregator says that it serves. Raises as `open_channel`."""
+    """Whether the aggregator says that it serves. Raises as `open_channel`, and RefusedError where its version of the messages is far."""
     check = health_pb2.HealthCheckRequest.SerializeToString, health_pb2.HealthCheckResponse.FromString
     with open_channel(access, timeout_s=timeout_s) as channel:
         try:
-            reply = channel.unary_unary("/grpc.health.v1.Health/Check", *check)(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+            asked = channel.unary_unary("/grpc.health.v1.Health/Check", *check)
+            reply, call = asked.with_call(health_pb2.HealthCheckRequest(), timeout=timeout_s)
         except grpc.RpcError:
             return False
+    spoken(dict(call.initial_metadata() or ()).get(KEY), who=f"the aggregator at {access.address}")
     return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
 

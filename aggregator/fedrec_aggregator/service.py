@@ -128,7 +128,7 @@ class Service:
         if rounds:
             latest = rounds[-1]
             state.round(latest.question.round)
-            state.quorum(needed=self.core.limits.min_cohort, there=latest.reported)
+            state.quorum(needed=latest.needed, there=latest.reported)
 
     def show_budget(self) -> None:
         """Spent and left, as the ledger states it now."""
@@ -292,6 +292,7 @@ class Service:
 
     def _health(self) -> grpc.GenericRpcHandler:
         async def check(_: object, context: Any) -> Message:
+            await context.send_initial_metadata(((KEY, str(PROTOCOL)),))
             async with asyncio.timeout(self.bounds.request_timeout_s):
                 await context.read()
             kinds = health_pb2.HealthCheckResponse

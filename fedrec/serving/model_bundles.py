@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedrec.checkpoint import read_arrays, read_json, write_arrays, write_json
+from fedrec.checkpoint import read_arrays, read_json, write_arrays, write_bytes, write_json
 from fedrec.data.interactions import Interactions, Kind
 from fedrec.errors import RunError, SettingsError
 from fedrec.factorization.facts import PublicFacts
@@ -25,7 +25,7 @@ from fedrec.factorization.ssp import PublishedRecipe
 from fedrec.federation.rounds import Recipe, State
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import TrainableRecipe
-from fedrec.serving.bundle import FILE, write
+from fedrec.serving.bundle import FILE, About, read, write
 from fedrec.serving.export_factorization import factorization_bundle
 from fedrec.serving.exporting import Export, Origin, PublicItems
 from fedrec.serving.synthetic import Released
@@ -73,6 +73,24 @@ def bundle_of(folder: Path) -> Export:
     counts = np.asarray(read_arrays(folder / _COUNTS)["counts"], np.float64)
     released = Released.of(model, counts, events=facts.events, empty=_nobody(facts.kind, facts.value_range, len(counts)))
     return factorization_bundle(released, facts.catalogue, facts.origin, liked=facts.liked, streams=Streams(facts.seed))
+
+
+def export(source: Path, output: Path) -> About:
+    """Write the bundle of a run folder, a server's state folder or a model folder to a file; what it says of itself.
+
+    Of a factorisation model it is made anew; of news, whose training makes it, the one that lies there is checked and copied. Raises
+    RunError where there is neither, SettingsError where the model cannot be served.
+    """
+    folder = next((place for place in (source, source / "model") if (place / _FACTS).exists()), None)
+    if folder is not None:
+        about, arrays = bundle_of(folder)
+        write(output, about, arrays)
+        return about
+    if not (source / FILE).exists():
+        raise RunError(f"{source} holds neither a model with its {_FACTS} nor a {FILE}", _REMEDY)
+    content = (source / FILE).read_bytes()  # once: a server may be replacing it
+    write_bytes(output, content)
+    return read(output).about
 
 
 def released_of(recipe: TrainableRecipe, state: State, facts: PublicFacts) -> Released:

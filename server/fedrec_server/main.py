@@ -270,6 +270,7 @@ class _Training:
             run=self.trainings.entry.run,
             planned=self.trainings.planned,
             tell=self.trainings.say,
+            checkpoints=chosen.rounds.checkpoints,
         )
         for progress in rounds:
             self.lost = 0

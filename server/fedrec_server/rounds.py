@@ -83,12 +83,14 @@ def run_rounds(
     run: str | None = None,
     planned: Callable[[Plan], Origin | None] = lambda plan: None,
     tell: Callable[[str], None] = lambda words: None,
+    checkpoints: int = 0,
 ) -> Iterator[Progress]:
     """Train to the end in `folder`, or on from where it stopped, yielding after every round; then the model lies in `folder/model`.
 
     absent_s: how long a round waits for a client that joined and does not answer. run: the run's id; None makes one, once.
     planned: told the plan before anybody is asked; what it returns is what a bundle says of the run, None where none will be made.
     tell: gets words on a round that misses its quorum (`Patience.min_share`), which waits, and ends the run where it is short too often.
+    checkpoints: how many of the newest are kept, at least 2; 0 for all.
     After a restart the clients are waited for again, and then it goes on with those who are there. Raises SettingsError or
     RunError where the run cannot begin or is not the folder's, UnreachableError where clients or the aggregator stay away,
     RefusedError where the aggregator refuses, with the code of `protocol.Refusal`.
@@ -103,7 +105,7 @@ def run_rounds(
         prepared = prepare(scenario, public.facts(num_users=num_users, seed=scenario.seed))
         notes = notes.planned(prepared.plan, num_users=num_users)
         notes.keep(folder)
-        origin, kept = planned(prepared.plan), _Kept(folder, notes)
+        origin, kept = planned(prepared.plan), _Kept(folder, notes, checkpoints)
         quorum = QuorumLog(patience.quorum(num_users), num_users, tell)
         state = kept.checkpoints.latest() or prepared.recipe.begin()
         if resumed and prepared.recipe.ask(state) is not None:
@@ -137,10 +139,14 @@ def check(scenario: Scenario, public: PublicData) -> None:
 
 @dataclass
 class _Kept:
-    """What one run writes round by round, each file whole or absent; `heard` is what the link tells of the round in progress."""
+    """What one run writes round by round, each file whole or absent; `heard` is what the link tells of the round in progress.
+
+    newest: so many checkpoints are kept, 0 for all; going on needs two.
+    """
 
     folder: Path
     notes: RunNotes
+    newest: int = 0
     heard: tuple[RoundStatus, Sequence[Answer]] | None = field(default=None)
 
     @property
@@ -152,6 +158,7 @@ class _Kept:
 
     def rounds(self, prepared: Prepared, link: AggregatedLink, state: State) -> Iterator[Progress]:
         lines = self._lines()[: int(state["round"])]
+        self._prune()  # what a crash left
         started = time.perf_counter()
         for done in train(prepared.recipe, link, state):
             line = self._line(done, link.bytes_down, time.perf_counter() - started)
@@ -192,6 +199,11 @@ class _Kept:
         self.notes = replace(self.notes, ledger_head=ledger_head)
         self.notes.keep(self.folder)
         self.checkpoints.save(state, round=int(state["round"]))
+        self._prune()
+
+    def _prune(self) -> None:
+        if self.newest:
+            self.checkpoints.prune(self.newest)
 
     def _lines(self) -> list[str]:
         path = self.folder / "rounds.jsonl"

@@ -43,6 +43,7 @@ class Schedule:
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     _since_s: float = field(init=False)
+    _refused: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self._since_s = self.monotonic()
@@ -60,12 +61,12 @@ class Schedule:
 
     def left_s(self, last: TrainingRun) -> float:
         """Until the model of a finished training is old enough."""
-        waited = max(self.clock() - last.finished_s, self.monotonic() - self._since_s)
-        return self.every_s - waited
+        waited, age = self.monotonic() - self._since_s, self.clock() - last.finished_s
+        return self.every_s - (waited if self._refused else max(age, waited))
 
-    def taken(self) -> None:
-        """A training has begun, or was refused: the next one is asked for anew."""
-        self.again = False
+    def taken(self, *, refused: bool = False) -> None:
+        """A training has begun, or was refused: the next one is asked for anew, or due as long after a refusal as after a training."""
+        self.again, self._refused = False, refused
         (self.state / REQUEST).unlink(missing_ok=True)
         self._since_s = self.monotonic()
 

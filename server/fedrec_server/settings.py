@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedrec.errors import SettingsError
 from fedrec.federation.link import Patience
@@ -107,6 +107,14 @@ class RoundsTable(Table):
     short_attempts: int = Field(3, ge=1, le=100, description="how often a round is tried that misses min_share, before the run ends")
     attempts: int = Field(8, ge=1, le=100, description="how often a round that a party lost in a crash begins again")
     pause_s: float = Field(1.0, ge=0, le=600, description="before the second attempt; twice as long before each further one")
+    checkpoints: int = Field(3, ge=0, description="newest checkpoints that are kept, at least 2, which going on needs; 0 keeps all")
+
+    @field_validator("checkpoints")
+    @classmethod
+    def _two(cls, value: int) -> int:
+        if value == 1:
+            raise ValueError("one checkpoint is not enough to go on from: the question before is made of the one before it")
+        return value
 
 
 class SuperLinkTable(Table):

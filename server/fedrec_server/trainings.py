@@ -68,6 +68,8 @@ class Trainings:
                 self._require_own_name(self.runs.last)
                 self._say_budget(self.runs.entries[:-1])
             elif not self.schedule.due(self.runs.finished):
+                if not self.schedule.stands:
+                    return
                 self.schedule.wait(sleep)
                 continue
             elif not self._begun():
@@ -109,7 +111,7 @@ class Trainings:
                 raise
             logs.say_failure(log, "training-refused", refusal, code=Refusal.BUDGET.value)
             self.say(f"not trained: {refusal.cause}. {refusal.remedy}")
-            self.schedule.taken()
+            self.schedule.taken(refused=True)
             return False
         self.schedule.taken()
         self.runs.begin(name=self.name, now_s=self.clock())

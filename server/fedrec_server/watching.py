@@ -67,7 +67,8 @@ class WatchedDesk:
     def close(self, run: str, round: int) -> RoundStatus:
         """As the desk's; nobody's report is waited for any more."""
         self._state.doing(Doing.RELEASING)
-        self._state.waiting(Awaited.NOTHING)
+        if self._state.awaited is Awaited.REPORTS:
+            self._state.waiting(Awaited.NOTHING)
         with self._calling():
             return self._seen(self.desk.close(run, round))
 
@@ -106,8 +107,12 @@ class WatchedDesk:
 
     def _seen(self, status: RoundStatus) -> RoundStatus:
         self._state.enrolled(status.enrolled)
-        self._state.quorum(there=status.reported)
-        if status.phase is Phase.SHORT:
+        self._state.quorum(needed=status.quorum or None, there=status.reported)
+        if status.phase in {Phase.RELEASING, Phase.RELEASED} and self._state.awaited is Awaited.QUORUM:
+            self._state.waiting(Awaited.NOTHING)
+        elif status.phase is Phase.OPEN and self._state.awaited is Awaited.REPORTS and status.reported < status.quorum:
+            self._state.waiting(Awaited.QUORUM)  # clients have answered, and it goes on waiting
+        elif status.phase is Phase.SHORT:
             self._state.waiting(Awaited.QUORUM)
             if self._open is not None:
                 self._open = None
@@ -171,7 +176,8 @@ class WatchedClients:
         state = self.metrics.state
         state.round(round)
         state.doing(Doing.COLLECTING)
-        state.waiting(Awaited.REPORTS)
+        if state.awaited is not Awaited.QUORUM:  # asking again does not bring it
+            state.waiting(Awaited.REPORTS)
 
     def _there(self, answers: Sequence[Answer]) -> None:
         away = {UNREACHABLE, Refusal.BUSY.value}

@@ -193,7 +193,7 @@ def _examined(party: str, what: str, look: Callable[[], object]) -> Finding:
 
 
 def _releases(settings: AggregatorSettings) -> Iterator[Finding]:
-    """Files that are there must be what was released; those that are not may have been removed (`ReleaseLedger.prune`)."""
+    """Files that are there must be what was released; those that are not may have been removed (`ReleaseLedger.removable`)."""
     what, wrong = "release files are what was released", list[str]()
     try:
         links, _ = _links(settings.state / "ledger.sqlite")

@@ -125,6 +125,29 @@ def server(
     run(planned, chosen, new_aggregator_ledger=new_aggregator_ledger, again=again, every_s=every_s, say=typer.echo)
 
 
+@app.command(short_help="Make the serving bundle of a trained model.")
+def export(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Run folder, state folder of a server, or model folder.")],
+    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where the bundle is written, replaced in one step.")],
+) -> None:
+    """Make the serving bundle of a trained model: one public file that fedrec serve serves, with the guarantee of training in it.
+
+    A model of ratings or clicks needs its folder alone, no data. Of news, the bundle that training left is checked and copied.
+
+    Example:
+
+    \b
+      fedrec export /var/lib/fedrec/server --output books.safetensors
+      fedrec serve books.safetensors
+    """
+    from fedrec.serving.bundle import sha256_of
+    from fedrec.serving.model_bundles import export as write_export
+
+    about = write_export(source, output)
+    typer.echo(f"bundle   {output}, version {sha256_of(output)[:16]}")
+    typer.echo(f"training {about.trained}")
+
+
 @app.command(short_help="Serve released models to private queries.")
 def serve(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders, or their serving.safetensors.")],
@@ -246,6 +269,11 @@ def certs(
         typer.Option("--server-host", metavar="NAME", show_default=False, help="Name or address of the server; may be repeated."),
     ] = None,
     days: Annotated[int, typer.Option("--days", metavar="N", min=1, max=825, help="How long they are valid.")] = 90,
+    renew: Annotated[
+        list[str] | None,
+        typer.Option("--renew", metavar="NAME", show_default=False, help="Renew NAME.pem, as client-hospital or ca; may be repeated."),
+    ] = None,
+    new_key: Annotated[bool, typer.Option("--new-key", help="With --renew: a new key too; every party then needs the new pins.")] = False,
 ) -> None:
     """Make a development certificate authority, certificates for an aggregator, a server and clients, and their pins.
 
@@ -257,10 +285,18 @@ def certs(
 
     \b
       fedrec certs certificates --client hospital --client library
+      fedrec certs certificates --renew aggregator --days 90
     """
     from fedrec.operations.certificates import write_development_certificates
     from fedrec.operations.pins import write_pins
+    from fedrec.operations.renewal import renew as renewed
 
+    if new_key and not renew:
+        raise SettingsError("--new-key is given without --renew", "Say whose: --renew aggregator --new-key.")
+    if renew:
+        for path in [*(renewed(folder, name, days=days, new_key=new_key) for name in renew), write_pins(folder)]:
+            typer.echo(str(path))
+        return
     made = write_development_certificates(
         folder, clients=clients or ["client"], aggregator_hosts=aggregator_hosts or [], server_hosts=server_hosts or [], days=days
     )
@@ -273,6 +309,7 @@ def doctor(
     aggregator: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of an aggregator.")] = None,
     client: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a client.")] = None,
     server: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a server.")] = None,
+    serving: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a serving process.")] = None,
     device: Annotated[Path | None, typer.Option(metavar="DIR", show_default=False, help="State folder of fedrec recommend.")] = None,
     scenario: Annotated[Path | None, scenario_option()] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -288,7 +325,7 @@ def doctor(
     """
     from fedrec_simulations.doctor import diagnose, table
 
-    found = diagnose(aggregator=aggregator, client=client, server=server, device=device, scenario=scenario)
+    found = diagnose(aggregator=aggregator, client=client, server=server, serving=serving, device=device, scenario=scenario)
     typer.echo(json.dumps(found.as_dict()) if as_json else table(found))
     raise typer.Exit(found.exit_code)
 

@@ -153,6 +153,7 @@ class PartyFiles(Generic[Part]):
             "run": self.job.run,
             "rehearsal": self.job.scenario.privacy.noise == "seeded",
             "public": {"path": str(self.root / "public"), "format": self.holdings.formats[0]},
+            "rounds": {"checkpoints": 0},  # what a simulation reports of each round is read off them
             "gathering": {"expected_users": self.holdings.num_users, "min_clients": len(self.shards)},
             **self._aggregator(aggregator, "server"),
             "superlink": {"listen": listen, **self._pair("server"), "client_ca": str(self._authority)},

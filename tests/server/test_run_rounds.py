@@ -91,6 +91,24 @@ def test_after_a_crash_questions_still_stand_on_those_before(new_world: NewWorld
     assert sizes[0] == sizes[1]
 
 
+def test_a_run_that_keeps_two_checkpoints_goes_on_from_any_crash_to_the_same_bytes(
+    new_world: NewWorld, crashing_run: Callable[..., int]
+) -> None:
+    whole = new_world("default", name="whole")
+    steps = crashing_run(whole, -1, checkpoints=2)
+    assert len(whole.states()) == 2
+    ends = list[tuple[bytes, list[int]]]()
+    for crash_at in (-1, steps // 2, steps - 9, steps - 5):
+        world = new_world("default", name=f"crash-{crash_at}")
+        crashing_run(world, crash_at, checkpoints=2)
+        world.run(checkpoints=2)
+        lines = (world.folder / "server" / "rounds.jsonl").read_text().splitlines()
+        ends.append((world.model, [json.loads(line)["bytes_down"] for line in lines]))
+        assert len(world.states()) == 2
+    assert all(end == ends[0] for end in ends)
+    assert ends[0][0] == whole.model
+
+
 def test_a_round_that_the_aggregator_forgot_is_collected_again_and_charged_once(new_world: NewWorld) -> None:
     world = new_world()
     honest, calls = world.clients.ask, list[int]()
