@@ -118,6 +118,7 @@ def test_the_metrics_of_the_page_exist() -> None:
     metrics.state.clients(connected=lambda: 1.0, joined=1, absent=1)
     metrics.state.round(1)
     metrics.state.quorum(needed=1, there=1)
+    metrics.refused("busy")
     metrics.reports(accepted=1, rejected={"replayed": 1})
     metrics.budget(spent=1.0, left=4.0)
     known = {sample.name for family in metrics.registry.collect() for sample in family.samples} | {

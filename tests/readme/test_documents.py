@@ -44,6 +44,8 @@ def commands() -> Iterator[tuple[str, str]]:
 COMMANDS = sorted(set(commands()))
 SETTINGS = {"--settings", "--aggregator", "--client", "--server", "--serving"}
 """Flags before a party's settings, which an operator writes; test_deploy_page.py loads those of docs/deploy.md."""
+OF_SETTINGS = {"status", "backup", "restore", "ledger"}
+"""Verbs whose arguments are such settings."""
 
 
 def test_the_documents_are_there_and_hold_commands() -> None:
@@ -70,7 +72,7 @@ def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(
     known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
     flags = [word for word in words[at:] if word.startswith("-")]
     assert set(flags) <= known
-    settings = {value for flag, value in itertools.pairwise(words) if flag in SETTINGS} | ({*words} if words[1] == "status" else set())
+    settings = {value for flag, value in itertools.pairwise(words) if flag in SETTINGS} | ({*words} if words[1] in OF_SETTINGS else set())
     named = [word for word in words[at:] if word.endswith(".toml") and word not in settings]
     named += [value for flag, value in itertools.pairwise(words) if flag == "--scenario"]
     named += words[at : at + 1] if words[1] in {"simulate", "account", "audit"} and words[at : at + 1] != flags[:1] else []
