@@ -84,13 +84,14 @@ def server_app(
     again_s: float = 60.0,
     sleep: Callable[[float], None] = time.sleep,
     owner: Owner | None = None,
+    wake: Callable[[Iterable[int]], None] | None = None,
 ) -> ServerApp:
     """The app that runs `serve` over the grid it is given; seconds as those of `FlowerBroadcast`."""
     installed = ServerApp()
 
     @installed.main()
     def main(grid: Grid, _context: Context) -> None:
-        serve(FlowerBroadcast(grid, timeout_s, again_s=again_s, sleep=sleep, owner=owner))
+        serve(FlowerBroadcast(grid, timeout_s, again_s=again_s, sleep=sleep, owner=owner, wake=wake))
 
     return installed
 
@@ -143,6 +144,7 @@ class FlowerBroadcast:
 
     owner: which client a node is; None believes what nodes say, as on one machine. A client that was silent for a whole wave takes
     the others' time no longer: it is asked, one message at a time, and waited for again when it has answered one, however late.
+    wake: is told the nodes that have a message.
     """
 
     grid: Grid
@@ -155,6 +157,7 @@ class FlowerBroadcast:
     names: dict[int, str] = field(default_factory=dict)
     owner: Owner | None = None
     connected: int = 0
+    wake: Callable[[Iterable[int]], None] | None = None
     _silent: dict[str, dict[int, str]] = field(default_factory=dict)  # by client, the last message of each of its nodes
 
     def join(self, terms: Terms) -> Sequence[Answer]:
@@ -268,6 +271,8 @@ class FlowerBroadcast:
                     wave.sent[name] = node
                 else:
                     wave.give_up(node, "the SuperLink did not take the message")
+            if self.wake:
+                self.wake(some)
 
     def _collect(self, wave: _Wave, told: dict[str, Mapping[str, npt.NDArray[Any]]]) -> bool:
         """Take the replies that are there. Whether a node lacks the question before."""

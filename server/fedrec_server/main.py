@@ -13,7 +13,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -151,6 +151,7 @@ def _run(
             write_json(folder / "server.json", asdict(status))
         return status
 
+    training.wake = flower.wake
     stack.callback(lambda: (folder / "server.json").unlink(missing_ok=True))
     executor = flower.up(sleep, changed=note)
     logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=flower.gate)
@@ -205,11 +206,12 @@ class _Training:
     metrics: Metrics
     sleep: _Sleep
     owner: Owner | None = None
+    wake: Callable[[Iterable[int]], None] | None = None
     lost: int = 0
     catalogue: Catalogue | None = None
 
     def carry_out(self, executor: Executor) -> None:
-        app = server_app(self._serve, timeout_s=self.settings.rounds.timeout_s, sleep=self.sleep, owner=self.owner)
+        app = server_app(self._serve, timeout_s=self.settings.rounds.timeout_s, sleep=self.sleep, owner=self.owner, wake=self.wake)
         content = bundle(self.scenario.digest())
         while True:
             try:
@@ -334,6 +336,11 @@ class _Flower:
         """Which client a node is, where the gate asks for certificates."""
         return self._gate.owner if self._gate and self._gate.certificate else None
 
+    def wake(self, nodes: Iterable[int]) -> None:
+        """There are messages for these nodes."""
+        if self._gate:
+            self._gate.wake(nodes)
+
     @property
     def gate(self) -> str:
         return str(self._gate.address) if self._gate else ""
@@ -362,7 +369,7 @@ def _gate(table: SuperLinkTable, superlink: SuperLink) -> Gate:
     if table.certificate:
         certificate = Certificate(Path(table.certificate), Path(table.key), Path(table.client_ca), table.clients)
     limits = GateLimits(max_body_bytes=table.max_message_bytes, max_bytes=8 * table.max_message_bytes)
-    return Gate(_address(table.listen, "superlink.listen"), lambda: superlink.address, certificate, limits)
+    return Gate(_address(table.listen, "superlink.listen"), lambda: superlink.address, certificate, limits, holds=certificate is not None)
 
 
 def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:
