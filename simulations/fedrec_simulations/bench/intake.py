@@ -84,7 +84,7 @@ def run(*, quick: bool = False) -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as (access, pid):
         measured = {name: _measure(shape, sending, access, pid) for name, sending in ways.items()}
-        peak_mb = _peak_mb(pid)
+        most_mb = peak_mb(pid)
     digest = question_digest(question_header(_question(shape, 0), run=RUN, plan=_plan().digest()))
     return {
         "shape": {"items": shape.num_items, "ratings_per_user": shape.ratings, "width": _width(shape), "client_processes": len(CLIENTS)},
@@ -92,7 +92,7 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         "reports": {name: len(CLIENTS) * sending.users for name, sending in ways.items()},
         "reports_per_second": {name: rate for name, (rate, _) in measured.items()},
         "aggregator_cpu_us_per_report": {name: cpu_us for name, (_, cpu_us) in measured.items()},
-        "aggregator_peak_mb": peak_mb,
+        "aggregator_peak_mb": most_mb,
         "large": large(LargeShape(500, 400, (4, 8)) if quick else LargeShape()),
     }
 
@@ -121,13 +121,13 @@ def _large(shape: LargeShape, width: int) -> dict[str, float]:
             marks.append(time.monotonic())
             content = server.release(RUN, 0)
             marks.append(time.monotonic())
-        peak_mb = _peak_mb(pid)
+        most_mb = peak_mb(pid)
     if (receipt.accepted, status.clipped) != (1, 0) or status.phase is not Phase.RELEASED:
         raise RuntimeError(f"the report was not counted ({receipt}) or the round not released ({status.phase})")
     values = unpack_release(content, question.releases).values
     seconds = dict(zip(("report_seconds", "release_seconds", "fetch_seconds"), np.diff(marks).tolist(), strict=True))
     sizes = {"numbers": sum(array.size for array in values.values()), "release_bytes": len(content), "report_bytes": len(packed)}
-    return {**sizes, **seconds, "aggregator_peak_mb": peak_mb}
+    return {**sizes, **seconds, "aggregator_peak_mb": most_mb}
 
 
 def _one_report(shape: LargeShape, question: Question) -> Batch:
@@ -244,7 +244,7 @@ def processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _peak_mb(pid: int) -> float:
+def peak_mb(pid: int) -> float:
     """The most memory that a process held at once."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024

@@ -75,6 +75,12 @@ def _enrolment(data: str, quick: bool) -> dict[str, Any]:
     return enrolment.run(quick=quick)
 
 
+def _nodes(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import nodes
+
+    return nodes.run(quick=quick)
+
+
 def _processes(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import processes
 
@@ -190,6 +196,7 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "news-paper": _news_paper,
     "intake": _intake,
     "enrolment": _enrolment,
+    "nodes": _nodes,
     "processes": _processes,
     "grid": _grid,
     "sgld": _sgld,
