@@ -63,8 +63,9 @@ Owner = Callable[[int], str]
 """The client that a node is, "" for one that is nobody's."""
 
 _ANSWER_BYTES = 2**16
-MESSAGES_AT_ONCE = 500
-"""Messages of one call to the SuperLink, which looks all of them up in one query."""
+SENT_AT_ONCE, ASKED_AT_ONCE = 40, 200
+"""Messages of one call to the SuperLink, which must answer within 30 s: it writes a message in up to a tenth of a second on a busy machine,
+and looks replies up in one query."""
 _POLLED_SHARE, _LONGEST_POLL_S = 0.05, 1.0
 _WORDS = {
     ErrorCode.NODE_UNAVAILABLE: "its SuperNode is gone",
@@ -264,7 +265,7 @@ class FlowerBroadcast:
     def _send(self, nodes: Sequence[int], wave: _Wave, kind: str, content: RecordDict, *, ttl_s: float) -> None:
         if not nodes:
             return
-        for some in _pieces(nodes):
+        for some in _pieces(nodes, SENT_AT_ONCE):
             sent = list(self.grid.push_messages([Message(content, node, kind, ttl=ttl_s) for node in some]))
             for node, name in zip(some, sent + [""] * (len(some) - len(sent)), strict=True):
                 if name:
@@ -294,7 +295,7 @@ class FlowerBroadcast:
         A grid that fails over one reply (`executor` has one that does not) is asked for the others one by one.
         """
         asked = set(names)
-        for some in _pieces(names):
+        for some in _pieces(names, ASKED_AT_ONCE):
             try:
                 replies = list(self.grid.pull_messages(some))
             except LOST:
@@ -381,8 +382,8 @@ class _Wave:
         return self.names.get(node, f"node-{node}")
 
 
-def _pieces(parts: Sequence[T]) -> Iterator[list[T]]:
-    return (list(parts[start : start + MESSAGES_AT_ONCE]) for start in range(0, len(parts), MESSAGES_AT_ONCE))
+def _pieces(parts: Sequence[T], size: int) -> Iterator[list[T]]:
+    return (list(parts[start : start + size]) for start in range(0, len(parts), size))
 
 
 def _said(**parts: bytes | int) -> ConfigRecord:

@@ -124,8 +124,9 @@ def test_open_messages_are_asked_after_together_and_less_and_less_often() -> Non
     grid = FakeGrid({**nodes, 1_000: saying(A)})
     answers = grid.broadcast(timeout_s=100.0, again_s=1_000.0).join(TERMS)
     assert len(answers) == 901
-    assert [len(names) for names in grid.pulled[:4]] == [500, 401, 500, 400]  # at most 500 at once; who answered is not asked after
-    assert len(grid.pulled) < 2 * (100 / 0.1) / 5  # a fifth of asking every tenth of a second
+    assert [len(names) for names in grid.pulled[:5]] == [200] * 4 + [101]
+    assert [len(names) for names in grid.pulled[5:10]] == [200] * 4 + [100]
+    assert len(grid.pulled) < 5 * (100 / 0.1) / 5  # a fifth of asking every tenth of a second
 
 
 def test_a_reply_to_a_message_that_was_not_asked_after_is_nobodys(grid_of_two: FakeGrid) -> None:
