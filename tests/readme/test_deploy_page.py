@@ -88,7 +88,7 @@ def test_the_certificates_of_the_page_are_those_that_the_command_makes(tmp_path:
 
 
 def test_the_certificates_command_of_the_page_runs_and_says_one_role_a_host(tmp_path: Path) -> None:
-    (command,) = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("fedrec certs")]
+    command = next(line for block in blocks("sh") for line in block.splitlines() if line.startswith("fedrec certs"))
     _, verb, folder, *flags = command.split()
     done = CliRunner().invoke(app, [verb, str(tmp_path / folder), *flags])
     assert done.exit_code == 0, done.output
