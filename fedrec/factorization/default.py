@@ -61,6 +61,8 @@ PAIRS, LEAST_HEAD, BLEND = 0.1, 100, 0.8
 Validation NDCG@20 on one split of MovieLens 1M (popularity .136): a share of .1 gave .168 at epsilon 1 and .228 at 5, .2 gave .182 and .243
 and cost .002 of RMSE at epsilon 1. All of the weight is 1% better, half of it 7% worse; .8 leaves something to what people like.
 """
+EARLIER = 1.0
+"""Of what an earlier training observed, relative to its precision."""
 NOISE_STD = 0.25
 """How far the noise's variance may be from `DefaultSettings.noise`, before any release."""
 

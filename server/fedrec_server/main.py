@@ -36,6 +36,7 @@ from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
+from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.executor import Executor, LostRunError, require_pinned_flower
 from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
 from fedrec_server.gate import Certificate, Gate, GateLimits
@@ -45,7 +46,7 @@ from fedrec_server.rounds import Progress, check, run_rounds
 from fedrec_server.runs import Runs
 from fedrec_server.schedule import Schedule, words_of
 from fedrec_server.seen_ledger import FollowedDesk, SeenLedger
-from fedrec_server.settings import ServerSettings, SuperLinkTable
+from fedrec_server.settings import PublishTable, ServerSettings, SuperLinkTable
 from fedrec_server.superlink import SuperLink
 from fedrec_server.trainings import Trainings
 from fedrec_server.watching import WatchedClients, WatchedDesk
@@ -62,7 +63,7 @@ class Status:
     """What runs where, kept as `server.json` in the state folder while it runs. Addresses are host:port, "" for none.
 
     gate: where SuperNodes connect. superlink: where Flower listens, on loopback where it was started here. stands: whether it stays up
-    between trainings, and takes requests (`schedule`).
+    between trainings, and takes requests (`schedule`). publish: where the bundle is fetched.
     """
 
     version: str
@@ -72,6 +73,7 @@ class Status:
     superlink_pid: int
     metrics: str
     stands: bool = False
+    publish: str = ""
 
 
 class Stopped(SystemExit):
@@ -143,10 +145,13 @@ def _run(
     budget = remote.budget if remote else None
     trainings = Trainings(runs, schedule, _promised(scenario), budget, noise, settings.run, say, state=metrics.state)
     training = _training(scenario, settings, desk, trainings, metrics, sleep, flower.owner)  # while the SuperLink starts
+    published = _published(settings.publish, folder, stack)
     writing = threading.Lock()
 
     def note() -> Status:
-        status = Status(__version__, os.getpid(), flower.gate, flower.superlink, flower.superlink_pid, metrics_address, schedule.stands)
+        status = Status(
+            __version__, os.getpid(), flower.gate, flower.superlink, flower.superlink_pid, metrics_address, schedule.stands, published
+        )
         with writing:
             write_json(folder / "server.json", asdict(status))
         return status
@@ -379,6 +384,15 @@ def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:
     wanted = _address(address, "metrics")
     endpoint = stack.enter_context(metrics.serve(wanted.host, wanted.port))
     return metrics, str(Address(endpoint.host, endpoint.port))
+
+
+def _published(table: PublishTable, folder: Path, stack: ExitStack) -> str:
+    """Where the current bundle is fetched, "" where it is not."""
+    if not table.listen:
+        return ""
+    certificate, key = (Path(name) if name else None for name in (table.certificate, table.key))
+    listen = _address(table.listen, "publish.listen")
+    return str(stack.enter_context(BundleEndpoint(folder, listen, table.tokens, certificate=certificate, key=key)).address)
 
 
 def _address(text: str, key: str) -> Address:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from fedrec.errors import SettingsError
 from fedrec.federation.link import Patience
+from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import AggregatorAccess, FilePath, PinnedTable, Table, checked, pinned, read
 from fedrec.operations.pins import of_role
 from fedrec_server.gathering import Gathering
@@ -154,6 +155,29 @@ class SuperLinkTable(Table):
         return self
 
 
+class PublishTable(Table):
+    """The endpoint from which a serving process on another machine fetches the current bundle (`bundle_endpoint`)."""
+
+    listen: str = Field("", description="host:port; port 0 picks one; empty for none")
+    certificate: FilePath = Field("", description="certificate of the endpoint")
+    key: FilePath = Field("", description="its private key")
+    tokens: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] = Field(
+        (), description="SHA-256 of the tokens that are let in, 64 hexadecimal digits each"
+    )
+
+    @model_validator(mode="after")
+    def _safe(self) -> PublishTable:
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("a certificate and its key come together")
+        if not self.listen:
+            return self
+        if not self.tokens:
+            raise ValueError("tokens is empty: nobody could fetch; give the SHA-256 of one")
+        if not self.certificate and not Address.of(self.listen).loopback:
+            raise ValueError("a token needs TLS: give certificate and key, or listen on loopback")
+        return self
+
+
 class ServerSettings(PinnedTable):
     """One server."""
 
@@ -163,6 +187,7 @@ class ServerSettings(PinnedTable):
     rounds: RoundsTable = RoundsTable()
     aggregator: AggregatorAccess | None = Field(None, description="needed but for news that is noised on devices")
     superlink: SuperLinkTable
+    publish: PublishTable = PublishTable()
     seen_ledger: FilePath = Field(
         "", description="file with the newest head of the aggregator's ledger, the same for all runs; empty: in the state folder"
     )

@@ -150,7 +150,10 @@ def export(
 
 @app.command(short_help="Serve released models to private queries.")
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders, or their serving.safetensors.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="Run folders, state folders of servers, bundles, or https://host:port of a server."),
+    ],
     settings: Annotated[
         Path | None, typer.Option("--settings", metavar="FILE", show_default=False, help="Settings file (TOML), as in docs/serving.md.")
     ] = None,
@@ -162,11 +165,13 @@ def serve(
     ] = None,
     page: Annotated[bool, typer.Option("--page", help="Also serve a web page that makes private queries in the browser.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Serve experiments too: models trained with seeded noise, and say so.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Where there is no model yet, wait for the first one.")] = False,
 ) -> None:
     """Serve released models over gRPC and HTTP to queries that carry a few noised coefficients, and nothing else of a person.
 
-    Every run folder is watched: a new bundle there takes over without a failed request, and what it replaces answers until it is
-    retired. SIGTERM finishes what is running, SIGHUP looks for new bundles at once.
+    Every folder is watched: a new bundle there takes over without a failed request, and what it replaces answers until it is
+    retired. From the address of a server that trains elsewhere (its publish table) new bundles are fetched with a token, checked, and
+    kept in the state folder of the settings (table fetch). SIGTERM finishes what is running, SIGHUP looks for new bundles at once.
 
     A model that was trained with seeded noise is refused without --demo: whoever knows the seed can remove the noise.
 
@@ -174,7 +179,8 @@ def serve(
 
     \b
       fedrec serve runs/planted-0123456789 --page
-      fedrec serve runs/news --settings serving.toml
+      fedrec serve /var/lib/fedrec/server --wait
+      fedrec serve https://server.example.org:7003 --settings serving.toml --wait
     """
     from fedrec_server.serving.main import Serving, run
     from fedrec_server.serving.settings import load, overridden
@@ -185,7 +191,7 @@ def serve(
         sys.stdout.flush()
         typer.echo(f"training {serving.training}", err=True)
 
-    run(runs, overridden(load(settings) if settings else None, grpc=grpc, http=http), page=page, demo=demo, ready=told)
+    run(runs, overridden(load(settings) if settings else None, grpc=grpc, http=http), page=page, demo=demo, wait=wait, ready=told)
 
 
 @app.command(short_help="Ask a server for recommendations without telling it what you read.")

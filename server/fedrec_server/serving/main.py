@@ -26,6 +26,7 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.party_state import Doing
 from fedrec_server.serving.counts import Counts
 from fedrec_server.serving.desk import Desk
+from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_address
 from fedrec_server.serving.grpc_door import GrpcDoor
 from fedrec_server.serving.http_door import HttpDoor
 from fedrec_server.serving.http_lines import bounded
@@ -55,25 +56,38 @@ class Serving:
 
 
 def run(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     settings: ServingSettings,
     *,
     page: bool = False,
     demo: bool = False,
+    wait: bool = False,
     ready: Callable[[Serving], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Serve the bundles at `paths`, run folders or files, until SIGTERM, SIGINT or `stop`; SIGHUP looks for new ones.
+    """Serve the bundles at `paths`, run folders or files, or addresses of servers to fetch them from, until SIGTERM, SIGINT or `stop`.
 
-    demo: also those of experiments, trained with seeded noise. When it listens, `ready` is told where. Raises SettingsError or RunError
-    where it cannot start.
+    SIGHUP looks for new ones. demo: also those of experiments, trained with seeded noise. wait: for a first model where there is none.
+    When it listens, `ready` is told where. Raises SettingsError or RunError where it cannot start.
     """
     keep_little()
     file = Path(settings.log) if settings.log else None
     with ExitStack() as stack:
         log = stack.enter_context(logs.party_log("serving", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
-        runner.run(_serve(paths, settings, log, page=page, demo=demo, ready=ready, stop=stop or threading.Event()))
+        sources = [Source.of(url, _kept(settings), settings.fetch, demo=demo) for url in map(str, paths) if is_address(url)]
+        places = [*(Path(path) for path in paths if not is_address(str(path))), *(source.path for source in sources)]
+        stop = stop or threading.Event()
+        if not runner.run(first_models(places, sources, wait=wait, stop=stop, log=log)):
+            return
+        runner.run(_serve(places, sources, settings, log, page=page, demo=demo, ready=ready, stop=stop))
+
+
+def _kept(settings: ServingSettings) -> Path:
+    """Where fetched bundles are kept."""
+    if not settings.state:
+        raise SettingsError("state is empty: a bundle that is fetched needs a place", "Give the serving settings a state folder.")
+    return Path(settings.state)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -86,6 +100,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(
     paths: Sequence[Path],
+    sources: Sequence[Source],
     settings: ServingSettings,
     log: logging.Logger,
     *,
@@ -114,7 +129,10 @@ async def _serve(
         if ready:
             ready(told)
         gc.freeze()  # of gRPC every call leaves a cycle: with all that was imported to look at, they would be looked for too seldom
+        fetching = [asyncio.create_task(fetch_on(source, log)) for source in sources]
         await _until_told(office, watch, stop)
+        for task in fetching:
+            task.cancel()
         await _drain(office, grpc_server, http_server)
         logs.say(log, "stopped")
 

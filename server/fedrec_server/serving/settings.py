@@ -48,6 +48,16 @@ class ModelsTable(Table):
     retire_s: float = Field(3_600.0, ge=0, description="how long a replaced version answers")
 
 
+class FetchTable(Table):
+    """How bundles are fetched from a server that trains elsewhere: `fedrec serve https://server.example.org:7003`."""
+
+    token: FilePath = Field("", description="file with the token that the server's publish table knows")
+    ca: FilePath = Field("", description="PEM of the authority that vouches for the server; empty takes the system's")
+    every_s: float = Field(60.0, ge=0.1, description="how often the server is asked whether it has a new one")
+    timeout_s: float = Field(60.0, gt=0, description="for the next bytes to come")
+    max_bytes: int = Field(4 * 2**30, ge=1_024, description="largest bundle that is taken")
+
+
 class RankingTable(Table):
     """How a catalogue is searched."""
 
@@ -87,6 +97,7 @@ class ServingSettings(LoggedTable):
     plain: bool = Field(False, description="no TLS on an address that others can reach: for a proxy in front that has it")
     tls: TlsTable | None = None
     models: ModelsTable = ModelsTable()
+    fetch: FetchTable = FetchTable()
     ranking: RankingTable = RankingTable()
     limits: LimitsTable = LimitsTable()
 
