@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from typer.main import get_command
 from typer.testing import CliRunner
 
+from fedrec.federation.protocol import Refusal
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.metrics import Metrics
+from fedrec.operations.monitoring import ALERTS
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.settings import load
@@ -134,3 +137,16 @@ def test_the_limits_of_the_page_are_the_defaults() -> None:
     assert f"at most {limits.max_users_per_batch:,} users and {limits.max_batch_bytes // 2**20} MiB" in prose()
     assert f"a user {limits.max_events_per_user:,} items, a release {MAX_RELEASE_BYTES // 2**30} GiB" in prose()
     assert f"`max_accumulator_bytes`, {limits.max_accumulator_bytes // 2**20} MiB unless set" in prose()
+
+
+def test_the_alerts_codes_and_verbs_that_the_page_names_exist() -> None:
+    table = re.search(r"^## What to do when\n(.*?)^## ", PAGE.read_text(), re.MULTILINE | re.DOTALL)[1]  # type: ignore[index]
+    alerts = set(re.findall(r"`(Fedrec\w+)`", PAGE.read_text()))
+    assert alerts
+    assert alerts <= set(re.findall(r"alert: (\w+)", ALERTS.read_text()))
+    for words in re.findall(r"`fedrec ([a-z ]+)", table):
+        group: Any = get_command(app)
+        for word in words.split():
+            group = group.commands[word] if hasattr(group, "commands") else group
+    codes = {code.value for code in Refusal} | {"unreachable", "clock-set-back"}
+    assert set(re.findall(r"`([a-z]+-[a-z-]+|unreachable|budget)`", table)) <= codes
