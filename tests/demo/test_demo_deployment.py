@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from fedrec_client.ledger import read_entries
 from fedrec_client.serving_ledger import read_answers
+from tests.demo.conftest import SMALLEST
+from tests.waiting import HANG_S, until
 
 
 def test_it_trains_twice_answers_from_each_model_and_gives_a_single_process_s_bytes_after_a_kill(demonstration: Any) -> None:
@@ -43,6 +49,22 @@ def test_the_kill_is_in_the_log_and_no_process_of_it_is_left(demonstration: Any)
     said = [json.loads(line) for line in (demonstration.folder / victim / "process.log").read_text().splitlines() if line.startswith("{")]
     assert sum(line["event"] == starts for line in said) >= 2
     assert running(demonstration.folder) == []
+
+
+def test_ctrl_c_ends_every_process_and_frees_the_ports(tmp_path: Path) -> None:
+    words = [word for key in SMALLEST for word in ("--set", key)]
+    command = [sys.executable, "-m", "fedrec_simulations", "demo", "--deployment", "--keep", "kept", *words]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    told = tmp_path / "kept" / "aggregator" / "address.json"
+    until(lambda: told.exists() or process.poll() is not None, "an aggregator that listens")
+    host, port = json.loads(told.read_text())["address"].split(":")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=HANG_S)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert running(tmp_path) == []
+    with socket.create_server((host, int(port))):
+        pass
 
 
 def running(folder: Path) -> list[str]:

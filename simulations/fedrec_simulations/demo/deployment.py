@@ -54,8 +54,12 @@ def run(overrides: tuple[str, ...], *, seed: int, keep: Path | None, quiet: bool
         except FedRecError:
             _show_logs(company, screen)
             raise
+        except KeyboardInterrupt:
+            screen.note("interrupted: every process is ended")
+            raise SystemExit(130) from None
         finally:
-            company.stop()
+            with _undisturbed():
+                company.stop()
         content, parties = done.checked()
         content |= {"folder": str(keep) if keep else "", "seconds": round(time.perf_counter() - started, 1)}
         content = dict(finite({**content, "verdict": _verdict(content)}))
@@ -201,6 +205,16 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         raise SettingsError(f"{keep} is there already", "Name a new folder for --keep.")
     keep.mkdir(parents=True, exist_ok=True)
     yield keep
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C does not keep the parties from being ended."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

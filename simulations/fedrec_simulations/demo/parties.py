@@ -63,8 +63,6 @@ class Deployment:
         """Ask the server for another training, with what the sites hold by `files`; returns when it has begun."""
         self.files, before = files, len(self.runs)
         files.write_shards()
-        for shard in files.shards:  # a site reads its data when it starts
-            self.end(shard.name)
         self._wait(self._asked, "server that stands")
         self._wait(lambda: len(self.runs) > before, "further training")
 
@@ -96,12 +94,6 @@ class Deployment:
         return self.server / "runs" / self.runs[training].run
 
     # --- faults ---
-
-    def end(self, name: str) -> None:
-        """With SIGTERM; returns when another process plays the party."""
-        before = self.pid(name)
-        os.kill(before, signal.SIGTERM)
-        self._wait(lambda: self.pid(name) != before, f"new {name}")
 
     def pid(self, name: str) -> int:
         """Of a party, or of a Flower process by the party that started it ("server/superlink", "client-1/supernode"); 0 for none."""
