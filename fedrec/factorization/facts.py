@@ -6,13 +6,12 @@ from dataclasses import dataclass
 
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Kind
-from fedrec.factorization.earlier import Earlier
 from fedrec.streams import Streams
 
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """What everybody knows before the run: sizes, the value scale, features, the run's seed, and what an earlier training released."""
+    """What everybody knows before the run: sizes, the value scale, features, and the run's seed."""
 
     num_users: int
     num_items: int
@@ -20,4 +19,3 @@ class PublicFacts:
     value_range: tuple[float, float]
     features: PublicFeatures | None
     streams: Streams
-    earlier: Earlier | None = None

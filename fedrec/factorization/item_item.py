@@ -94,13 +94,17 @@ class ItemItem:
         return ItemItem(np.asarray(arrays["head"], np.int64), left, right, float(arrays["spread"]))
 
 
-def head_size(*, users: int, items: int, noise_std: float) -> int:
+def head_size(*, users: int, items: int, noise_std: float, most: int = MOST) -> int:
     """K: as many of the most clicked items as a Gram of so many unit vectors can tell from noise of std `noise_std`.
 
     The edge s sqrt(2 K) grows with K while a user's unit is spread over more items: K solves edge = REACH users / K.
     """
-    reached = MOST if noise_std == 0 else (REACH * users / (math.sqrt(2) * noise_std)) ** (2 / 3)
-    return int(np.clip(reached, min(items, 20), min(items, MOST)))
+    return int(np.clip(min(reached(users=users, noise_std=noise_std), most), min(items, 20), min(items, most)))
+
+
+def reached(*, users: int, noise_std: float) -> float:
+    """K of `head_size` in a catalogue without end; infinite without noise."""
+    return math.inf if noise_std == 0 else (REACH * users / (math.sqrt(2) * noise_std)) ** (2 / 3)
 
 
 def denoised(gram: Float64s, *, noise_std: float, rank: int) -> Spectrum:

@@ -14,13 +14,14 @@ from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import SettingsError
-from fedrec.factorization import clicks
+from fedrec.factorization import clicks, item_item
 from fedrec.factorization.click_model import ClickModel
 from fedrec.factorization.clicks import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_item import MOST
 from fedrec.federation.messages import Question
 from fedrec.federation.rounds import Loopback, RoundDone, State, train
+from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
@@ -104,6 +105,7 @@ def test_the_taste_gram_is_of_the_most_clicked_items() -> None:
 def test_without_noise_a_step_solves_every_item_with_its_gram_taken_from_its_mean(crowded: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """v_j = (G + w_j (G + coherence q_j q_j'))^-1 q_j b_j, matrix by matrix, plus what is kept of the V before, up to the length of V."""
     monkeypatch.setattr(clicks, "CROWDED", crowded)
+    monkeypatch.setattr(clicks, "RESOLVED", 2.0)  # a Gram of so few items tells everything, and steps are not taken
     monkeypatch.setattr(
         clicks, "rounded_rows", lambda V: np.asarray(V, np.float32)
     )  # what rounding does is tests/federation/test_rounding.py's
@@ -210,7 +212,9 @@ def test_a_model_is_there_after_every_round() -> None:
 @given(epsilon=st.one_of(st.floats(0.05, 100), st.just(np.inf)), users=st.integers(1, 10_000_000), items=st.integers(1, 1_000_000))
 def test_settings_are_sane_for_any_public_facts(epsilon: float, users: int, items: int) -> None:
     chosen = clicks.settings_for(Guarantee(epsilon, 1e-5), users=users, items=items)
-    assert 1 <= chosen.width <= chosen.heads[0] <= chosen.heads[1] <= min(MOST, items)
+    assert 1 <= chosen.width <= min(chosen.heads)
+    assert chosen.heads[0] <= min(clicks.MOST_TASTES, items)
+    assert chosen.heads[1] <= min(MOST, items)
     assert chosen.width <= max(4, items / 10)
     assert sum(chosen.shares.values()) == pytest.approx(1)
     assert min(chosen.shares.values()) > 0
@@ -244,6 +248,7 @@ def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
     """Every release of the plan is asked for once, under its own name, and noise falls as if one release had had all of it."""
     monkeypatch.setattr(clicks, "AGAIN", again)
     monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", least)
+    monkeypatch.setattr(clicks, "RESOLVED", 2.0)
     events = some_clicks()
     recipe = recipe_for(events, 5.0)
     done = rounds_of(events, recipe)
@@ -252,3 +257,36 @@ def test_what_steps_would_not_use_goes_to_the_gram_or_to_counts_again(
     first, name = (1, "gram_std") if asked == "clicks/tastes" else (0, "counted_std")
     stds = [next(iter(one.answer.noise_std.values())) for one in (done[first], *done[2:])]
     assert float(done[-1].state[name]) == pytest.approx(1 / np.sqrt(sum(1 / std**2 for std in stds)))
+
+
+@pytest.mark.parametrize(("told", "asked"), [(0.0, "clicks/tastes"), (1e9, "clicks/counts")])
+def test_counts_decide_before_any_gram_whether_one_would_tell_anything(told: float, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If not, every release of the plan is of counts: together as good as `dp_popularity`, whose one release has the whole budget."""
+    monkeypatch.setattr(clicks, "LEAST_TOLD", told)
+    events = some_clicks()
+    alone = recipe_for(events, 5.0)
+    chosen = clicks.default_settings(alone.plan.guarantee, users=events.num_users, items=ITEMS)
+    recipe = replace(alone, settings=chosen)
+    done = rounds_of(events, recipe)
+    assert done[1].question.step == asked
+    assert [one.question.releases[0].name for one in done] == list(chosen.shares)
+    if asked == "clicks/counts":
+        assert {one.question.step for one in done} == {asked}
+        assert float(done[-1].state["counted_std"]) == pytest.approx(1 / mu_for(5.0, 1e-5), rel=1e-3)
+        model = recipe.model(done[-1].state)
+        scores = model.user_vectors(events) @ model.item_vectors.T
+        counts = np.asarray(done[-1].state["counts"], np.float64)
+        assert (np.diff(counts[np.argsort(-scores, axis=1, kind="stable")], axis=1) <= 1e-9).all()
+    assert recipe_for(events, np.inf).settings.reached == np.inf
+
+
+def test_eigenvectors_are_found_once_when_the_gram_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first Gram, which decides, and at the last, which holds all that was released."""
+    found = []
+    monkeypatch.setattr(clicks, "denoised", lambda *known, **more: found.append(1) or item_item.denoised(*known, **more))
+    monkeypatch.setattr(clicks, "AGAIN", (0.0, 10**6))
+    monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
+    events = some_clicks()
+    recipe = recipe_for(events, 5.0)
+    assert len(rounds_of(events, recipe)) > 3
+    assert len(found) == 2
