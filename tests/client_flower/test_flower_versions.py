@@ -1,0 +1,41 @@
+"""Versions of the messages over Flower: who is too far away hears it, takes no part, and holds up nobody."""
+
+from typing import Any
+
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from fedrec.federation.protocol import Refusal
+from fedrec.federation.versions import FIELD, PROTOCOL
+from fedrec_client.flower import client_app
+from fedrec_server.flower import FlowerBroadcast
+from fedrec_simulations.grid import InProcessGrid
+from tests.client_flower.conftest import TERMS, Recorder
+
+
+@pytest.mark.parametrize(("said", "heard"), [(None, True), (1, True), (2, True), (3, True), (4, False), ("2", True), ("x", False)])
+def test_a_client_answers_a_server_of_an_adjacent_version_only(said: object, heard: bool, participant: Recorder, post: Any) -> None:
+    message = post.join()
+    if said is not None:
+        message.content["fedrec"][FIELD] = said
+    answer = post.through(client_app(participant), message)  # type: ignore[arg-type]
+    assert (answer.refusal == "") == heard == bool(participant.terms)
+    assert heard or (answer.refusal == Refusal.WRONG_PROTOCOL and "the server" in answer.cause)
+
+
+def test_a_client_of_a_far_version_is_refused_by_name_and_the_others_stay() -> None:
+    near, far = Recorder("near"), Recorder("far")
+
+    def of_version_9(message: Message, context: Context) -> Message:
+        reply = client_app(far)(message, context)  # type: ignore[arg-type]
+        said = reply.content["fedrec"]
+        assert isinstance(said, ConfigRecord)
+        assert said[FIELD] == PROTOCOL
+        said[FIELD] = 9
+        return Message(RecordDict({"fedrec": said}), reply_to=message)
+
+    grid = InProcessGrid({2: client_app(near), 3: of_version_9})  # type: ignore[arg-type]
+    answers = {answer.client: answer for answer in FlowerBroadcast(grid, 60.0).join(TERMS)}
+    assert (answers["near"].users, answers["near"].refusal) == (2, "")
+    assert (answers["far"].users, answers["far"].refusal) == (0, Refusal.WRONG_PROTOCOL)
+    assert "Upgrade fedrec here" in answers["far"].cause
