@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test mutants lint docs proto clean
+.PHONY: install demo recommend test rehearsal mutants lint docs proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -15,7 +15,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 demo: install
-	$(BIN)/fedrec simulate simulations/planted.toml
+	$(BIN)/fedrec demo
 
 # a private recommendation from the newest run: a server, a made-up reader, and every byte that left
 recommend: install
@@ -24,6 +24,14 @@ recommend: install
 # not reordered: the slowest files, which start processes, hold few tests and would come last
 test: install
 	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+
+# docs/deploy.md carried out on four hosts (network namespaces: needs root and iproute2), from a wheel in a clean environment
+rehearsal: install
+	rm -rf .rehearsal
+	$(PYTHON) -m venv .rehearsal
+	.rehearsal/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir .rehearsal/wheels .
+	.rehearsal/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint constraints.txt .rehearsal/wheels/*.whl
+	FEDREC_BIN=$(CURDIR)/.rehearsal/bin $(BIN)/python -m pytest tests/deploy/test_rehearsal.py
 
 # planted bugs, each in a copy of the tree: the named test must fail; the last line counts survivors.
 # MUTANTS="--only releases" or "--sample 0.1 --seed abc" runs some of them
@@ -44,4 +52,4 @@ proto: install
 	$(BIN)/python -m grpc_tools.protoc -I server --python_out=server --pyi_out=server server/fedrec_server/serving/api/serving.proto
 
 clean:
-	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .rehearsal runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

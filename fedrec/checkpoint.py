@@ -95,9 +95,15 @@ class Checkpoints:
         """Keep `state` after `round` answers."""
         write_arrays(self.folder / f"round-{round:03d}.safetensors", state)
 
+    def prune(self, newest: int) -> None:
+        """Remove all states but so many."""
+        files = sorted(self.folder.glob("round-*.safetensors"), key=_by_round)
+        for older in files[:-newest]:
+            older.unlink(missing_ok=True)
+
     def all(self) -> list[dict[str, npt.NDArray[np.generic]]]:
         """Every state kept, oldest first."""
-        return [read_arrays(file) for file in sorted(self.folder.glob("round-*.safetensors"))]
+        return [read_arrays(file) for file in sorted(self.folder.glob("round-*.safetensors"), key=_by_round)]
 
     def at(self, round: int) -> dict[str, npt.NDArray[np.generic]] | None:
         """The state after `round` answers, None where it is not kept."""
@@ -106,5 +112,10 @@ class Checkpoints:
 
     def latest(self) -> dict[str, npt.NDArray[np.generic]] | None:
         """The newest state, or None before the first round."""
-        files = sorted(self.folder.glob("round-*.safetensors"))
+        files = sorted(self.folder.glob("round-*.safetensors"), key=_by_round)
         return read_arrays(files[-1]) if files else None
+
+
+def _by_round(path: Path) -> tuple[int, str]:
+    """In order past round 999 too."""
+    return len(path.name), path.name

@@ -182,14 +182,15 @@ def _default(scenario: Scenario, facts: PublicFacts) -> Prepared:
     if sides.users_values == "binary" or sides.users_threshold != CollectiveSettings().users_threshold:
         raise SettingsError("collective.users_values and users_threshold make clicks of ratings, but these are ratings", "Leave them out.")
     features = metadata_of(sides, facts.features) if scenario.model.encoder == "features" else None
-    with_people = "public-users" in sides.sides
-    settings = default.settings_for(
-        guarantee, users=facts.num_users, items=facts.num_items, features=features is not None, people=with_people
-    )
+    with_people, earlier = "public-users" in sides.sides, facts.earlier
+    known = with_people or earlier is not None
+    settings = default.settings_for(guarantee, users=facts.num_users, items=facts.num_items, features=features is not None, people=known)
     plan = calibrate(guarantee, settings.shares)
     content = default.public_content(replace(facts, features=features), settings)
 
     def start() -> State:
+        if earlier is not None and not with_people:
+            return earlier.start(num_users=facts.num_users, weight=default.EARLIER)
         return public_people.learned(people_of(sides, facts), facts, content) if with_people else {}
 
     return Prepared(default.DefaultRecipe(plan, settings, facts, content, start), default.CLIENT_STEPS, plan)

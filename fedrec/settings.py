@@ -305,7 +305,7 @@ def _toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as failure:
-        raise SettingsError(f"{path}: {failure.strerror or failure}", "Give a scenario file, e.g. simulations/planted.toml.") from None
+        raise SettingsError(f"{path}: {failure.strerror or failure}", "Give a scenario file.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
         raise SettingsError(f"{path} is not TOML: {failure}", "Correct the line; strings need quotes.") from None
 

@@ -57,13 +57,14 @@ class Released:
     rejected: Mapping[str, int]
     bytes_in: int
     release_sha256: str
+    quorum: int = 0
 
     @staticmethod
     def of(status: RoundStatus, sha256: str, *, bytes_in: int) -> Released:
         """The final entry of a round. bytes_in: of all batches; it stays with the aggregator, since it tells how much users rated."""
         return Released(
             status.run, status.round, status.digest, status.attempt, status.enrolled, status.reported, status.clipped,
-            dict(status.rejected), bytes_in, sha256,
+            dict(status.rejected), bytes_in, sha256, status.quorum,
         )  # fmt: skip
 
     def status(self, ledger_head: str) -> RoundStatus:
@@ -73,15 +74,16 @@ class Released:
 
 
 @dataclass(frozen=True)
-class ClockSetBack:
-    """Before the entry that follows, the machine's clock was set back: seconds since 1970 of the last entry, and then."""
+class ClockSet:
+    """Before the entry that follows, the machine's clock was set, ahead or back. Seconds since 1970: what it should have shown at least
+    (the time of the last entry, or what a process that saw it had counted), and what it did."""
 
     last_s: float
     now_s: float
 
 
-Entry = Birth | Charge | Released | ClockSetBack
-_KINDS: Mapping[str, type[Entry]] = {"birth": Birth, "charge": Charge, "released": Released, "clock": ClockSetBack}
+Entry = Birth | Charge | Released | ClockSet
+_KINDS: Mapping[str, type[Entry]] = {"birth": Birth, "charge": Charge, "released": Released, "clock": ClockSet}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 

@@ -25,7 +25,8 @@ def accumulator_bytes(specs: tuple[BlockSpec, ...]) -> int:
 class Collection:
     """One attempt at a round. `lock` guards everything that changes; `sums` is None when the round has ended.
 
-    question: without its arrays. deadline_s: on the aggregator's clock. working: a thread is releasing it. failure: why that last failed.
+    question: without its arrays. quorum: of the opening. needed: users that must have reported.
+    deadline_s: on the aggregator's clock. working: a thread is releasing it. failure: why that last failed.
     """
 
     run: str
@@ -35,6 +36,8 @@ class Collection:
     attempt: int
     deadline_s: float
     sums: ExactSums | None
+    quorum: int = 0
+    needed: int = 1
     phase: Phase = Phase.OPEN
     working: bool = False
     failure: Exception | None = None
@@ -66,18 +69,25 @@ class Collection:
             self.rejected += counts
         return Receipt(accepted, dict(counts))
 
-    def freeze(self, *, min_cohort: int, enrolled: int | None = None) -> Phase:
+    def freeze(self, *, enrolled: int | None = None) -> Phase:
         """End the collection: nothing is added from here on. Too few users, and all is forgotten.
 
         With `enrolled`, only if that many have reported and they are enough: there is no one left to wait for.
         """
         with self.lock:
-            enough = self.reported >= min_cohort
+            enough = self.reported >= self.needed
             if self.phase is Phase.OPEN and (enrolled is None or (enough and self.reported >= enrolled)):
                 self.phase = Phase.RELEASING if enough else Phase.SHORT
                 self._ids, self._users = set(), set()
                 if not enough:
                     self.sums = None
+            return self.phase
+
+    def give_up(self) -> Phase:
+        """Forget what an open round has collected."""
+        with self.lock:
+            if self.phase is Phase.OPEN:
+                self.phase, self.sums, self._ids, self._users = Phase.SHORT, None, set(), set()
             return self.phase
 
     def status(self, *, now_s: float, enrolled: int) -> RoundStatus:
@@ -86,7 +96,7 @@ class Collection:
             remaining_s = max(0.0, self.deadline_s - now_s) if self.phase is Phase.OPEN else 0.0
             return RoundStatus(
                 self.run, self.question.round, self.digest, self.phase, self.attempt, enrolled, self.reported, self.clipped,
-                dict(self.rejected), remaining_s,
+                dict(self.rejected), remaining_s, quorum=self.quorum,
             )  # fmt: skip
 
     def _add(self, checked: Checked, counts: Counter[str]) -> int:

@@ -16,13 +16,26 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 from fedrec.errors import FedRecError, PrivacyError, RefusedError, RunError
 from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question
-from fedrec.federation.protocol import TOKEN_BYTES, LedgerGrowth, LedgerHead, Opening, Phase, Receipt, Refusal, ReportDesk, RoundStatus
+from fedrec.federation.protocol import (
+    TOKEN_BYTES,
+    Budget,
+    LedgerGrowth,
+    LedgerHead,
+    Opening,
+    Phase,
+    Receipt,
+    Refusal,
+    ReportDesk,
+    RoundStatus,
+)
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.wire import announced_users, pack_release, question_digest, read_header, refused
+from fedrec.federation.wire import announced_users, pack_release, question_digest, read_header, refused, report_digest
+from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
 from fedrec.streams import Streams, SystemStreams
 from fedrec_aggregator import intake
@@ -56,28 +69,32 @@ class Aggregator:
 
     # --- the clients' side ---
 
-    def client_desk(self, sender: str) -> ReportDesk:
-        """What the client of that name may do."""
-        return _ClientDesk(self, sender)
+    def client_desk(self, sender: str, *, max_users: int | None = None, names_quorum: bool = True) -> ReportDesk:
+        """What the client of that name may do. max_users: it may enrol; None for what the limits say. names_quorum: false for a client
+        of version 1 of the messages, whose reports name the question alone."""
+        return _ClientDesk(self, sender, max_users, names_quorum)
 
-    def enroll(self, sender: str, tokens: Sequence[bytes]) -> int:
-        """Make users known, all or none; returns how many this sender has. Raises RefusedError (`MALFORMED`, `FORBIDDEN`, `TOO_LARGE`)."""
+    def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
+        """Make users known, all or none; returns how many this sender has. Raises RefusedError (`MALFORMED`, `FORBIDDEN`, `TOO_LARGE`).
+
+        Takes time in proportion to the tokens, however many users there are.
+        """
+        most = self.limits.max_users_per_sender if max_users is None else max_users
         if not all(isinstance(token, bytes) and len(token) == TOKEN_BYTES for token in tokens):
             raise refused(Refusal.MALFORMED, f"a user's pseudonym has {TOKEN_BYTES} bytes")
         with self._desk:
             owners = self.ledger.owners()
             new = [token for token in dict.fromkeys(tokens) if token not in owners]
-            if any(owners[token] != sender for token in tokens if token in owners):
+            if any(owners.get(token, sender) != sender for token in tokens):
                 raise refused(Refusal.FORBIDDEN, "a user belongs to the client that enrolled it first")
-            mine = sum(owner == sender for owner in owners.values())
-            if mine + len(new) > self.limits.max_users_per_sender:
-                raise refused(Refusal.TOO_LARGE, f"one client may enrol {self.limits.max_users_per_sender} users")
+            if self.ledger.enrolled_by(sender) + len(new) > most:
+                raise refused(Refusal.TOO_LARGE, f"client {sender!r} may enrol {most} users", "Ask the aggregator's operator for more.")
             if new:
                 self.ledger.enroll(sender, new)
-            return mine + len(new)
+            return self.ledger.enrolled_by(sender)
 
-    def report(self, sender: str, run: str, round: int, batch: bytes) -> Receipt:
-        """Check, clip and count a batch. A bad one is a receipt, never an exception."""
+    def report(self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True) -> Receipt:
+        """Check, clip and count a batch. A bad one is a receipt, never an exception. names_quorum: as in `client_desk`."""
         users = min(max(announced_users(batch), 1), self.limits.max_users_per_batch)
         collection = self._rounds.get((run, round))
         if collection is None:
@@ -88,7 +105,12 @@ class Aggregator:
             return collection.turn_away(Refusal.ROUND_CLOSED, users)
         try:
             checked = intake.check(
-                batch, collection.question.releases, collection.digest, self.limits, sender=sender, owners=self.ledger.owners()
+                batch,
+                collection.question.releases,
+                report_digest(collection.digest, collection.quorum if names_quorum else 0),
+                self.limits,
+                sender=sender,
+                owners=self.ledger.owners(),
             )
             receipt = collection.fold(checked)
         except RefusedError as refusal:
@@ -110,6 +132,17 @@ class Aggregator:
         """Users enrolled now."""
         return len(self.ledger.owners())
 
+    def collections(self) -> tuple[Collection, ...]:
+        """Rounds in memory: open, being released, or short."""
+        return tuple(self._rounds.values())
+
+    def budget(self) -> Budget:
+        """What is spent over all runs, what the limit leaves, and where noise comes from."""
+        spends, limit = self.ledger.spends(), self.ledger.limit
+        allowed, delta, unit = (math.inf, 1e-5, "user") if limit is None else (limit.epsilon, limit.delta, limit.unit)
+        noise: Literal["system", "seeded"] = "seeded" if isinstance(self._noise, Streams) else "system"
+        return Budget(spends.epsilon, allowed, delta, spends.possible, unit, noise)
+
     def open_run(self, run: str, plan: Plan) -> None:
         """Fix the plan of a run, if all of it can still be afforded. Raises RefusedError (`MALFORMED`, `WRONG_PLAN`, `BUDGET`)."""
         if not _RUN.fullmatch(run):
@@ -126,13 +159,18 @@ class Aggregator:
                 raise refused(Refusal.WRONG_PLAN, f"run {run!r} was opened with another plan", "Give the changed run a name of its own.")
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """Open, or find as it is. A round that was short, or lost in a crash before its release, starts anew. Raises RefusedError."""
+        """Open, or find as it is. A round that was short, lost in a crash before its release, or open with another quorum starts anew.
+
+        Raises RefusedError.
+        """
         with self._desk:
             collection = self._rounds.get((opening.run, opening.round))  # first: a round leaves memory after it is published
             done = self._known(opening)
             if done is not None:
                 return done
-            if collection is None or self._close_if_due(collection) is Phase.SHORT:
+            if collection is not None and self._close_if_due(collection) is Phase.OPEN and collection.quorum != opening.quorum:
+                collection.give_up()
+            if collection is None or collection.phase is Phase.SHORT:
                 collection = self._opened(opening)
         self._finish(collection)
         return self._status(opening.run, opening.round)
@@ -152,7 +190,7 @@ class Aggregator:
                     self._moved.wait(min(left_s, _BEAT_S))
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """No more reports will come: release now if the minimum cohort is there. Raises RefusedError (`ROUND_UNKNOWN`, `BUDGET`)."""
+        """No more reports will come: release now if cohort and quorum are there. Raises RefusedError (`ROUND_UNKNOWN`, `BUDGET`)."""
         if (collection := self._rounds.get((run, round))) is not None:
             self._freeze(collection)
             self._finish(collection)
@@ -174,7 +212,7 @@ class Aggregator:
                 if collection.failure is None:
                     self._finish(collection)
             except FedRecError as failure:
-                log.error("round %d of run %s is not released: %s", collection.question.round, collection.run, failure.cause)
+                logs.say_failure(log, "not-released", failure, run=collection.run, round=collection.question.round)
 
     # --- opening ---
 
@@ -232,7 +270,8 @@ class Aggregator:
             raise refused(code, f"the sums of round {opening.round} cannot be held: {failure}") from None
         attempt = self.ledger.begin(opening.run, opening.round, opening.digest)
         deadline_s = self._clock() + min(opening.timeout_s, self.limits.max_round_s)
-        collection = Collection(opening.run, question, opening.digest, plan, attempt, deadline_s, sums)
+        needed = max(self.limits.min_cohort, opening.quorum)
+        collection = Collection(opening.run, question, opening.digest, plan, attempt, deadline_s, sums, opening.quorum, needed)
         self._rounds[opening.run, opening.round] = collection
         return collection
 
@@ -244,6 +283,7 @@ class Aggregator:
             raise refused(Refusal.WRONG_QUESTION, "the opening is not of the question that its header holds")
         if header.plan != plan.digest():
             raise refused(Refusal.WRONG_PLAN, "the question is of another plan than the run")
+        report_digest(opening.digest, opening.quorum)  # it is a number of users
         if not (math.isfinite(opening.timeout_s) and opening.timeout_s > 0):
             raise refused(Refusal.MALFORMED, f"a round takes reports for a positive time, found {opening.timeout_s!r} seconds")
         question = Question(header.round, header.step, {}, header.specs())
@@ -269,7 +309,7 @@ class Aggregator:
         return self._freeze(collection) if self._clock() >= collection.deadline_s else collection.phase
 
     def _freeze(self, collection: Collection, *, enrolled: int | None = None) -> Phase:
-        phase = collection.freeze(min_cohort=self.limits.min_cohort, enrolled=enrolled)
+        phase = collection.freeze(enrolled=enrolled)
         if phase is not Phase.OPEN:
             self._tell()
         return phase
@@ -340,13 +380,15 @@ class Aggregator:
 class _ClientDesk:
     aggregator: Aggregator
     sender: str
+    max_users: int | None
+    names_quorum: bool
 
     def enroll(self, tokens: Sequence[bytes]) -> int:
-        return self.aggregator.enroll(self.sender, tokens)
+        return self.aggregator.enroll(self.sender, tokens, max_users=self.max_users)
 
     def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
         self.aggregator.ledger.heed(self.sender, charged)
         return self.aggregator.growth(since)
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
-        return self.aggregator.report(self.sender, run, round, batch)
+        return self.aggregator.report(self.sender, run, round, batch, names_quorum=self.names_quorum)

@@ -1,7 +1,8 @@
 """The aggregator's durable memory: users, plans, attempts, and a hash chain of what was charged and released.
 
     ledger.sqlite                           users, runs, rounds (digest and attempt), entries (the chain: `fedrec_aggregator.chain`),
-                                            senders (how many entries each client's own ledger had when it last said so)
+                                            senders (how many entries each client's own ledger had when it last said so),
+                                            removed (releases whose files are not kept any more)
     releases/<run>/round-003.safetensors    what left, or may leave
 
 A round becomes durable in this order: its attempt (`begin`), its charges (`charge`), the release's bytes (`store`), and the
@@ -15,10 +16,12 @@ import fcntl
 import hashlib
 import json
 import logging
+import math
 import os
 import sqlite3
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -30,11 +33,12 @@ from fedrec.federation.ledger_heads import REMEDY
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal, RoundStatus
 from fedrec.federation.wire import refused
 from fedrec.operations import logs
-from fedrec.privacy.accounting import compose, epsilon_of
+from fedrec.operations.clock import LEAST_S, ClockJump
+from fedrec.privacy.accounting import compose, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
-from fedrec_aggregator.chain import Birth, Chain, Charge, ClockSetBack, Entry, Link, Released, link, read
+from fedrec_aggregator.chain import Birth, Chain, Charge, ClockSet, Entry, Link, Released, link, read
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS entries (seq INTEGER PRIMARY KEY, content TEXT NOT NULL, hash TEXT NOT NULL);
@@ -42,6 +46,7 @@ CREATE TABLE IF NOT EXISTS users (token BLOB PRIMARY KEY, sender TEXT NOT NULL) 
 CREATE TABLE IF NOT EXISTS senders (sender TEXT PRIMARY KEY, charged INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, plan TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS rounds (run TEXT, round INTEGER, digest TEXT NOT NULL, attempt INTEGER NOT NULL, PRIMARY KEY (run, round));
+CREATE TABLE IF NOT EXISTS removed (run TEXT, round INTEGER, PRIMARY KEY (run, round));
 """
 _DAY_S = 86_400.0
 ENTRIES_AT_ONCE = 8_192
@@ -62,23 +67,27 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Spends:
-    """Over all runs: every charge, the epsilon they add up to, and what the operator's limit leaves (inf without one)."""
+    """Over all runs: every charge, the epsilon they add up to, and what the operator's limit leaves (inf without one).
+
+    possible: epsilon of the largest run that still fits. Not the difference: guarantees do not add up plainly.
+    """
 
     charges: tuple[Charge, ...]
     epsilon: float
     left: float
+    possible: float
 
 
 class ReleaseLedger:
     """One folder, one writer. `limit` holds over all runs in it: None for no limit on the number of private runs, and a
-    guarantee of infinite epsilon (`non_private`) to allow runs without noise too.
+    guarantee of infinite epsilon (`non_private`) to allow runs without noise too. releases_of_runs: see `removable`; 0 keeps all.
 
     Raises RunError where the folder cannot be used, is used by another process or is damaged. A clock that was set back refuses
     nothing, since time proves nothing about a ledger: that it went back is logged, and written into the chain with the next entry.
     """
 
-    def __init__(self, folder: Path, *, limit: Guarantee | None, clock: Callable[[], float] = time.time) -> None:
-        self.folder, self.limit = folder, limit
+    def __init__(self, folder: Path, *, limit: Guarantee | None, clock: Callable[[], float] = time.time, releases_of_runs: int = 0) -> None:
+        self.folder, self.limit, self._runs_kept = folder, limit, releases_of_runs
         self._clock, self._lock = clock, threading.RLock()
         self._guard = _locked(folder)
         try:
@@ -106,7 +115,12 @@ class ReleaseLedger:
         """Keep new users of a sender."""
         with self._durably() as db:
             db.executemany("INSERT INTO users VALUES (?, ?)", [(token, sender) for token in tokens])
-        self._owners.update(dict.fromkeys(tokens, sender))
+        self._owners.update(dict.fromkeys(tokens, sender))  # after the commit: what memory knows is on disk
+        self._enrolled_by[sender] += len(tokens)
+
+    def enrolled_by(self, sender: str) -> int:
+        """How many users a sender has enrolled."""
+        return self._enrolled_by[sender]
 
     # --- runs and rounds ---
 
@@ -165,15 +179,23 @@ class ReleaseLedger:
         """Whether this ledger ever had that head; one that does not has gone back in time, or is another one."""
         return self._chain.knows(head)
 
+    def last_release_s(self) -> float | None:
+        """When a round was last released, by this machine's clock then; None before the first."""
+        return next((link.time_s for link in reversed(self._chain.links) if isinstance(link.entry, Released)), None)
+
     def spends(self) -> Spends:
         """Everything charged over all runs, at the limit's delta (1e-5 without a limit); of several units the dearest."""
         charges, by_unit = self._chain.charges, dict[tuple[str, str], list[Charge]]()
         for charge in charges:
             by_unit.setdefault((charge.unit, charge.neighbours), []).append(charge)
         delta = self.limit.delta if self.limit else 1e-5
-        epsilon = max((epsilon_of(compose([c.event for c in some]), delta) for some in by_unit.values()), default=0.0)
+        mu = max((compose([c.event for c in some]) for some in by_unit.values()), default=0.0)
+        epsilon = epsilon_of(mu, delta) if mu else 0.0
         allowed = self.limit.epsilon if self.limit else float("inf")
-        return Spends(charges, epsilon, float("inf") if allowed == float("inf") else max(0.0, allowed - epsilon))
+        if allowed == float("inf"):
+            return Spends(charges, epsilon, allowed, allowed)
+        square = mu_for(allowed, delta) ** 2 - mu**2
+        return Spends(charges, epsilon, max(0.0, allowed - epsilon), epsilon_of(math.sqrt(square), delta) if square > 0 else 0.0)
 
     def account(self, guarantee: Guarantee, *, apart_from: tuple[str, int] | None = None) -> Ledger:
         """All charges but those of one round, against the limit. Raises UnitMismatchError where the limit is of another unit."""
@@ -211,18 +233,49 @@ class ReleaseLedger:
         return hashlib.sha256(content).hexdigest()
 
     def publish(self, status: RoundStatus, sha256: str, *, bytes_in: int) -> None:
-        """From here on the stored bytes are the round's only release, and may leave."""
+        """From here on the stored bytes are the round's only release, and may leave. Files of old runs are removed (`removable`)."""
         self._append([Released.of(status, sha256, bytes_in=bytes_in)])
+        with suppress(RunError, OSError):  # the next release tries again
+            self._remove([key for key in self.removable() if key not in self._removed])
+
+    def removable(self) -> list[tuple[str, int]]:
+        """Releases that nobody asks for any more: of runs but the last ones released to, all but the newest.
+
+        By order, not by time: clocks jump. The newest release of a run always stays, so that every run can go on; the entry with its
+        SHA-256 always stays, so that what is removed is never released again.
+        """
+        if not self._runs_kept:
+            return []
+        rounds = dict[str, list[int]]()
+        for new in self._chain.links:
+            if isinstance(entry := new.entry, Released):
+                rounds[entry.run] = [*rounds.pop(entry.run, []), entry.round]  # to the end: in order of the last release
+        return [(run, round) for run in list(rounds)[: -self._runs_kept] for round in rounds[run][:-1]]
+
+    def note_clock(self, jump: ClockJump) -> None:
+        """Write down that the clock was set. Nothing else follows from it."""
+        self._append([ClockSet(jump.expected_s, jump.now_s)], clock=False)
+
+    def clock_behind(self) -> ClockJump | None:
+        """A clock that shows less than the last entry's time, by more than an hour: it was set back, or was ahead then."""
+        now_s, last = self._clock(), self._chain.links[-1]
+        return ClockJump(last.time_s, now_s) if last.time_s - now_s > LEAST_S else None
 
     def released(self, run: str, round: int) -> RoundStatus | None:
         """The final status of a round, or None before it is published."""
         return self._chain.released(run, round)
 
     def content(self, run: str, round: int) -> bytes | None:
-        """The bytes of a published release. Raises RunError where the file is missing or damaged."""
+        """The bytes of a published release. Raises RunError where the file is missing or damaged, RefusedError (`ROUND_CLOSED`) where it
+        was removed."""
         status, path = self.released(run, round), self._path(run, round)
         if status is None:
             return None
+        if (run, round) in self._removed:
+            cause = f"the release of round {round} of run {run!r} was removed: of runs so long ago the newest alone is kept"
+            raise refused(
+                Refusal.ROUND_CLOSED, cause, "Go on from a newer checkpoint; releases_of_runs in the aggregator's settings says more."
+            )
         try:
             content = path.read_bytes()
         except OSError as failure:
@@ -231,15 +284,24 @@ class ReleaseLedger:
             raise RunError(f"{path} is not the file that was released", _RESTORE)
         return content
 
+    def _remove(self, releases: Sequence[tuple[str, int]]) -> None:
+        """Written down first: a file that is missing otherwise is a loss."""
+        if releases:
+            with self._durably() as db:
+                db.executemany("INSERT INTO removed VALUES (?, ?)", releases)
+            self._removed.update(releases)
+        for run, round in self._removed:
+            self._path(run, round).unlink(missing_ok=True)
+
     def _path(self, run: str, round: int) -> Path:
         return self.folder / "releases" / run / f"round-{round:03d}.safetensors"
 
-    def _append(self, entries: Sequence[Entry]) -> None:
+    def _append(self, entries: Sequence[Entry], *, clock: bool = True) -> None:
         if not entries:
             return
         with self._durably() as db:
             links, end, now_s = list[Link](), self._chain.end, self._clock()
-            for entry in (*self._clock_note(now_s), *entries):
+            for entry in (*(self._clock_note(now_s) if clock else ()), *entries):
                 links.append(link(entry, time_s=now_s, after=end))
                 end = LedgerHead(end.number + 1, links[-1].hash)
             first = len(self._chain.links)
@@ -259,20 +321,24 @@ class ReleaseLedger:
             self._append([Birth(os.urandom(16).hex())])
         self._clock_note(self._clock())
 
-    def _clock_note(self, now_s: float) -> tuple[ClockSetBack, ...]:
+    def _clock_note(self, now_s: float) -> tuple[ClockSet, ...]:
         """What goes before the next entry where the clock is more than a day behind the last one."""
         if not self._chain.links or self._chain.links[-1].time_s - now_s <= _DAY_S:
             return ()
-        note = ClockSetBack(self._chain.links[-1].time_s, now_s)
+        note = ClockSet(self._chain.links[-1].time_s, now_s)
         logs.say(log, "clock-set-back", level=logging.WARNING, wait_s=note.last_s - now_s)
         return (note,)
 
     def _load(self) -> None:
         self._chain = Chain(read(self._db.execute("SELECT content, hash FROM entries ORDER BY seq")))
-        self._owners = dict[bytes, str](self._db.execute("SELECT token, sender FROM users"))
+        names = dict[str, str]()  # one string for each sender, not one for each user
+        rows = self._db.execute("SELECT token, sender FROM users")
+        self._owners: dict[bytes, str] = {token: names.setdefault(sender, sender) for token, sender in rows}
+        self._enrolled_by = Counter(self._owners.values())
         self._plans = {run: Plan.of(json.loads(plan)) for run, plan in self._db.execute("SELECT run, plan FROM runs")}
         rows = self._db.execute("SELECT run, round, digest, attempt FROM rounds")
         self._attempts = {(run, round): Attempt(digest, attempt) for run, round, digest, attempt in rows}
+        self._removed = set[tuple[str, int]](self._db.execute("SELECT run, round FROM removed"))
         self._charged_by = dict[str, int](self._db.execute("SELECT sender, charged FROM senders"))
 
     @contextmanager

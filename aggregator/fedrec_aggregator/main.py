@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import threading
@@ -13,10 +14,12 @@ from importlib.metadata import version
 import grpc
 
 from fedrec.checkpoint import write_json
-from fedrec.errors import SettingsError
+from fedrec.errors import RunError, SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.operations.metrics import Metrics
+from fedrec.operations.party_state import Doing
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster, server_credentials
 from fedrec_aggregator.ledger import ReleaseLedger
@@ -33,10 +36,11 @@ def run(settings: AggregatorSettings, *, ready: Callable[[Address], None] | None
     When it listens, `ready` is called with its address and `address.json` (address, pid, metrics) is in the state folder.
     Raises SettingsError or RunError where it cannot start.
     """
-    log = logs.configure("aggregator", file=settings.log)
     with ExitStack() as stack:
-        stack.callback(logs.close, log)
-        ledger = ReleaseLedger(settings.state, limit=settings.limit)
+        log = stack.enter_context(
+            logs.party_log("aggregator", file=settings.log, max_bytes=settings.log_max_bytes, kept=settings.log_files)
+        )
+        ledger = ReleaseLedger(settings.state, limit=settings.limit, releases_of_runs=settings.releases_of_runs)
         stack.callback(ledger.close)
         metrics = Metrics("aggregator", version("fedrec"))
         core = Aggregator(ledger, settings.limits.limits(), noise=settings.noise)
@@ -59,6 +63,8 @@ async def _serve(
     address = _bind(server, settings)
     told = {"address": str(address), "pid": os.getpid(), "metrics": _show_metrics(service, settings, stack)}
     service.show_budget()
+    if (last_s := service.core.ledger.last_release_s()) is not None:
+        service.metrics.state.succeeded(last_s)
     await server.start()
     write_json(settings.state / "address.json", told)
     stack.callback(lambda: (settings.state / "address.json").unlink(missing_ok=True))
@@ -67,11 +73,13 @@ async def _serve(
         ready(address)
     await _until_told(service, stop or threading.Event())
     logs.say(service.log, "stopping")
+    service.metrics.state.doing(Doing.STOPPING)
     await server.stop(settings.traffic.stop_grace_s)
     logs.say(service.log, "stopped")
 
 
 async def _until_told(service: Service, stop: threading.Event) -> None:
+    clocks = Clocks()
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, service.stopping.set)
@@ -80,9 +88,21 @@ async def _until_told(service: Service, stop: threading.Event) -> None:
             await service.tick()
         except Exception as failure:  # a round that cannot be closed now must not end the service: the next tick tries again
             logs.say_failure(service.log, "tick", failure)
+        if (jump := clocks.jump()) is not None:
+            _note(service, jump)
         with suppress(TimeoutError):
             await asyncio.wait_for(service.stopping.wait(), _TICK_S)
     service.stopping.set()
+
+
+def _note(service: Service, jump: ClockJump) -> None:
+    """A clock that was set refuses nothing: it is counted, logged and written into the ledger."""
+    service.metrics.clock_jumped()
+    logs.say(service.log, "clock-set", level=logging.WARNING, wait_s=jump.expected_s - jump.now_s)
+    try:
+        service.core.ledger.note_clock(jump)
+    except RunError as failure:
+        logs.say_failure(service.log, "clock-not-noted", failure)
 
 
 def _bind(server: grpc.aio.Server, settings: AggregatorSettings) -> Address:

@@ -19,7 +19,8 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from fedrec.errors import ProtocolError, RefusedError, UnreachableError
-from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.protocol import Budget, LedgerGrowth, LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.versions import KEY, PROTOCOL, spoken
 from fedrec.federation.wire import refused
 from fedrec.privacy.calibration import Plan
 from fedrec_aggregator.api import aggregator_pb2 as pb
@@ -69,7 +70,7 @@ class _Line:
     def __init__(self, access: Access, role: Role, retry: Retry) -> None:
         self._access, self._role, self._retry = access, role, retry
         self._lock, self._channel = threading.Lock(), None
-        self._metadata = access.metadata(role)
+        self._metadata = (*(access.metadata(role) or ()), (KEY, str(PROTOCOL)))
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +86,14 @@ class _Line:
             channel.close()
 
     def _unary(self, method: Method, request: Any) -> Any:
-        return self._patiently(lambda channel: _caller(channel.unary_unary, method)(request, **self._how()))
+        def called(channel: Any) -> Any:
+            reply, call = channel.unary_unary(method.path, method.request.SerializeToString, method.reply.FromString).with_call(
+                request, **self._how()
+            )
+            spoken(dict(call.initial_metadata() or ()).get(KEY), who=f"the aggregator at {self._access.address}")
+            return reply
+
+        return self._patiently(called)
 
     def _patiently(self, call: Callable[[Any], R]) -> R:
         """The answer. Raises RefusedError, ProtocolError where the aggregator failed, and where patience ended what happened last."""
@@ -160,6 +168,15 @@ class RemoteReleaseDesk(_Line):
         """As the protocol's. Raises UnreachableError."""
         return int(self._unary(methods.ENROLLED, pb.EnrolledRequest()).users)
 
+    def budget(self) -> Budget | None:
+        """What is spent over all runs, and what is left; None of an aggregator that knows no such call. Raises as `enrolled`."""
+        try:
+            return methods.read_budget(self._unary(methods.GET_BUDGET, pb.GetBudgetRequest()))
+        except ProtocolError as failure:
+            if grpc.StatusCode.UNIMPLEMENTED.name in failure.cause:
+                return None
+            raise
+
     def growth(self, since: LedgerHead) -> LedgerGrowth:
         """As the protocol's. Raises RefusedError or UnreachableError."""
         return methods.read_growth(self._unary(methods.GET_GROWTH, pb.GetGrowthRequest(number=since.number, head=since.head)))
@@ -192,13 +209,15 @@ class RemoteReleaseDesk(_Line):
 
 
 def healthy(access: Access, *, timeout_s: float = 5.0) -> bool:
-    """Whether the aggregator says that it serves. Raises as `open_channel`."""
+    """Whether the aggregator says that it serves. Raises as `open_channel`, and RefusedError where its version of the messages is far."""
     check = health_pb2.HealthCheckRequest.SerializeToString, health_pb2.HealthCheckResponse.FromString
     with open_channel(access, timeout_s=timeout_s) as channel:
         try:
-            reply = channel.unary_unary("/grpc.health.v1.Health/Check", *check)(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+            asked = channel.unary_unary("/grpc.health.v1.Health/Check", *check)
+            reply, call = asked.with_call(health_pb2.HealthCheckRequest(), timeout=timeout_s)
         except grpc.RpcError:
             return False
+    spoken(dict(call.initial_metadata() or ()).get(KEY), who=f"the aggregator at {access.address}")
     return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
 

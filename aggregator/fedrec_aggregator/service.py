@@ -24,9 +24,11 @@ from grpc_health.v1 import health_pb2
 
 from fedrec.errors import BudgetExceededError, FedRecError, RefusedError
 from fedrec.federation.protocol import LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.versions import KEY, PROTOCOL, spoken
 from fedrec.federation.wire import announced_users, refused
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
+from fedrec.operations.party_state import Awaited, Doing
 from fedrec_aggregator.api import aggregator_pb2 as pb
 from fedrec_aggregator.api import methods
 from fedrec_aggregator.api.methods import Method
@@ -58,10 +60,11 @@ _STATUS = {
 
 @dataclass(frozen=True)
 class Call:
-    """One call that was let in."""
+    """One call that was let in. version: of the messages, as `versions.spoken`."""
 
     place: Place
     context: Any
+    version: int = PROTOCOL
 
     @property
     def caller(self) -> str:
@@ -78,7 +81,6 @@ class Service:
         self.traffic, self.stopping = Traffic(bounds), asyncio.Event()
         self._reports = ThreadPoolExecutor(REPORT_THREADS, "reports")
         self._calls = ThreadPoolExecutor(SERVER_THREADS, "servers")
-        self._enrolling = asyncio.Lock()
         self._opened = dict[tuple[str, int], float]()
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
@@ -88,6 +90,7 @@ class Service:
             methods.ENROLL: self._enroll,
             methods.REPORT: self._report,
             methods.ENROLLED: self._enrolled,
+            methods.GET_BUDGET: self._get_budget,
             methods.OPEN_RUN: self._open_run,
             methods.OPEN_ROUND: self._open_round,
             methods.GET_ROUND: self._get_round,
@@ -113,6 +116,19 @@ class Service:
     async def tick(self) -> None:
         """Close what is due."""
         await asyncio.get_running_loop().run_in_executor(self._calls, self.core.tick)
+        self.show_state()
+
+    def show_state(self) -> None:
+        """What is going on, for the metrics; called at every tick."""
+        state, rounds = self.metrics.state, [each for each in self.core.collections() if each.phase in {Phase.OPEN, Phase.RELEASING}]
+        state.enrolled(self.core.enrolled())
+        open_ones = [each for each in rounds if each.phase is Phase.OPEN]
+        state.doing(Doing.COLLECTING if open_ones else Doing.RELEASING if rounds else Doing.IDLE)
+        state.waiting(Awaited.REPORTS if open_ones else Awaited.NOTHING if rounds else Awaited.SERVER)
+        if rounds:
+            latest = rounds[-1]
+            state.round(latest.question.round)
+            state.quorum(needed=latest.needed, there=latest.reported)
 
     def show_budget(self) -> None:
         """Spent and left, as the ledger states it now."""
@@ -136,18 +152,10 @@ class Service:
         request = await self._first(call, pb.EnrollRequest)
         if len(request.tokens) > methods.TOKENS_PER_MESSAGE:
             raise refused(Refusal.TOO_LARGE, f"one message enrols at most {methods.TOKENS_PER_MESSAGE} users")
-        async with self._enrolling:
-            users = await self._in(self._reports, call, self._enrolled_within_quota, call.caller, list(request.tokens))
+        desk = self.core.client_desk(call.caller, max_users=self.roster.clients.get(call.caller))
+        users = await self._in(self._reports, call, desk.enroll, list(request.tokens))
         self._say("enrolled", sender=call.caller, users=users)
         return pb.EnrollReply(users=users)
-
-    def _enrolled_within_quota(self, sender: str, tokens: list[bytes]) -> int:
-        desk, most = self.core.client_desk(sender), self.roster.clients.get(sender)
-        if most is not None:
-            known = self.core.ledger.owners()
-            if desk.enroll(()) + sum(token not in known for token in set(tokens)) > most:
-                raise refused(Refusal.TOO_LARGE, f"client {sender!r} may enrol {most} users", "Ask the aggregator's operator for more.")
-        return desk.enroll(tokens)
 
     async def _report(self, call: Call) -> Message:
         first, receipt = await self._first(call, pb.ReportFrame), None
@@ -157,7 +165,7 @@ class Service:
             call.place.reserve(first.total_bytes)
             async with asyncio.timeout(self.bounds.upload_timeout_s):
                 batch = await _gathered(first, call.context)
-            desk = self.core.client_desk(call.caller)
+            desk = self.core.client_desk(call.caller, names_quorum=call.version > 1)
             receipt = await self._in(self._reports, call, desk.report, first.run, first.round, batch)
         except RefusedError as refusal:
             if refusal.code == Refusal.BUSY:
@@ -175,6 +183,10 @@ class Service:
         await self._first(call, pb.EnrolledRequest)
         return pb.EnrolledReply(users=await self._in(self._calls, call, self.core.enrolled))
 
+    async def _get_budget(self, call: Call) -> Message:
+        await self._first(call, pb.GetBudgetRequest)
+        return pb.GetBudgetReply(**vars(await self._in(self._calls, call, self.core.budget)))
+
     async def _open_run(self, call: Call) -> Message:
         request = await self._first(call, pb.OpenRunRequest)
         await self._in(self._calls, call, lambda: self.core.open_run(request.run, methods.read_plan(request.plan)))
@@ -182,7 +194,7 @@ class Service:
 
     async def _open_round(self, call: Call) -> Message:
         asked = await self._first(call, pb.OpenRoundRequest)
-        opening = Opening(asked.run, asked.round, asked.header, asked.digest, asked.timeout_s, asked.ledger_head)
+        opening = Opening(asked.run, asked.round, asked.header, asked.digest, asked.timeout_s, asked.ledger_head, asked.quorum)
         return self._told(await self._in(self._calls, call, self.core.open_round, opening))
 
     async def _get_round(self, call: Call) -> Message:
@@ -214,7 +226,7 @@ class Service:
         key, now_s = (status.run, status.round), asyncio.get_running_loop().time()
         if status.phase is Phase.OPEN and key not in self._opened:
             self._opened[key] = now_s
-            self._say("opened", run=status.run, round=status.round, attempt=status.attempt, enrolled=status.enrolled)
+            self._say("opened", run=status.run, round=status.round, attempt=status.attempt, enrolled=status.enrolled, quorum=status.quorum)
         elif status.phase in {Phase.RELEASED, Phase.SHORT} and key in self._opened:
             took_s = now_s - self._opened.pop(key)
             self.metrics.decided(status.phase.value, took_s=took_s)
@@ -229,9 +241,11 @@ class Service:
         async def guarded(_: object, context: Any) -> R:
             try:
                 metadata = dict(context.invocation_metadata() or ())
+                await context.send_initial_metadata(((KEY, str(PROTOCOL)),))
                 peer = self.roster.admit(context.auth_context(), metadata, method.role)
+                version = spoken(metadata.get(KEY), who=f"the {peer.role} {peer.name}")
                 with self.traffic.enter(peer) as place:
-                    return await answer(Call(place, context))
+                    return await answer(Call(place, context, version))
             except RefusedError as refusal:
                 await self._refuse(context, refusal)
             except BudgetExceededError as refusal:
@@ -241,6 +255,8 @@ class Service:
                 await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the caller was too slow")
             except FedRecError as failure:
                 logs.say_failure(self.log, method.name, failure)
+                if method in {methods.OPEN_ROUND, methods.GET_ROUND, methods.CLOSE_ROUND}:
+                    self.metrics.decided("failed")
                 await self._abort(context, grpc.StatusCode.INTERNAL, methods.FAILED, failure.cause, failure.remedy)
             except grpc.aio.AbortError:
                 raise
@@ -276,6 +292,7 @@ class Service:
 
     def _health(self) -> grpc.GenericRpcHandler:
         async def check(_: object, context: Any) -> Message:
+            await context.send_initial_metadata(((KEY, str(PROTOCOL)),))
             async with asyncio.timeout(self.bounds.request_timeout_s):
                 await context.read()
             kinds = health_pb2.HealthCheckResponse

@@ -146,6 +146,9 @@ class AggregatorSettings(PinnedTable):
     log: FilePath | None = Field(None, description="file of JSON lines; without it standard error")
     simulation: bool = Field(False, description="a rehearsal: seeded noise is allowed, and nothing is promised to anybody")
     insecure: bool = Field(False, description="no TLS, callers are believed who they say they are; loopback addresses only")
+    releases_of_runs: int = Field(
+        8, ge=1, description="runs that were released to last, whose releases are all kept; of an earlier run the newest release alone"
+    )
     any_client: bool = Field(False, description="take clients that are not listed too")
     servers: tuple[Name, ...] = Field(("server",), description="servers that may open rounds")
     keys: dict[str, Sha256] = Field(

@@ -171,7 +171,7 @@ def _require_form(reports: Reports, specs: tuple[BlockSpec, ...], *, users: int)
     if len(items) and not 0 <= int(items.min()) <= int(items.max()) < max(spec.rows for spec in specs):
         raise ValueError("a report names an item outside of its block")
     for part, spec in zip(reports.blocks, specs, strict=True):
-        vectors = (len(items) if spec.by_item else users, spec.width)
+        vectors = (users * spec.folds, spec.width)
         if len(part.coefficients) != (users if spec.rows == 1 else len(items)) or part.vectors.shape != vectors:
             raise ValueError(f"block {spec.name!r} is not of the announced shape")
         for numbers, bits in ((part.coefficients, COEFFICIENT_BITS), (part.vectors, VECTOR_BITS)):
@@ -181,9 +181,7 @@ def _require_form(reports: Reports, specs: tuple[BlockSpec, ...], *, users: int)
 
 def _silence(specs: tuple[BlockSpec, ...]) -> Reports:
     """The report of one user who says nothing."""
-    blocks = (
-        BlockReports(np.zeros(1 if s.rows == 1 else 0, np.int32), np.zeros((0 if s.by_item else 1, s.width), np.int32)) for s in specs
-    )
+    blocks = (BlockReports(np.zeros(1 if s.rows == 1 else 0, np.int32), np.zeros((s.folds, s.width), np.int32)) for s in specs)
     return Reports(np.zeros(2, np.int64), np.zeros(0, np.int32), tuple(blocks))
 
 

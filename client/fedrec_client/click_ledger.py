@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.protocol import Refusal
+from fedrec.operations.clock import ClockJump
 from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event, epsilon_of_events
@@ -34,7 +35,18 @@ from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.privaterec.person import events_of_person
 from fedrec.privaterec.spending import Costs, dearest_click
-from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading
+from fedrec_client.ledger_files import (
+    CLOCK_SCHEMA,
+    HeadFile,
+    behind,
+    broken,
+    locked,
+    opened,
+    opening,
+    read_jumps,
+    reading,
+    write_jump,
+)
 from fedrec_client.pseudonyms import SECRET_BYTES
 
 _GENESIS = hashlib.sha256(b"fedrec click ledger 2").hexdigest()
@@ -112,11 +124,12 @@ class ClickSpending:
         self._mutex, self._lock = threading.Lock(), locked(path)
         with opening(path, self._lock):
             secret = f"INSERT INTO secret SELECT x'{os.urandom(SECRET_BYTES).hex()}' WHERE NOT EXISTS (SELECT 1 FROM secret);"
-            self._database = opened(path, f"{_SCHEMA} {secret}")
+            self._database = opened(path, f"{_SCHEMA} {CLOCK_SCHEMA} {secret}")
             self.secret: bytes = self._database.execute("SELECT value FROM secret").fetchone()[0]
             self._entries = list(_verified(self._database, path))
             self._file.agree([_GENESIS, *(entry.head for entry in self._entries)])
             self._index(self._entries)
+            self._jumps = read_jumps(self._database)
 
     @property
     def runs(self) -> tuple[Entry, ...]:
@@ -177,6 +190,22 @@ class ClickSpending:
             self._append(run, "answer", json.dumps(content, sort_keys=True))
             return True
 
+    def note_clock(self, jump: ClockJump | None = None) -> ClockJump | None:
+        """Keep a jump of the clock; without one, that the clock is behind the last entry, if it is. Returns what was kept.
+
+        Raises RunError where it cannot be written.
+        """
+        with self._mutex:
+            found = jump or self._behind()
+            if found is not None:
+                try:
+                    with self._database:
+                        write_jump(self._database, len(self._entries), found)
+                except sqlite3.Error as failure:
+                    raise RunError(f"{self._path} cannot be written: {failure}", "Free space or correct permissions.") from None
+                self._jumps = read_jumps(self._database)
+            return found
+
     def close(self) -> None:
         """Let another process have it."""
         with self._mutex:
@@ -206,11 +235,17 @@ class ClickSpending:
             remedy = f"It would bring a person to epsilon {after:.4g} per user (replace); max_user_epsilon is {self.max_user_epsilon:g}."
             raise _refused(Refusal.BUDGET, "the run needs more than this client's limit per user leaves", remedy)
 
+    def _behind(self) -> ClockJump | None:
+        return behind(self._entries[-1].time_s if self._entries else None, self._jumps, len(self._entries), self._clock())
+
     def _append(self, run: str, kind: str, content: str) -> None:
         row = (len(self._entries) + 1, float(self._clock()), run, kind, content)
         head = _next_head(self._entries[-1].head if self._entries else _GENESIS, row)
+        jump = self._behind()
         try:
             with self._database:
+                if jump is not None:
+                    write_jump(self._database, len(self._entries), jump)
                 self._database.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)", (*row, head))
         except sqlite3.Error as failure:
             with suppress(sqlite3.Error):  # a commit that is said to have failed may be on disk, and is spent then
@@ -221,6 +256,12 @@ class ClickSpending:
         self._entries.append(Entry(*row, head))
         self._index(self._entries[-1:], anew=False)
         self._file.write(len(self._entries), head)
+
+
+def read_clock(path: Path) -> tuple[tuple[int, ClockJump], ...]:
+    """Jumps of the clock that a ledger keeps, each with the number of the entry before. Raises RunError as `read_entries`."""
+    with reading(path) as database:
+        return read_jumps(database)
 
 
 def read_entries(path: Path) -> tuple[Entry, ...]:

@@ -22,8 +22,8 @@ _ROUND_IS_OVER = {Refusal.ROUND_CLOSED, Refusal.ROUND_UNKNOWN, Refusal.RUN_UNKNO
 class Delivery:
     """What is being answered, by whom, and what came of it so far. ids, tokens: (num_users, 16) uint8 of all users of `mine`.
 
-    `keep` gets every message before it leaves. `rejected` counts users by the aggregator's codes; a replayed report is one
-    that was counted before, so it is accepted.
+    digest: `wire.report_digest`. `keep` gets every message before it leaves. `rejected` counts users by the aggregator's codes; a
+    replayed report is one that was counted before, so it is accepted.
     """
 
     run: str

@@ -94,6 +94,7 @@ class Executor:
     """Takes tasks from the SuperNode at `address()` ("" while there is none) and answers them with `app`. Times in seconds.
 
     patience_s: for the next part of a message that is on its way; a server that died sends none, and asks again when it is back.
+    poll_s, longest_poll_s: between looks for a task, right after one and when there was none for long; SuperNodes look every 3 s.
     """
 
     app: ClientApp
@@ -101,21 +102,23 @@ class Executor:
     secret: bytes
     max_message_bytes: int = 2**31
     poll_s: float = 0.1
+    longest_poll_s: float = 0.5
     heartbeat_s: float = 15.0
     patience_s: float = 60.0
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set. A SuperNode that ends, or begins again at another address, is waited for."""
         require_pinned_flower()
-        known, runtime = "", None
+        known, runtime, pause_s = "", None, self.poll_s
         try:
-            while not stop.wait(self.poll_s):
+            while not stop.wait(pause_s):
+                pause_s = min(1.2 * pause_s, max(self.poll_s, self.longest_poll_s))
                 if known != (address := self.address()) or runtime is None:
                     if runtime:
                         runtime.close()
                     known, runtime = address, RuntimeApi(address, self.secret) if address else None
-                if runtime:
-                    self.step(runtime)
+                if runtime and self.step(runtime):
+                    pause_s = self.poll_s
         finally:
             if runtime:
                 runtime.close()

@@ -1,9 +1,11 @@
 """Flower's messages on the client: what comes in is read with suspicion, what goes out is a receipt.
 
     query.join   RecordDict {"fedrec": {"terms": bytes}}                                         -> {"fedrec": {"answer": bytes}}
-    query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
+    query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes, "quorum": int},
+                             "public": ArrayRecord}                                              -> {"fedrec": {"answer": bytes}}
     query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
 
+Each "fedrec" record has "protocol" too, the sender's version of the messages (`fedrec.federation.versions`).
 The bytes are those of `fedrec.federation.wire`, terms by zlib; a question's arrays are payloads of `fedrec.federation.coding`. Nothing
 private goes this way: reports go to the aggregator, and what is told was noised here (`privaterec.messages`). A request that cannot be
 read, or a fault of the client, is an answer with a refusal, never an exception: Flower would send its words on.
@@ -24,6 +26,7 @@ from fedrec.errors import BudgetExceededError, PrivacyError, RefusedError, Unrea
 from fedrec.federation.coding import decoded, inflated
 from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
+from fedrec.federation.versions import FIELD, PROTOCOL, spoken
 from fedrec.federation.wire import pack_answer, read_header, read_invitation, read_terms, refused
 from fedrec.operations import logs
 from fedrec.privaterec.messages import Ask, Reply, read_ask
@@ -100,7 +103,7 @@ def _told(message: Message, participant: Answering, max_public_bytes: int) -> Me
 
     answer = _answered(participant.name, lambda: read_ask(_bytes(message.content, "ask"), _arrays(message.content, max_public_bytes)), tell)
     packed = ArrayRecord({name: Array(np.asarray(array, order="C")) for name, array in arrays.items()})
-    return Message(RecordDict({MESSAGE: ConfigRecord({"answer": pack_answer(answer)}), REPLY: packed}), reply_to=message)
+    return Message(RecordDict({MESSAGE: _said(answer), REPLY: packed}), reply_to=message)
 
 
 def _terms(content: RecordDict, max_bytes: int) -> Terms:
@@ -110,9 +113,19 @@ def _terms(content: RecordDict, max_bytes: int) -> Terms:
 def _invitation(content: RecordDict, max_public_bytes: int, kept: HeldArrays) -> Invitation:
     header, plan = _bytes(content, "header"), _bytes(content, "plan")
     payloads = {name: _payload(name, array) for name, array in _records(content, max_public_bytes).items()}
-    invitation = read_invitation(header, plan, decoded(read_header(header).arrays(), payloads, kept.arrays(), max_bytes=max_public_bytes))
+    arrays = decoded(read_header(header).arrays(), payloads, kept.arrays(), max_bytes=max_public_bytes)
+    invitation = read_invitation(header, plan, arrays, quorum=_quorum(content))
     kept.keep(invitation.question.public)
     return invitation
+
+
+def _quorum(content: RecordDict) -> int:
+    """None is said where the aggregator's minimum cohort is all; the reports name what is said, so a wrong one is not counted."""
+    record = content.get(MESSAGE)
+    value = record.get("quorum", 0) if isinstance(record, ConfigRecord) else 0
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise refused(Refusal.MALFORMED, "the message's quorum is no number of users")
+    return value
 
 
 def _payload(name: str, array: Array) -> bytes:
@@ -122,8 +135,10 @@ def _payload(name: str, array: Array) -> bytes:
 
 
 def _bytes(content: RecordDict, key: str) -> bytes:
+    """Raises RefusedError where the record has no such bytes, or the server's version of the messages is none that works with ours."""
     record = content.get(MESSAGE)
     value = record.get(key) if isinstance(record, ConfigRecord) else None
+    spoken(record.get(FIELD) if isinstance(record, ConfigRecord) else None, who="the server")
     if not isinstance(value, bytes):
         raise refused(Refusal.MALFORMED, f"the message has no bytes {MESSAGE}.{key}")
     return value
@@ -186,4 +201,8 @@ def _code(failure: Exception) -> str:
 
 
 def _reply(message: Message, answer: Answer) -> Message:
-    return Message(RecordDict({MESSAGE: ConfigRecord({"answer": pack_answer(answer)})}), reply_to=message)
+    return Message(RecordDict({MESSAGE: _said(answer)}), reply_to=message)
+
+
+def _said(answer: Answer) -> ConfigRecord:
+    return ConfigRecord({"answer": pack_answer(answer), FIELD: PROTOCOL})

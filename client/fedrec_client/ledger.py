@@ -28,11 +28,23 @@ from typing import Any
 
 from fedrec.errors import BudgetExceededError, RefusedError, RunError, UnitMismatchError
 from fedrec.federation.protocol import LedgerHead, Refusal
+from fedrec.operations.clock import ClockJump
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
-from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading
+from fedrec_client.ledger_files import (
+    CLOCK_SCHEMA,
+    HeadFile,
+    behind,
+    broken,
+    locked,
+    opened,
+    opening,
+    read_jumps,
+    reading,
+    write_jump,
+)
 from fedrec_client.pseudonyms import SECRET_BYTES
 
 _GENESIS = hashlib.sha256(b"fedrec client ledger 1").hexdigest()
@@ -44,6 +56,9 @@ CREATE TABLE IF NOT EXISTS entries (
 );
 CREATE TABLE IF NOT EXISTS aggregator (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL, head TEXT NOT NULL);
 """
+
+_CLEARLY = 1e-6
+"""Relative, of mu: a limit that is passed by more is passed by any plan of such a guarantee."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,7 @@ class ClientLedger:
             self._file.agree([_GENESIS, *(entry.head for entry in self._entries)])
             found = self._database.execute("SELECT number, head FROM aggregator").fetchone()
             self._seen = LedgerHead(*found) if found else LedgerHead()
+            self._jumps = read_jumps(self._database)
 
     @property
     def secret(self) -> bytes:
@@ -129,6 +145,19 @@ class ClientLedger:
             self._append(run, round, question, digest, [(name, plan[name].mu) for name in releases])
             return True
 
+    def require_room_for(self, promised: Guarantee) -> None:
+        """Raises RefusedError (`BUDGET`) where a run of this guarantee cannot fit: said before it begins, so that nobody is charged.
+
+        Only what is clear: the plan itself decides at every charge.
+        """
+        if not (promised.private and promised.established and self.limit.private):
+            return
+        if (promised.unit, promised.neighbours) != (self.limit.unit, self.limit.neighbours):
+            return
+        mu, allowed = mu_for(promised.epsilon, promised.delta), mu_for(self.limit.epsilon, self.limit.delta)
+        if mu**2 + self._spent().mu ** 2 > (allowed * (1 + _CLEARLY)) ** 2:
+            raise self._no_room(f"it takes epsilon {promised.epsilon:.4g}")
+
     def ledger_head(self) -> LedgerHead:
         """The newest head seen of the aggregator's ledger."""
         return self._seen
@@ -142,6 +171,22 @@ class ClientLedger:
             except sqlite3.Error as failure:
                 raise RunError(f"{self._path} cannot be written: {failure}", "Free space or correct permissions.") from None
             self._seen = head
+
+    def note_clock(self, jump: ClockJump | None = None) -> ClockJump | None:
+        """Keep a jump of the clock; without one, that the clock is behind the last entry, if it is. Returns what was kept.
+
+        Raises RunError where it cannot be written.
+        """
+        with self._mutex:
+            found = jump or self._behind()
+            if found is not None:
+                try:
+                    with self._database:
+                        write_jump(self._database, len(self._entries), found)
+                except sqlite3.Error as failure:
+                    raise RunError(f"{self._path} cannot be written: {failure}", "Free space or correct permissions.") from None
+                self._jumps = read_jumps(self._database)
+            return found
 
     def close(self) -> None:
         """Let another process have it."""
@@ -179,20 +224,29 @@ class ClientLedger:
                 if release.name not in charged:
                     ledger = ledger.add(plan.event(release.name))
         except (BudgetExceededError, UnitMismatchError) as failure:
-            spent = f"Spent: epsilon {self.epsilon:.4g} of {self.limit}."
-            remedy = f"{spent} Still possible: a run of epsilon {self.epsilon_left:.4g}. {failure.cause}."
-            raise _refused(Refusal.BUDGET, "the plan needs more than this client's limit leaves", remedy) from None
+            raise self._no_room(failure.cause) from None
+
+    def _no_room(self, why: str) -> RefusedError:
+        spent = f"Spent: epsilon {self.epsilon:.4g} of {self.limit}."
+        remedy = f"{spent} Still possible: a run of epsilon {self.epsilon_left:.4g}. {why[0].upper()}{why[1:]}."
+        return _refused(Refusal.BUDGET, "the plan needs more than this client's limit leaves", remedy)
 
     def _spent(self) -> Ledger:
         return Ledger(self.limit, tuple(event for entry in self._entries for event in entry.events))
+
+    def _behind(self) -> ClockJump | None:
+        return behind(self._entries[-1].time_s if self._entries else None, self._jumps, len(self._entries), self._clock())
 
     def _append(self, run: str, round: int, question: str, plan: str, releases: Iterable[tuple[str, float]]) -> None:
         content = (len(self._entries) + 1, float(self._clock()), run, round, question, plan, tuple(releases))
         entry = Entry(*content, head=_next_head(self.head, *content))
         names = json.dumps([[name, mu.hex()] for name, mu in entry.releases])
         row = (entry.number, entry.time_s, run, round, question, plan, names, entry.head)
+        jump = self._behind()
         try:
             with self._database:
+                if jump is not None:
+                    write_jump(self._database, len(self._entries), jump)
                 self._database.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         except sqlite3.Error as failure:
             with suppress(sqlite3.Error):  # a commit that is said to have failed may be on disk, and is spent then
@@ -204,6 +258,19 @@ class ClientLedger:
         self._file.write(len(self._entries), self.head)
 
 
+def read_clock(path: Path) -> tuple[tuple[int, ClockJump], ...]:
+    """Jumps of the clock that a ledger keeps, each with the number of the entry before. Raises RunError as `read_entries`."""
+    with reading(path) as database:
+        return read_jumps(database)
+
+
+def read_seen(path: Path) -> LedgerHead:
+    """How far this client has seen the aggregator's ledger. Raises RunError as `read_entries`."""
+    with reading(path) as database:
+        found = database.execute("SELECT number, head FROM aggregator").fetchone()
+        return LedgerHead(*found) if found else LedgerHead()
+
+
 def read_entries(path: Path) -> tuple[Entry, ...]:
     """The entries of a ledger, verified, also while a client has it open. Raises RunError where it is missing or damaged."""
     with reading(path) as database:
@@ -212,7 +279,7 @@ def read_entries(path: Path) -> tuple[Entry, ...]:
 
 def _opened(path: Path) -> sqlite3.Connection:
     secret = f"INSERT INTO secret SELECT x'{os.urandom(SECRET_BYTES).hex()}' WHERE NOT EXISTS (SELECT 1 FROM secret);"
-    return opened(path, f"{_SCHEMA} {secret}")
+    return opened(path, f"{_SCHEMA} {CLOCK_SCHEMA} {secret}")
 
 
 def _rows(database: sqlite3.Connection) -> list[tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedrec.checkpoint import read_json, write_json
 from fedrec.errors import RunError
+from fedrec.operations.clock import LEAST_S, ClockJump
 
 
 def locked(path: Path) -> Any:
@@ -72,6 +73,31 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 def broken(path: Path, entry: int) -> RunError:
     """Where an entry is not the one that was written."""
     return RunError(f"{path} is damaged at entry {entry}: its chain is broken", "Put back the ledger as it was; do not begin a new one.")
+
+
+CLOCK_SCHEMA = "CREATE TABLE IF NOT EXISTS clock (after INTEGER NOT NULL, expected_s REAL NOT NULL, now_s REAL NOT NULL);"
+"""Jumps of the clock, with the number of the entry before. Not in the chain: times decide nothing."""
+
+
+def write_jump(database: sqlite3.Connection, after: int, jump: ClockJump) -> None:
+    """Keep a jump, in the transaction of the caller."""
+    database.execute("INSERT INTO clock VALUES (?, ?, ?)", (after, jump.expected_s, jump.now_s))
+
+
+def read_jumps(database: sqlite3.Connection) -> tuple[tuple[int, ClockJump], ...]:
+    """All of them, each with the number of the entry before; none in a ledger of an earlier version."""
+    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'clock'").fetchone():
+        return ()
+    return tuple(
+        (after, ClockJump(expected_s, now_s)) for after, expected_s, now_s in database.execute("SELECT * FROM clock ORDER BY rowid")
+    )
+
+
+def behind(last_s: float | None, noted: Sequence[tuple[int, ClockJump]], entries: int, now_s: float) -> ClockJump | None:
+    """A clock that shows less than the time of the last entry by more than an hour, where that was not noted after this entry."""
+    if last_s is None or last_s - now_s <= LEAST_S or any(after == entries for after, _ in noted):
+        return None
+    return ClockJump(last_s, now_s)
 
 
 class HeadFile:

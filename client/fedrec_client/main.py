@@ -22,25 +22,30 @@ from typing import TYPE_CHECKING
 
 import fedrec
 from fedrec.checkpoint import write_json
-from fedrec.errors import SettingsError
-from fedrec.federation.protocol import Answer, Invitation, LedgerHead, Terms
+from fedrec.errors import RunError, SettingsError
+from fedrec.federation.protocol import Answer, Invitation, LedgerHead, Refusal, Terms
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.clock import Clocks
 from fedrec.operations.metrics import Metrics
+from fedrec.operations.party_state import Awaited, Doing, PartyState, noting
 from fedrec.privaterec.messages import Ask, Reply
 from fedrec_aggregator.channel import Access
-from fedrec_aggregator.remote import RemoteReportDesk
+from fedrec_aggregator.remote import RemoteReportDesk, Retry
 from fedrec_client.executor import Executor, require_pinned_flower
 from fedrec_client.flower import client_app
 from fedrec_client.held import HELD, HeldArrays
 from fedrec_client.ledger import ClientLedger
-from fedrec_client.participant import Participant, SiteUsers
+from fedrec_client.participant import UNREACHABLE, Participant, SiteUsers
+from fedrec_client.renewal import Renewal
 from fedrec_client.settings import NEWS_FORMATS, ClientData, ClientSettings
 from fedrec_client.store import read_users
 from fedrec_client.supernode import SuperNode
 
 if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
     from fedrec_client.news import NewsParticipant
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -73,10 +78,10 @@ def run(
     folder, ended = Path(settings.state), stop or threading.Event()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _signals(ended), ExitStack() as stack:
-        log = logs.configure("client", file=Path(settings.log) if settings.log else None)
-        stack.callback(logs.close, log)
+        file = Path(settings.log) if settings.log else None
+        log = stack.enter_context(logs.party_log("client", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
         metrics, metrics_address = _metrics(settings.metrics, stack)
-        participant = open_participant(settings, folder, stack)
+        participant = open_participant(settings, folder, stack, metrics.state)
         if new_aggregator_ledger and isinstance(participant, Participant):
             participant.ledger.keep_ledger_head(LedgerHead())
             logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
@@ -105,7 +110,9 @@ class Counted:
     """A participant whose answers and budget are counted for Prometheus."""
 
     def __init__(self, participant: Participant | NewsParticipant, metrics: Metrics) -> None:
-        self._participant, self._metrics = participant, metrics
+        self._participant, self._metrics, self._clocks = participant, metrics, Clocks()
+        metrics.state.enrolled(participant.users.num_users)
+        self._rest()
         self._budget()
 
     @property
@@ -115,10 +122,12 @@ class Counted:
 
     def join(self, terms: Terms) -> Answer:
         """As the participant's."""
+        self._work()
         return self._counted(self._participant.join(terms))
 
     def answer(self, invitation: Invitation) -> Answer:
         """As the participant's, and how long it took."""
+        self._work(invitation.question.round)
         began = time.monotonic()
         answer = self._counted(self._participant.answer(invitation))
         self._metrics.decided("refused" if answer.refusal else "answered", took_s=time.monotonic() - began)
@@ -126,8 +135,9 @@ class Counted:
 
     def tell(self, ask: Ask) -> Reply:
         """As the participant's; an answer to the server counts as one to an aggregator does."""
+        self._work(ask.round)
         told = self._participant.tell(ask)
-        self._metrics.decided("refused" if told.answer.refusal else "answered", took_s=0.0)
+        self._metrics.decided("refused" if told.answer.refusal else "answered")
         self._counted(told.answer)
         return told
 
@@ -135,31 +145,65 @@ class Counted:
         self._metrics.reports(accepted=answer.accepted, rejected=answer.rejected)
         if answer.refusal:
             self._metrics.refused(answer.refusal)
+        self._rest(answer.refusal)
         self._budget()
         return answer
+
+    def _work(self, round: int | None = None) -> None:
+        self._look_at_the_clock()
+        state = self._metrics.state
+        state.doing(Doing.ANSWERING)
+        state.waiting(Awaited.NOTHING)
+        if round is not None:
+            state.round(round)
+
+    def _look_at_the_clock(self) -> None:
+        """A clock that was set refuses nothing: it is counted, logged and written beside the ledger's entries."""
+        jump = self._clocks.jump()
+        if jump is None:
+            return
+        self._metrics.clock_jumped()
+        logs.say(log, "clock-set", level=logging.WARNING, wait_s=jump.expected_s - jump.now_s)
+        try:
+            self._participant.ledger.note_clock(jump)
+        except RunError as failure:
+            logs.say_failure(log, "clock-not-noted", failure)
+
+    def _rest(self, refusal: str = "") -> None:
+        reasons = {Refusal.BUDGET.value: Awaited.BUDGET, UNREACHABLE: Awaited.AGGREGATOR}
+        self._metrics.state.doing(Doing.IDLE)
+        self._metrics.state.waiting(reasons.get(refusal, Awaited.SERVER))
 
     def _budget(self) -> None:
         ledger = self._participant.ledger
         self._metrics.budget(spent=ledger.epsilon, left=ledger.epsilon_left)
 
 
-def open_participant(settings: ClientSettings, folder: Path, stack: ExitStack) -> Participant | NewsParticipant:
-    """A client's data, ledger and way to the aggregator as one, until `stack` closes. Raises FedRecError where one cannot be used."""
+def open_participant(
+    settings: ClientSettings, folder: Path, stack: ExitStack, state: PartyState | None = None
+) -> Participant | NewsParticipant:
+    """A client's data, ledger and way to the aggregator as one, until `stack` closes. Raises FedRecError where one cannot be used.
+
+    state: is told when the aggregator is waited for.
+    """
     if settings.privacy.unit == "click":
         return _open_news(settings, folder, stack)
     assert settings.aggregator is not None  # the settings' own check
+    renewal = Renewal(Path(settings.data.path), lambda: read_site(settings.data))  # first: what is written meanwhile is read again
     users = read_site(settings.data)
+    retry = Retry(sleep=noting(state, Awaited.AGGREGATOR, time.sleep, logging.getLogger(__name__))) if state else None
     ledger = ClientLedger(folder / "ledger.sqlite", limit=settings.privacy.limit)
     stack.callback(ledger.close)
     return Participant(
         settings.name,
         users,
         ledger,
-        stack.enter_context(RemoteReportDesk(Access(name=settings.name, **settings.aggregator.model_dump()))),
+        stack.enter_context(RemoteReportDesk(Access(name=settings.name, **settings.aggregator.model_dump()), retry=retry)),
         folder,
         users_per_batch=settings.users_per_batch,
         keep_sent=settings.keep_sent,
         allow_not_established=settings.privacy.allow_not_established,
+        renew=renewal,
     )
 
 
@@ -177,11 +221,12 @@ def _open_news(settings: ClientSettings, folder: Path, stack: ExitStack) -> News
     from fedrec_client.news import NewsParticipant, NewsTrust  # bring torch
     from fedrec_client.readers import read_readers
 
+    renewal = Renewal(Path(settings.data.path), lambda: read_readers(settings.data))
     users = read_readers(settings.data)
     ledger = ClickSpending(folder / "clicks.sqlite", limit=settings.privacy.limit, max_user_epsilon=settings.privacy.max_user_epsilon)
     stack.callback(ledger.close)
     trust = NewsTrust(settings.privacy.allow_not_established, frozenset(settings.privacy.open_categories))
-    return NewsParticipant(settings.name, users, ledger, folder, trust=trust, seed=settings.rehearsal_seed)
+    return NewsParticipant(settings.name, users, ledger, folder, trust=trust, seed=settings.rehearsal_seed, renew=renewal)
 
 
 def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:

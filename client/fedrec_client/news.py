@@ -101,11 +101,15 @@ class NewsParticipant:
         *,
         trust: NewsTrust | None = None,
         seed: int | None = None,
+        renew: Callable[[], LocalReaders | None] | None = None,
     ) -> None:
-        """`folder` keeps terms and what was asked. `seed` is of a rehearsal's noise: with None it is secret, as it must be."""
+        """`folder` keeps terms and what was asked. renew: as of `participant.Participant`.
+
+        `seed` is of a rehearsal's noise: with None it is secret, as it must be."""
         self.name, self.users, self.ledger, self._folder, self._notes = name, users, ledger, folder, Notes(folder)
         self._trust, self._seed, self._mutex = trust or NewsTrust(), seed, threading.Lock()
         self._run: _Run | None = None
+        self._renew = renew
         self._names = tuple(token.tobytes().hex() for token in user_tokens(ledger.secret, users.user_ids))
         self._made: tuple[str, int, _Device] | None = None
 
@@ -123,6 +127,7 @@ class NewsParticipant:
 
     def _join(self, terms: Terms) -> Reply:
         require_name(terms.run)
+        self._look_again(terms.run)
         known = self._open(terms)
         bound = self.ledger.bound(terms.run)
         if bound is not None and bound.terms != known.terms_digest:  # also where the note of them is lost
@@ -132,6 +137,16 @@ class NewsParticipant:
         unknown = self.users.unknown_events(terms)
         self._notes.keep_translation(terms.run, users=self.users.num_users, events=len(known.data), unknown_events=unknown)
         return Reply(Answer(self.name, self.users.num_users))
+
+    def _look_again(self, run: str) -> None:
+        """A new run is of the clicks that people have now; one that began keeps its copy of them."""
+        if (
+            self._renew is not None
+            and self._notes.terms(run) is None
+            and not self._copy(run).exists()
+            and (users := self._renew()) is not None
+        ):
+            self.users, self._names = users, tuple(token.tobytes().hex() for token in user_tokens(self.ledger.secret, users.user_ids))
 
     def _open(self, terms: Terms) -> _Run:
         scenario = scenario_of(terms.recipe)
@@ -264,7 +279,7 @@ class NewsParticipant:
                 reply = attempt()
         except FedRecError as failure:
             code, cause = public_words(failure)
-            logs.say(log, f"refused: {failure.cause}. {failure.remedy}", level=logging.WARNING, run=run, code=code)
+            logs.say(log, "refused", level=logging.WARNING, run=run, code=code, cause=failure.cause, remedy=failure.remedy)
             return Reply(Answer(self.name, self.users.num_users, refusal=code, cause=cause[:LONGEST_CAUSE]))
         except Exception as failure:  # a defect or a full disk; its words could hold anything
             logs.say_failure(log, "failed", failure, run=run)

@@ -57,9 +57,9 @@ class Notes:
         """One message to the aggregator, as it left."""
         write_bytes(self._round(run, round).with_name(f"round-{round:03d}-{number:03d}.frr"), batch)
 
-    def keep_receipt(self, run: str, round: int, header: bytes, receipt: Receipt, batches: int, bytes_sent: int) -> None:
+    def keep_receipt(self, run: str, round: int, header: bytes, quorum: int, receipt: Receipt, batches: int, bytes_sent: int) -> None:
         """What was asked in a round, and what the aggregator did with the answer."""
-        content = {"header": json.loads(header), "digest": question_digest(header), "receipt": asdict(receipt)}
+        content = {"header": json.loads(header), "digest": question_digest(header), "quorum": quorum, "receipt": asdict(receipt)}
         content |= {"batches": batches, "bytes_sent": bytes_sent}
         write_json(self._round(run, round), content)
 

@@ -26,11 +26,11 @@ from fedrec.federation.ledger_heads import follow
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Invitation, Receipt, Refusal, ReportDesk, Terms
 from fedrec.federation.rounds import ClientStep
-from fedrec.federation.wire import question_digest, question_header, read_header
+from fedrec.federation.wire import Bytes, question_digest, question_header, read_header, report_digest
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
 from fedrec.privaterec.messages import Ask, Reply
-from fedrec.recipes import client_steps
+from fedrec.recipes import client_steps, guarantee_of
 from fedrec.settings import validated
 from fedrec_client.answering import Bounds, Private, require_answerable
 from fedrec_client.delivery import Delivery
@@ -82,12 +82,13 @@ class Participant:
         keep_sent: bool = False,
         allow_not_established: bool = False,
         bounds: Bounds | None = None,
+        renew: Callable[[], SiteUsers | None] | None = None,
     ) -> None:
-        """`folder` keeps terms and what was sent."""
+        """`folder` keeps terms and what was sent. renew: the users when a new run begins, None where they are as before (`renewal`)."""
         self.name, self.users, self.ledger, self._desk, self._notes = name, users, ledger, desk, Notes(folder)
         self._users_per_batch, self._keep_sent = users_per_batch, keep_sent
         self._allow_not_established, self._bounds = allow_not_established, bounds or Bounds()
-        self._tokens = user_tokens(ledger.secret, users.user_ids)
+        self._tokens, self._renew = user_tokens(ledger.secret, users.user_ids), renew
         self._known: tuple[Terms, Private] | None = None
         self._mutex = threading.Lock()
 
@@ -106,14 +107,22 @@ class Participant:
     def _join(self, terms: Terms) -> Answer:
         require_name(terms.run)
         _require_sound(terms, self._bounds)
+        self._look_again(terms.run)
         mine = self._translated(terms)
         self._notes.keep_terms(terms)
         self._known = terms, mine
         unknown = self.users.unknown_events(terms)
         self._notes.keep_translation(terms.run, users=mine.num_users, events=len(mine), unknown_events=unknown)
+        if self.ledger.plan_of(terms.run) is None:  # once it is known, the plan decides
+            self.ledger.require_room_for(guarantee_of(validated(json.loads(terms.recipe), source="the run's recipe")))
         self._see_the_aggregators_ledger()
         self._enroll()
         return Answer(self.name, self.users.num_users)
+
+    def _look_again(self, run: str) -> None:
+        """A new run asks what people hold now, and whoever has joined since."""
+        if self._renew is not None and self._notes.terms(run) is None and (users := self._renew()) is not None:
+            self.users, self._tokens, self._known = users, user_tokens(self.ledger.secret, users.user_ids), None
 
     def _see_the_aggregators_ledger(self) -> None:
         """Raises RefusedError (`STALE_LEDGER`) where it, or this client's own, has gone back in time."""
@@ -136,8 +145,10 @@ class Participant:
         require_answerable(question, step, terms, self._bounds)
         digest = question_digest(header)
         self._see_the_aggregators_ledger()
+        named = report_digest(digest, invitation.quorum)
         self.ledger.charge(invitation.run, question.round, digest, plan, [release.name for release in question.releases])
-        return self._deliver(self._delivery(invitation.run, question, digest, step, mine), header)
+        ids = report_ids(self.ledger.secret, self._tokens, run=invitation.run, round=question.round, digest=digest)
+        return self._deliver(self._delivery(invitation.run, question, named, step, mine, ids), header, invitation.quorum)
 
     def _terms(self, run: str) -> tuple[Terms, Private]:
         if self._known is None or self._known[0].run != run:
@@ -166,22 +177,22 @@ class Participant:
         if unplanned := [release.name for release in question.releases if release.name not in planned]:
             raise _refused(Refusal.WRONG_PLAN, f"the plan has no release {unplanned[0]!r}", "Nobody would account for it.")
 
-    def _delivery(self, run: str, question: Question, digest: str, step: ClientStep, mine: Private) -> Delivery:
-        ids = report_ids(self.ledger.secret, self._tokens, run=run, round=question.round, digest=digest)
+    def _delivery(self, run: str, question: Question, named: str, step: ClientStep, mine: Private, ids: Bytes) -> Delivery:
         keep = (lambda number, batch: self._notes.keep_batch(run, question.round, number, batch)) if self._keep_sent else None
-        return Delivery(run, question, digest, step, mine, ids, self._tokens, self._desk, keep)
+        return Delivery(run, question, named, step, mine, ids, self._tokens, self._desk, keep)
 
-    def _deliver(self, delivery: Delivery, header: bytes) -> Answer:
+    def _deliver(self, delivery: Delivery, header: bytes, quorum: int) -> Answer:
         refusal, cause = "", ""
         try:
             delivery.hand_in(users_per_batch=self._users_per_batch, batch_bytes=self._bounds.batch_bytes)
         except (UnreachableError, RefusedError) as failure:
             refusal, cause = public_words(_from_the_aggregator(failure, "did not take this client's reports"))
-            logs.say(log, f"not-delivered: {failure.cause}", level=logging.WARNING, run=delivery.run, round=delivery.question.round)
+            why = {"cause": failure.cause, "remedy": failure.remedy, "code": refusal, "run": delivery.run}
+            logs.say(log, "not-delivered", level=logging.WARNING, round=delivery.question.round, **why)
         answer = Answer(self.name, self.users.num_users, delivery.accepted, delivery.rejected, refusal, cause)
         receipt, round = Receipt(answer.accepted, answer.rejected), delivery.question.round
         try:
-            self._notes.keep_receipt(delivery.run, round, header, receipt, delivery.batches, delivery.bytes_sent)
+            self._notes.keep_receipt(delivery.run, round, header, quorum, receipt, delivery.batches, delivery.bytes_sent)
         except OSError as failure:  # the reports are counted: that a note of them is missing changes nothing
             logs.say_failure(log, "receipt-not-kept", failure, run=delivery.run, round=round)
         return answer
@@ -194,7 +205,8 @@ class Participant:
         except FedRecError as failure:  # ours: its words hold no value of a user
             code, cause = public_words(failure)
             answer = Answer(self.name, self.users.num_users, refusal=code, cause=cause[:LONGEST_CAUSE])
-            logs.say(log, f"refused: {failure.cause}. {failure.remedy}", level=logging.WARNING, run=run, round=round, code=code)
+            why = {"cause": failure.cause, "remedy": failure.remedy}
+            logs.say(log, "refused", level=logging.WARNING, run=run, round=round, code=code, **why)
         except Exception as failure:  # a defect or a full disk; its words could hold anything
             answer = Answer(self.name, self.users.num_users, refusal=FAILED, cause="the client failed; its log says where")
             logs.say_failure(log, "failed", failure, run=run, round=round)

@@ -15,6 +15,7 @@ from cryptography import x509
 
 from fedrec.errors import ProtocolError
 from fedrec.federation.protocol import Refusal
+from fedrec.federation.versions import FIELD, spoken
 from fedrec.federation.wire import refused
 from fedrec.operations.addresses import Address
 from fedrec_aggregator.channel import Access, examine, only, tls
@@ -36,6 +37,7 @@ class HttpServer:
     def newest(self) -> str:
         """As the protocol's."""
         found = patiently(lambda: self._json("GET", "/v1/models", b""))
+        spoken(found.get(FIELD), who=f"the server at {self.access.address}")
         version = found.get("newest")
         if not (isinstance(version, str) and len(version) == 16 and set(version) <= set("0123456789abcdef")):
             raise _unexpected(self.access, "names no newest model")

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import ProtocolError, RefusedError, SettingsError, UnreachableError
+from fedrec.federation.versions import spoken
 from fedrec_aggregator.api.methods import CODE_KEY, REMEDY_KEY
 from fedrec_aggregator.channel import Access, open_channel
 from fedrec_server.serving.api import serving_pb2 as pb
@@ -153,7 +154,9 @@ class GrpcServer:
         self.journal.append(Left(path, (), body))
         pieces = call(body, timeout=60 * self.timeout_s)
         try:
-            yield from ((f"{piece.version:016x}", piece.data) for piece in pieces)
+            for piece in pieces:
+                spoken(piece.protocol or None, who=f"the server at {self.access.address}")
+                yield f"{piece.version:016x}", piece.data
         except grpc.RpcError as error:
             raise _meaning(error, self.access.address) from None
         finally:

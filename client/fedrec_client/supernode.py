@@ -132,7 +132,7 @@ class SuperNode:
         self.changed()
         try:
             while self._child.poll() is None and not self._stopping.wait(0.2):
-                pass
+                self._log_file()
             return tether.ended(self._child, self.grace_s)
         finally:
             self._address = ""
@@ -141,10 +141,7 @@ class SuperNode:
         return supernode_command(self.access, self.folder, port, way=self.way.address if self.way else "")
 
     def _log_file(self) -> Path:
-        path = self.folder / "supernode.log"
-        if path.exists() and path.stat().st_size > _LOG_BYTES:
-            path.replace(path.with_suffix(".log.1"))
-        return path
+        return logs.cut(self.folder / "supernode.log", max_bytes=_LOG_BYTES)
 
 
 def supernode_command(access: SuperLinkAccess, folder: Path, port: int, *, way: str = "") -> list[str]:

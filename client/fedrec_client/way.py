@@ -116,7 +116,7 @@ class Way:
         if cause != self._last_cause:
             self._last_cause = cause
             words = failure.cause if isinstance(failure, FedRecError) else str(failure) or type(failure).__name__
-            logs.say(log, f"{cause}: {words}", level=logging.WARNING, address=self.access.address)
+            logs.say(log, cause, level=logging.WARNING, address=self.access.address, cause=words)
 
 
 async def _both(*pumps: Coroutine[object, object, None]) -> None:

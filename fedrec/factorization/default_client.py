@@ -20,13 +20,14 @@ import numpy.typing as npt
 
 from fedrec import segments
 from fedrec.data.interactions import Interactions
+from fedrec.factorization.cross_fitting import CrossFit, cross_fit
 from fedrec.factorization.least_squares import solve_users
-from fedrec.factorization.leave_one_out import LeftOut, left_out
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.threads import map_ranges
 
 Float64s = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
 
 UNITS = ("unit_users", "unit_ratio", "unit_residual", "unit_excess", "unit_known")
 """Public numbers that a step's scales are divided by."""
@@ -126,20 +127,20 @@ def report_tastes(question: Question, mine: Interactions) -> Reports:
 
 
 def report_steps(question: Question, mine: Interactions) -> Reports:
-    """Block "step": omega times the leave-one-out residual of each item, times [alpha, first d coordinates of w without that item].
+    """Block "step": omega times the cross-fitted residual of each item, times [alpha, first d coordinates of w without the item's fold].
 
     Block "scales": what tells the server how long a step to take, averages over the user's own ratings: see `step_scales`.
     """
     public = {name: np.asarray(question.public[name], np.float64) for name in ("omega", "variance")}
     alpha, energy = float(question.public["alpha"]), float(question.public["scales_energy"])
-    n = np.diff(mine.user_ptr)
-    d = int(question.public["width"])
-    left = left_out(mine, *_model(question, mine), width=d)
-    coefficients = public["omega"][mine.items] * left.residuals
-    vectors = np.column_stack([np.full(len(mine), alpha), left.vectors])
-    norms = np.sqrt(segments.sums(mine.user_ptr, coefficients**2 * segments.row_squares(vectors)))
+    n, d, spec = np.diff(mine.user_ptr), int(question.public["width"]), question.blocks[0]
+    fit, owners = cross_fit(mine, *_model(question, mine), width=d, folds=spec.folds), spec.owners(mine.user_ptr, mine.items)
+    coefficients = public["omega"][mine.items] * fit.residuals
+    vectors = np.column_stack([np.full(len(fit.vectors), alpha), fit.vectors])
+    norms = np.sqrt(segments.sums(mine.user_ptr, coefficients**2 * segments.row_squares(vectors)[owners]))
     radius = question.releases[0].radius
-    scales = step_scales(mine.user_ptr, left, public["variance"][mine.items], norms) / units_of(question.public, d) * (n > 0)[:, None]
+    scales = step_scales(mine.user_ptr, fit, owners, public["variance"][mine.items], norms) / units_of(question.public, d)
+    scales *= (n > 0)[:, None]
     weights = np.minimum(np.sqrt(n / float(question.public["most_ratings"])), 1)
     lengths = np.sqrt(segments.row_squares(scales))
     beside = math.sqrt(energy) * weights / np.maximum(lengths, 1)  # longer ones are cut to 1
@@ -155,15 +156,17 @@ def units_of(public: Mapping[str, npt.NDArray[np.generic]], d: int) -> Float64s:
     return np.array([*plain, *[direction] * d])
 
 
-def step_scales(user_ptr: npt.NDArray[np.int64], left: LeftOut, variance: Float64s, norms: Float64s) -> Float64s:
+def step_scales(user_ptr: Int64s, fit: CrossFit, owners: Int64s, variance: Float64s, norms: Float64s) -> Float64s:
     """(num_users, d + 4): one, sqrt(n) over the report's norm, means of r^2, of (1 - h) r^2 - variance, and of w^2 (d of them).
 
-    r, h, w: leave-one-out residual, leverage and vector of a rating. (1 - h) r^2 is expected to be the noise's variance, whatever it is.
+    r, 1 - h, w: cross-fitted residual, noise's share and vector of a rating, the vector being number `owners` (n,). (1 - h) r^2 is
+    expected to be the noise's variance, whatever it is.
     """
     n = np.maximum(np.diff(user_ptr), 1)
-    squares = left.residuals**2
+    squares = fit.residuals**2
     ratio = np.divide(np.sqrt(n), norms, out=np.zeros_like(norms), where=norms > 0)
-    means = [segments.sums(user_ptr, column) / n for column in (squares, left.noise_share * squares - variance, *(left.vectors.T**2))]
+    lengths = (fit.vectors**2)[owners].T
+    means = [segments.sums(user_ptr, column) / n for column in (squares, fit.noise_share * squares - variance, *lengths)]
     return np.column_stack([np.ones(len(n)), ratio, *means])
 
 

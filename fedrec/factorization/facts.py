@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Kind
+from fedrec.factorization.earlier import Earlier
 from fedrec.streams import Streams
 
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """What everybody knows before the run: sizes, the value scale, features, and the run's seed."""
+    """What everybody knows before the run: sizes, the value scale, features, the run's seed, and what an earlier training released."""
 
     num_users: int
     num_items: int
@@ -19,3 +20,4 @@ class PublicFacts:
     value_range: tuple[float, float]
     features: PublicFeatures | None
     streams: Streams
+    earlier: Earlier | None = None

@@ -173,7 +173,7 @@ def exact_sums(reports: Reports, specs: Sequence[BlockSpec]) -> tuple[Int64s, ..
 
 def _check_block(spec: BlockSpec, block: BlockReports, reports: Reports) -> None:
     expected = reports.num_users if spec.rows == 1 else len(reports.items)
-    vectors = (len(reports.items) if spec.by_item else reports.num_users, spec.width)
+    vectors = (reports.num_users * spec.folds, spec.width)
     if block.coefficients.shape != (expected,) or block.vectors.shape != vectors:
         raise ValueError(
             f"block {spec.name}: expected {expected} coefficients and vectors {vectors}, "
@@ -204,7 +204,10 @@ def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: In
     c, width, flat = np.ascontiguousarray(block.coefficients, np.int32), source.shape[1], source.reshape(-1)
     pieces = total if spec.rows > 1 else np.zeros((len(order.item_ptr) - 1, spec.columns), np.int64)
 
-    owners = order.positions.astype(np.int32) if spec.by_item else order.users  # which vector belongs to an event
+    owners = order.users
+    if spec.folds > 1:  # which vector belongs to an event
+        fold = np.repeat(np.arange(spec.rows, dtype=np.int32) % np.int32(spec.folds), np.diff(order.item_ptr))
+        owners = owners * np.int32(spec.folds) + fold
 
     def rows(first: int, last: int) -> None:
         exact_range(

@@ -2,9 +2,9 @@
 
 A report is a list of blocks. A block of a user with n rated items is n integer coefficients and one integer vector x of
 length `width`; it stands for the rows `c_j * x` ("linear") or the packed symmetric matrices `c_j * x x'` ("outer") of
-those n items, and for zero elsewhere. A block of "rows" has a vector for each item instead, and stands for `c_j * x_j`. A dense
-vector is a block with one row, whose coefficient is 1. Item statistics (A_j, b_j) of AM-SSP eq. 5, item counts, residual sums and
-taste Grams are linear or outer; sums of leave-one-out residuals, whose user vector differs from item to item, are rows.
+those n items, and for zero elsewhere. A dense vector is a block with one row, whose coefficient is 1. A block with `folds` > 1 has
+so many vectors a user, and item j stands for `c_j * x_(j mod folds)`: what a user's other folds say of an item. Item statistics
+(A_j, b_j) of AM-SSP eq. 5, item counts, residual sums and taste Grams have one fold, cross-fitted residuals several.
 
 Integers make sums exact: the order of arrival, the sharding and the process do not show in the sum (DESIGN.md,
 "Exact, order-free sums"). `step` maps them to real units: real = integer * step.
@@ -29,13 +29,16 @@ VECTOR_BITS = 15
 exactly in float64, and 2^17 users in int64."""
 
 
-Form = Literal["linear", "outer", "rows"]
+Form = Literal["linear", "outer"]
 """How coefficients and vectors of a block make its rows: see the module's first lines."""
 
 
 @dataclass(frozen=True)
 class BlockSpec:
-    """Public shape and grid of one block: `rows` items (1 if dense), vectors of `width` entries, steps in real units."""
+    """Public shape and grid of one block: `rows` items (1 if dense), vectors of `width` entries, steps in real units.
+
+    folds: vectors of a user; the row of item j is made of number j mod folds. 1 where the block is dense.
+    """
 
     name: str
     kind: Form
@@ -43,6 +46,7 @@ class BlockSpec:
     width: int
     coefficient_step: float
     vector_step: float
+    folds: int = 1
 
     @property
     def columns(self) -> int:
@@ -59,10 +63,10 @@ class BlockSpec:
         """How often a vector enters a row: twice in a symmetric matrix."""
         return 2 if self.kind == "outer" else 1
 
-    @property
-    def by_item(self) -> bool:
-        """Whether every named item has a vector of its own; else a user has one."""
-        return self.kind == "rows" and self.rows > 1
+    def owners(self, user_ptr: Int64s, items: Int32s) -> Int64s:
+        """(n,) which of the (num_users * folds,) vectors each event's row is made of."""
+        users = np.repeat(np.arange(len(user_ptr) - 1, dtype=np.int64), np.diff(user_ptr))
+        return users * self.folds + items % self.folds
 
 
 @dataclass(frozen=True)
@@ -104,13 +108,30 @@ class Release:
     values: Mapping[str, npt.NDArray[np.float64]]
     noise_std: Mapping[str, float]
 
+    def standing_for(self, users: int, *, reported: int) -> Release:
+        """`LEVELS` as of all `users` of a run, from the sums of so many who reported: unbiased where nobody is missing for their tastes.
+
+        Noise grows by the same factor. Other blocks stay as they are: they are read beside levels, so what is missing is read as less
+        evidence, and a step goes less far. With everybody there it is this release.
+        """
+        if reported == users or reported <= 0 or users <= 0:
+            return self
+        factor = {name: users / reported if name in LEVELS else 1.0 for name in self.values}
+        values = {name: array * factor[name] for name, array in self.values.items()}
+        return Release(values, {name: std * factor[name] for name, std in self.noise_std.items()})
+
+
+LEVELS = frozenset({"counts", "mean", "population", "moments", "gramian"})
+"""Blocks that recipes divide by the number of users of the run, or expect in sums of later rounds: how often an item is rated, the mean
+rating, second moments of users' vectors. Taken as they are, sums of 85% of the users are a mean that is 15% too near the middle."""
+
 
 @dataclass(frozen=True)
 class BlockReports:
     """One block of the reports of consecutive users.
 
     coefficients: (n,) int32 aligned with the reports' items, or (num_users,) for a dense block (rows = 1; 0 = silent).
-    vectors: (num_users, width) int32, or (n, width) where the block is `by_item`.
+    vectors: (num_users * folds, width) int32, user by user.
     """
 
     coefficients: Int32s

@@ -12,7 +12,7 @@
     release                <-       the same bytes, however often asked
 
 A round is collected again after a crash (`attempt` counts), and released once. The rules are IETF DAP's: report ids and
-replay check, one report per user and round, minimum cohort, plan and question hashed into every report, stable codes.
+replay check, one report per user and round, minimum cohort and quorum, plan, question and quorum hashed into every report, stable codes.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class Refusal(StrEnum):
     TOO_LARGE = "too-large"  # more bytes, users or items than the operator allows
     OVERFLOW = "overflow"  # the sums could pass 2^63
     BUSY = "busy"  # no memory or thread is free for it now: send it again
-    TOO_FEW = "too-few"  # the minimum cohort was not there at the deadline
+    TOO_FEW = "too-few"  # the minimum cohort, or the quorum, was not there at the deadline
     BUDGET = "budget"  # a ledger or a limit refuses
     WRONG_CERTIFICATE = "wrong-certificate"  # the aggregator's is not the pinned one, or not of the authority that vouches for it
     ARRAYS_UNKNOWN = "arrays-unknown"  # a public array was sent as a difference to one that this client does not have: send all
+    WRONG_PROTOCOL = "wrong-protocol"  # its version of the messages is not ours, nor an adjacent one (`federation.versions`)
     STALE_LEDGER = "stale-ledger"  # the ledger is older than what another party has seen of it
 
 
@@ -61,7 +62,7 @@ class Phase(StrEnum):
     OPEN = "open"
     RELEASING = "releasing"
     RELEASED = "released"
-    SHORT = "short"  # too few took part: nothing was released, nothing was spent, it may be opened again
+    SHORT = "short"  # minimum cohort or quorum was missed: nothing was released, nothing was spent, it may be opened again
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,9 @@ class Opening:
 
     `header` is `wire.question_header`; `digest` is `wire.question_digest` of the same question. `ledger_head` is the
     last head of the aggregator's ledger that the server has seen ("" for none): a ledger that does not know it has gone
-    back in time. `timeout_s` is how long reports are taken, at most what the aggregator's operator allows.
+    back in time. `timeout_s` is how long reports are taken, at most what the aggregator's operator allows. `quorum` is how many users
+    must have reported before anything is released, the aggregator's own minimum cohort where that is more: every report names it
+    (`wire.report_digest`).
     """
 
     run: str
@@ -79,14 +82,15 @@ class Opening:
     digest: str
     timeout_s: float
     ledger_head: str = ""
+    quorum: int = 0
 
 
 @dataclass(frozen=True)
 class RoundStatus:
     """What the server may know of a round: counts of users, never a report, nor how many bytes came: that tells how much users rated.
 
-    `rejected` is by `Refusal`; `clipped` reports were shrunk. `release_sha256` and `ledger_head` are set when the round is released;
-    `remaining_s` while it is open.
+    `quorum`: as in the opening. `rejected` is by `Refusal`; `clipped` reports were shrunk. `release_sha256` and `ledger_head` are set
+    when the round is released; `remaining_s` while it is open.
     """
 
     run: str
@@ -101,6 +105,7 @@ class RoundStatus:
     remaining_s: float = 0.0
     release_sha256: str = ""
     ledger_head: str = ""
+    quorum: int = 0
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,21 @@ class LedgerGrowth:
     head: LedgerHead
     entries_sha256: tuple[str, ...] = ()
     more: bool = False
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What an aggregator has spent over all runs in its ledger, and what its operator's limit leaves; epsilons at `delta`.
+
+    left_epsilon: of the largest run that is still possible; infinite without a limit. noise: where it is drawn, "seeded" in a rehearsal.
+    """
+
+    spent_epsilon: float
+    limit_epsilon: float
+    delta: float
+    left_epsilon: float
+    unit: str
+    noise: Literal["system", "seeded"]
 
 
 @dataclass(frozen=True)
@@ -152,13 +172,16 @@ class ReleaseDesk(Protocol):
         """Fix the plan of a run; again with the same plan is the same. Raises RefusedError."""
 
     def open_round(self, opening: Opening) -> RoundStatus:
-        """Open, or find as it is. A round that was short, or lost in a crash before its release, starts anew. Raises RefusedError."""
+        """Open, or find as it is. A round that was short, lost in a crash before its release, or open with another quorum starts anew.
+
+        Raises RefusedError.
+        """
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
         """Where the round is; waits up to `wait_s` for it to leave the open phase. Raises RefusedError."""
 
     def close(self, run: str, round: int) -> RoundStatus:
-        """No more reports will come: release now if the minimum cohort is there. Raises RefusedError."""
+        """No more reports will come: release now if minimum cohort and quorum are there. Raises RefusedError."""
 
     def release(self, run: str, round: int) -> bytes:
         """`wire.pack_release` of a released round, the same bytes every time. Raises RefusedError."""
@@ -183,14 +206,15 @@ class Terms:
 class Invitation:
     """What a client gets in a round, all public.
 
-    payloads: the question's arrays as `coding.coded` writes them for a client that has those of the question before; a transport that
-    finds none, or a client that has not, sends all.
+    quorum: as in the opening of the round; what is reported names it. payloads: the question's arrays as `coding.coded` writes
+    them for a client that has those of the question before; a transport that finds none, or a client that has not, sends all.
     """
 
     run: str
     plan: Plan
     question: Question
     payloads: Mapping[str, bytes] = field(default_factory=dict)
+    quorum: int = 0
 
 
 @dataclass(frozen=True)

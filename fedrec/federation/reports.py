@@ -38,19 +38,19 @@ _SLACK = 1e-12
 
 @dataclass(frozen=True)
 class RealBlock:
-    """One block before the grid: coefficients (n,), or (num_users,) if dense; vectors (num_users, width), or (n, width) by item."""
+    """One block before the grid: coefficients (n,), or (num_users,) if dense; vectors (num_users * folds, width)."""
 
     coefficients: Floats
     vectors: Floats
 
 
-def block(name: str, kind: Form, *, rows: int, width: int, radius: float = 1.0) -> BlockSpec:
+def block(name: str, kind: Form, *, rows: int, width: int, radius: float = 1.0, folds: int = 1) -> BlockSpec:
     """The block's public grid: vectors of norm at most 1, coefficients up to `radius`.
 
     Outer blocks multiply the vector's step twice; theirs is coarser, so that the noise of any useful budget is at most 2^40 steps.
     """
     coefficient_bits, vector_bits = (13, 11) if kind == "outer" else (COEFFICIENT_BITS, VECTOR_BITS)
-    return BlockSpec(name, kind, rows, width, step_for(radius, bits=coefficient_bits), step_for(1.0, bits=vector_bits))
+    return BlockSpec(name, kind, rows, width, step_for(radius, bits=coefficient_bits), step_for(1.0, bits=vector_bits), folds)
 
 
 def bounded(
@@ -68,7 +68,7 @@ def bounded(
     require_distinct(user_ptr, items)
     real, finished = iter(blocks), list[BlockReports]()
     for release in releases:
-        parts = [_unit_vectors(next(real), _pointer(user_ptr, spec), spec) for spec in release.blocks]
+        parts = [_unit_vectors(next(real), _owners(user_ptr, items, spec), spec) for spec in release.blocks]
         squares = [segments.squares(_pointer(user_ptr, spec), part.coefficients) for part, spec in zip(parts, release.blocks, strict=True)]
         norms = np.sqrt(np.sum(squares, axis=0))
         factors = _factors(norms, release.radius * (1 - _SLACK), scaling)
@@ -80,7 +80,7 @@ def bounded(
 def squared_norms(reports: Reports, releases: Sequence[ReleaseSpec]) -> Floats:
     """(num_releases, num_users) squared joint norms in real units: what an aggregator checks before it adds."""
     parts = iter(reports.blocks)
-    return np.array([_release_norms(reports.user_ptr, [(next(parts), spec) for spec in release.blocks]) for release in releases])
+    return np.array([_release_norms(reports, [(next(parts), spec) for spec in release.blocks]) for release in releases])
 
 
 def within_radius(reports: Reports, releases: Sequence[ReleaseSpec]) -> npt.NDArray[np.bool_]:
@@ -108,13 +108,18 @@ def _pointer(user_ptr: Int64s, spec: BlockSpec) -> Int64s:
     return np.arange(len(user_ptr), dtype=np.int64) if spec.rows == 1 else user_ptr
 
 
-def _unit_vectors(real: RealBlock, pointer: Int64s, spec: BlockSpec) -> RealBlock:
+def _owners(user_ptr: Int64s, items: npt.NDArray[np.int32], spec: BlockSpec) -> Int64s:
+    """Which vector each coefficient belongs to."""
+    return np.arange(len(user_ptr) - 1, dtype=np.int64) if spec.rows == 1 else spec.owners(user_ptr, items)
+
+
+def _unit_vectors(real: RealBlock, owners: Int64s, spec: BlockSpec) -> RealBlock:
     lengths = np.sqrt(segments.row_squares(real.vectors))
     if not (np.isfinite(lengths).all() and np.isfinite(real.coefficients).all()):
         raise ValueError(f"block {spec.name!r} has numbers that are not finite")
     moved = lengths**spec.degree
     return RealBlock(
-        real.coefficients * (moved if spec.by_item else np.repeat(moved, np.diff(pointer))),
+        real.coefficients * moved[owners],
         real.vectors / np.where(lengths > 0, lengths, 1.0)[:, None],
     )
 
@@ -131,13 +136,11 @@ def _on_grid(part: RealBlock, factors: Floats, pointer: Int64s, spec: BlockSpec)
     )
 
 
-def _release_norms(user_ptr: Int64s, parts: Sequence[tuple[BlockReports, BlockSpec]]) -> Floats:
-    norms = np.zeros(len(user_ptr) - 1)
+def _release_norms(reports: Reports, parts: Sequence[tuple[BlockReports, BlockSpec]]) -> Floats:
+    norms = np.zeros(reports.num_users)
     for part, spec in parts:
         vectors = segments.row_squares(np.asarray(part.vectors * spec.vector_step, np.float64))
         coefficients = np.asarray(part.coefficients * spec.coefficient_step, np.float64)
-        if spec.by_item:
-            norms += segments.sums(user_ptr, coefficients**2 * vectors)
-        else:
-            norms += segments.squares(_pointer(user_ptr, spec), coefficients) * vectors**spec.degree
+        owned = (vectors**spec.degree)[_owners(reports.user_ptr, reports.items, spec)]
+        norms += segments.sums(_pointer(reports.user_ptr, spec), coefficients**2 * owned)
     return norms

@@ -2,9 +2,9 @@
 
 A batch of reports (`pack_reports`), n users and e events, after a header of 44 bytes:
 
-    4 s "FRR1" | 32 s question digest | u32 n | u32 e
+    4 s "FRR1" | 32 s digest of question and quorum | u32 n | u32 e
     n x 16 report ids | n x 16 user pseudonyms | n x u32 events of each user | e x u32 items
-    for every block of the question: coefficients i16 (e, or n where the block is dense) | vectors i16 (n x width)
+    for every block of the question: coefficients i16 (e, or n where the block is dense) | vectors i16 (n x folds x width)
 
 so the length follows from the header and the public specs alone. A release is a safetensors file (no code can hide in
 it). A question is canonical JSON beside its public arrays, each named by dtype, shape and SHA-256.
@@ -54,12 +54,12 @@ class Batch:
 def batch_bytes(specs: Sequence[BlockSpec], *, users: int, events: int) -> int:
     """The exact length of a batch."""
     coefficients = sum(users if spec.rows == 1 else events for spec in specs)
-    numbers = sum((events if spec.by_item else users) * spec.width for spec in specs)
+    numbers = sum(users * spec.folds * spec.width for spec in specs)
     return _HEADER.size + users * (2 * TOKEN_BYTES + 4) + 4 * events + 2 * (coefficients + numbers)
 
 
 def pack_reports(batch: Batch, digest: str) -> bytes:
-    """One byte string; `digest` is the question's. Raises ValueError on integers that need more than 15 bits and a sign."""
+    """One byte string; `digest` is `report_digest`'s. Raises ValueError on integers that need more than 15 bits and a sign."""
     reports = batch.reports
     columns: list[npt.NDArray[np.generic]] = [batch.ids, batch.tokens, np.diff(reports.user_ptr).astype("<u4"), reports.items.astype("<u4")]
     for block in reports.blocks:
@@ -102,7 +102,7 @@ def select_users(batch: Batch, kept: npt.NDArray[np.bool_], specs: Sequence[Bloc
     events = np.repeat(kept, lengths)
     user_ptr = np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int64)
     blocks = tuple(
-        BlockReports(part.coefficients[kept if spec.rows == 1 else events], part.vectors[events if spec.by_item else kept])
+        BlockReports(part.coefficients[kept if spec.rows == 1 else events], part.vectors[np.repeat(kept, spec.folds)])
         for spec, part in zip(specs, reports.blocks, strict=True)
     )
     return Batch(batch.ids[kept], batch.tokens[kept], Reports(user_ptr, reports.items[events], blocks))
@@ -130,7 +130,7 @@ def _sizes(data: bytes, digest: str, *, max_users: int) -> tuple[int, int]:
     if magic != _MAGIC:
         raise refused(Refusal.MALFORMED, f"a batch starts with {_MAGIC!r}, found {magic!r}")
     if named.hex() != digest:
-        raise refused(Refusal.WRONG_QUESTION, "the batch answers another question, or another plan")
+        raise refused(Refusal.WRONG_QUESTION, "the batch answers another question, or one of another plan or quorum")
     if users > max_users:
         raise refused(Refusal.TOO_LARGE, f"a batch holds at most {max_users} users, found {users}")
     return users, events
@@ -148,7 +148,7 @@ def _check_items(items: npt.NDArray[np.uint32], user_ptr: npt.NDArray[np.int64],
 
 def _block(take: _Reader, spec: BlockSpec, *, users: int, events: int) -> BlockReports:
     coefficients = take("<i2", users if spec.rows == 1 else events)
-    owners = events if spec.by_item else users
+    owners = users * spec.folds
     vectors = take("<i2", owners * spec.width).reshape(owners, spec.width)
     for name, values in (("coefficients", coefficients), ("vectors", vectors)):
         if int(values.min(initial=0)) == -(2**15):
@@ -180,6 +180,7 @@ class _BlockHeader(_Closed):
     kind: Form
     rows: int = Field(ge=1, le=2**31 - 1)
     width: int = Field(ge=1, le=2**26)
+    folds: int = Field(1, ge=1, le=2**10)
     coefficient_step: _Step
     vector_step: _Step
 
@@ -239,12 +240,26 @@ def question_digest(header: bytes) -> str:
     return hashlib.sha256(header).hexdigest()
 
 
+def report_digest(digest: str, quorum: int) -> str:
+    """What every report names: the question's digest, and how many users must have reported before their sum is released.
+
+    Whoever changes the quorum between server and client, or between server and aggregator, gets reports that are not counted. Apart from
+    the question's digest, so that a round that was short may be asked again with another quorum: it is the same question, charged once.
+    Without a quorum (0) it is the question's digest. Raises RefusedError where it is no number of users.
+    """
+    if isinstance(quorum, bool) or not isinstance(quorum, int) or not 0 <= quorum < 2**53:
+        raise refused(Refusal.MALFORMED, f"a quorum is a number of users, found {quorum!r}")
+    return hashlib.sha256(b"fedrec/quorum" + bytes.fromhex(digest) + quorum.to_bytes(8, "big")).hexdigest() if quorum else digest
+
+
 def read_header(header: bytes) -> QuestionHeader:
     """Raises RefusedError where it is not what `question_header` writes."""
     if len(header) > 2**20:
         raise refused(Refusal.TOO_LARGE, f"a question's header has at most a mebibyte, found {len(header)} bytes")
     parsed = _parsed(QuestionHeader, header)
     names = [block.name for release in parsed.releases for block in release.blocks]
+    if any(block.rows == 1 and block.folds > 1 for release in parsed.releases for block in release.blocks):
+        raise refused(Refusal.MALFORMED, "folds are of items: a block with one row has none")
     if len(set(names)) != len(names) or len({release.name for release in parsed.releases}) != len(parsed.releases):
         raise refused(Refusal.MALFORMED, "names of blocks and releases must differ")
     return parsed
@@ -355,7 +370,7 @@ def invitation_bytes(invitation: Invitation) -> int:
     return sum(map(len, (*pack_invitation(invitation), *invitation.payloads.values())))
 
 
-def read_invitation(header: bytes, plan: bytes, arrays: Mapping[str, npt.NDArray[np.generic]]) -> Invitation:
+def read_invitation(header: bytes, plan: bytes, arrays: Mapping[str, npt.NDArray[np.generic]], *, quorum: int = 0) -> Invitation:
     """Raises RefusedError where the question or the plan is not what the header names, PrivacyError where the plan is not true."""
     try:
         promised = Plan.of(json.loads(plan[:_PLAN_BYTES]))
@@ -364,7 +379,7 @@ def read_invitation(header: bytes, plan: bytes, arrays: Mapping[str, npt.NDArray
     parsed = read_header(header)
     if promised.digest() != parsed.plan:
         raise refused(Refusal.WRONG_PLAN, "the plan is not the one that the question names")
-    return Invitation(parsed.run, promised, read_question(header, arrays))
+    return Invitation(parsed.run, promised, read_question(header, arrays), quorum=quorum)
 
 
 def _json(content: Mapping[str, Any]) -> bytes:

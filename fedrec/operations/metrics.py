@@ -6,7 +6,7 @@ the server may know (DESIGN.md, who sees what).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -14,8 +14,11 @@ from typing import Any, Self
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from fedrec.errors import SettingsError
+from fedrec.operations.party_state import LateGauge, PartyState
 
 _ROUND_BUCKETS_S = (0.1, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
+OUTCOMES: Mapping[str, Sequence[str]] = {"client": ("answered", "refused"), "serving": ()}
+"""How a round may end, by party; of server and aggregator: released, short, failed."""
 
 
 class Metrics:
@@ -33,8 +36,13 @@ class Metrics:
         self._seconds = Histogram(
             "fedrec_round_seconds", "From a round's opening to its end", buckets=_ROUND_BUCKETS_S, registry=self.registry
         )
-        self._spent = Gauge("fedrec_budget_epsilon_spent", "Epsilon of everything charged so far", registry=self.registry)
-        self._left = Gauge("fedrec_budget_epsilon_left", "What the limit leaves; +Inf without a limit", registry=self.registry)
+        self._jumps = Counter("fedrec_clock_jumps", "Times that the clock was set by more than an hour", registry=self.registry)
+        # exported where they are known, and only there
+        self._spent = LateGauge(self.registry, "fedrec_budget_epsilon_spent", "Epsilon of everything charged so far")
+        self._left = LateGauge(self.registry, "fedrec_budget_epsilon_left", "What the limit leaves; +Inf without a limit")
+        self.state = PartyState(self.registry)
+        for phase in OUTCOMES.get(party, ("released", "short", "failed")):
+            self._rounds.labels(phase)
         for result in ("accepted", "rejected"):
             self._reports.labels(result)
         for direction in ("in", "out"):
@@ -56,15 +64,22 @@ class Metrics:
         self._bytes.labels("in").inc(bytes_in)
         self._bytes.labels("out").inc(bytes_out)
 
-    def decided(self, phase: str, *, took_s: float) -> None:
-        """One round came to its end."""
+    def decided(self, phase: str, *, took_s: float | None = None) -> None:
+        """One round, or one attempt at it, came to its end; one of `OUTCOMES`. A success is noted."""
         self._rounds.labels(phase).inc()
-        self._seconds.observe(took_s)
+        if took_s is not None:
+            self._seconds.observe(took_s)
+        if phase in {"released", "answered"}:
+            self.state.succeeded()
+
+    def clock_jumped(self) -> None:
+        """The machine's clock was set."""
+        self._jumps.inc()
 
     def budget(self, *, spent: float, left: float) -> None:
         """Epsilon, as the party's ledger states it."""
-        self._spent.set(spent)
-        self._left.set(left)
+        self._spent().set(spent)
+        self._left().set(left)
 
     def serve(self, host: str, port: int) -> Endpoint:
         """Answer GET /metrics on an address, port 0 for any. Raises SettingsError where it cannot be had."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from fedrec.errors import SettingsError
+from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.pins import of_role, read_pins
@@ -30,7 +31,14 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
 
 
-class PinnedTable(Table):
+class LoggedTable(Table):
+    """Settings of a party that may write its log to a file."""
+
+    log_max_bytes: int = Field(logs.MAX_BYTES, ge=0, description="size at which the log file is rotated; 0 leaves that to logrotate")
+    log_files: int = Field(logs.KEPT, ge=1, le=1_000, description="how many rotated log files are kept")
+
+
+class PinnedTable(LoggedTable):
     """Settings of a party that may know the others' keys from a file."""
 
     pins: FilePath = Field("", description="file of `fedrec certs` with the SHA-256 of every party's public key")
@@ -95,13 +103,39 @@ _Settings = TypeVar("_Settings", bound=BaseModel)
 
 def read(path: Path, settings: type[_Settings]) -> _Settings:
     """Read a settings file. Raises SettingsError naming the first wrong key, what it must be and what was found."""
+    return checked(_content(path), settings, folder=path.parent, source=str(path))
+
+
+def _content(path: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as failure:
         raise SettingsError(f"{path}: {failure.strerror or failure}", "Give a settings file, as in docs/deploy.md.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as failure:
         raise SettingsError(f"{path} is not TOML: {failure}", "Correct the line; strings need quotes.") from None
-    return checked(content, settings, folder=path.parent, source=str(path))
+
+
+Kind = Literal["aggregator", "server", "client", "serving"]
+_OF = {
+    "listen": "aggregator",
+    "public": "server",
+    "data": "client",
+    "grpc": "serving",
+    "http": "serving",
+    "models": "serving",
+    "ranking": "serving",
+}
+"""Keys that files of one party alone have."""
+
+
+def kind_of(path: Path) -> Kind:
+    """Whose settings a file holds. Raises SettingsError where it cannot be read, or is nobody's."""
+    content = _content(path)
+    found = {kind for key, kind in _OF.items() if key in content}
+    if len(found) != 1:
+        cause = f"{path} is no settings file of one party"
+        raise SettingsError(cause, "Give the settings of an aggregator, a server, a client or of serving, as in docs/deploy.md.")
+    return cast(Kind, found.pop())
 
 
 def checked(content: dict[str, Any], settings: type[_Settings], *, folder: Path, source: str) -> _Settings:

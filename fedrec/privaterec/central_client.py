@@ -100,7 +100,7 @@ def population_question(topics: int, public: Mapping[str, npt.NDArray[np.generic
 
 def gradient_question(t: int, rows: int, width: int, public: Mapping[str, npt.NDArray[np.generic]] | None = None) -> Question:
     """The same in round t >= 1: z g' of `rows` = B + 1 and `width` = p numbers."""
-    block = BlockSpec("gradient", "linear", rows, width, **_STEPS)
+    block = BlockSpec("gradient", "linear", rows, width, _STEPS["coefficient_step"], _STEPS["vector_step"])
     return Question(t, GRADIENT, public or {}, (ReleaseSpec(named(t), (block,)),))
 
 

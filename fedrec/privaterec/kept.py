@@ -31,9 +31,9 @@ class Kept:
         """Durable when this returns; the newest two stay."""
         if self.folder is None:
             return
-        Checkpoints(self.folder / "checkpoints").save(state, round=step)
-        for older in sorted((self.folder / "checkpoints").glob("round-*.safetensors"), key=lambda p: (len(p.name), p.name))[:-_LAST]:
-            older.unlink()
+        checkpoints = Checkpoints(self.folder / "checkpoints")
+        checkpoints.save(state, round=step)
+        checkpoints.prune(_LAST)
 
     def once(self, name: str, make: Callable[[], State]) -> State:
         """What `make` gives, or what it gave before it was stopped."""

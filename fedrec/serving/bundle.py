@@ -94,7 +94,9 @@ class About(BaseModel):
             return "no privacy: trained without noise"
         if self.training.get("established") is False:
             return f"no established privacy: epsilon {epsilon} per {unit} is claimed, not proved"
-        return f"epsilon {epsilon} per {unit}, with noise of the operating system"
+        runs = self.training.get("runs", 1)
+        together = f" over {runs} trainings together" if isinstance(runs, int) and runs > 1 else ""
+        return f"epsilon {epsilon} per {unit}{together}, with noise of the operating system"
 
 
 @dataclass(frozen=True)

@@ -29,18 +29,22 @@ CATEGORY_BAGS = ("genre", "listed_genre", "category")
 
 @dataclass(frozen=True)
 class Origin:
-    """The run a bundle comes from. delta: of serving. spent: epsilon of training by its ledger."""
+    """The run a bundle comes from. delta: of serving. spent: epsilon of training by its ledger.
+
+    runs: how many trainings the guarantee is of, all together: those whose people answered before this model was made.
+    """
 
     name: str
     delta: float
     guarantee: Guarantee
     spent: float
     noise: Literal["seeded", "system"]
+    runs: int = 1
 
     @property
     def training(self) -> dict[str, Any]:
         """For `About.training`; infinite numbers as strings."""
-        return dict(finite({**asdict(self.guarantee), "spent": self.spent}))
+        return dict(finite({**asdict(self.guarantee), "spent": self.spent} | ({"runs": self.runs} if self.runs > 1 else {})))
 
 
 @dataclass(frozen=True)

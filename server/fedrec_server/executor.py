@@ -36,11 +36,11 @@ from flwr.supercore.interceptors import RuntimeTokenHttpInterceptor, RuntimeVers
 from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import HttpGrid
 
 from fedrec.errors import RunError, SettingsError
 from fedrec.operations import logs
 from fedrec_server.flower import LOST
+from fedrec_server.grid import EachReplyGrid
 
 PINNED_FLOWER = "1.41.0"
 
@@ -122,7 +122,7 @@ class Executor:
 
     def _carried_out(self, app: ServerApp, run_id: int, token: str) -> None:
         address, insecure, certificates = self._at
-        grid = HttpGrid(address, insecure, certificates, token=token)
+        grid = EachReplyGrid(address, insecure, certificates, token=token)
         grid._retry_invoker = _patiently(self.away_s, self.sleep)  # Flower's own would interrupt this process
         try:
             task = grid._runtime_client.PullTaskInput(PullTaskInputRequest())

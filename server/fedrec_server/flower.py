@@ -1,9 +1,11 @@
 """Flower's messages on the server: terms and questions go out to every node, receipts come back.
 
     query.join   RecordDict {"fedrec": {"terms": bytes}}                                         -> {"fedrec": {"answer": bytes}}
-    query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes}, "public": ArrayRecord}  -> {"fedrec": {"answer": bytes}}
+    query.ask    RecordDict {"fedrec": {"header": bytes, "plan": bytes, "quorum": int},
+                             "public": ArrayRecord}                                              -> {"fedrec": {"answer": bytes}}
     query.tell   RecordDict {"fedrec": {"ask": bytes}, "public": ArrayRecord}                    -> the same and {"reply": ArrayRecord}
 
+Each "fedrec" record has "protocol" too, the sender's version of the messages (`fedrec.federation.versions`).
 The bytes are those of `fedrec.federation.wire`, terms by zlib; a question's arrays are payloads of `fedrec.federation.coding`, which stand
 on the question before, and a node that lacks it says so (`ARRAYS_UNKNOWN`) and gets all of them. What a node sends is read with suspicion:
 it costs that node its answer, never the others theirs. Which client a node is comes from the gate, not from what the node says: a node of
@@ -19,10 +21,10 @@ import json
 import logging
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import numpy as np
@@ -37,16 +39,22 @@ from fedrec.errors import RefusedError
 from fedrec.federation.coding import coded, deflated
 from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
+from fedrec.federation.versions import FIELD, PROTOCOL, spoken
 from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
 from fedrec.operations import logs
-from fedrec.privaterec.messages import Ask, NewsBroadcast, Reply, pack_ask
+from fedrec.privaterec.messages import Ask, Reply, pack_ask
 from fedrec_server.stragglers import UNREACHABLE
+
+T = TypeVar("T")
 
 MESSAGE, PUBLIC = "fedrec", "public"
 JOIN, ASK, TELL = "query.join", "query.ask", "query.tell"
 REPLY = "reply"
 CODED = "fedrec.coding"
 """Flower's word for how an array is written."""
+
+UNREADABLE = 1_000
+"""Code of the error that stands for a reply which Flower cannot unpack; Flower's own are below."""
 
 LOST = (httpx.HTTPError, RunNotRunningException)
 """What a grid raises when the SuperLink stays away, or has given the run up."""
@@ -55,6 +63,10 @@ Owner = Callable[[int], str]
 """The client that a node is, "" for one that is nobody's."""
 
 _ANSWER_BYTES = 2**16
+SENT_AT_ONCE, ASKED_AT_ONCE = 40, 200
+"""Messages of one call to the SuperLink, which must answer within 30 s: it writes a message in up to a tenth of a second on a busy machine,
+and looks replies up in one query."""
+_POLLED_SHARE, _LONGEST_POLL_S = 0.05, 1.0
 _WORDS = {
     ErrorCode.NODE_UNAVAILABLE: "its SuperNode is gone",
     ErrorCode.CLIENT_APP_RAISED_EXCEPTION: "it could not read the message",
@@ -67,19 +79,20 @@ log = logging.getLogger(__name__)
 
 
 def server_app(
-    serve: Callable[[NewsBroadcast], None],
+    serve: Callable[[FlowerBroadcast], None],
     *,
     timeout_s: float,
     again_s: float = 60.0,
     sleep: Callable[[float], None] = time.sleep,
     owner: Owner | None = None,
+    wake: Callable[[Iterable[int]], None] | None = None,
 ) -> ServerApp:
     """The app that runs `serve` over the grid it is given; seconds as those of `FlowerBroadcast`."""
     installed = ServerApp()
 
     @installed.main()
     def main(grid: Grid, _context: Context) -> None:
-        serve(FlowerBroadcast(grid, timeout_s, again_s=again_s, sleep=sleep, owner=owner))
+        serve(FlowerBroadcast(grid, timeout_s, again_s=again_s, sleep=sleep, owner=owner, wake=wake))
 
     return installed
 
@@ -127,8 +140,12 @@ class FlowerBroadcast:
     so on: a message or a reply can be lost in a crash, and a question asked twice is counted once. A node that appears
     meanwhile is asked too, and a client that answers from there is not waited for at its old node.
 
+    connected: clients whose nodes were there at the last look.
+    Replies are fetched for all nodes together, every `poll_s` at first, and after a long wait every twentieth part of it, up to a second.
+
     owner: which client a node is; None believes what nodes say, as on one machine. A client that was silent for a whole wave takes
     the others' time no longer: it is asked, one message at a time, and waited for again when it has answered one, however late.
+    wake: is told the nodes that have a message.
     """
 
     grid: Grid
@@ -140,11 +157,13 @@ class FlowerBroadcast:
     clock: Callable[[], float] = time.monotonic
     names: dict[int, str] = field(default_factory=dict)
     owner: Owner | None = None
+    connected: int = 0
+    wake: Callable[[Iterable[int]], None] | None = None
     _silent: dict[str, dict[int, str]] = field(default_factory=dict)  # by client, the last message of each of its nodes
 
     def join(self, terms: Terms) -> Sequence[Answer]:
         """One answer per client; none while no node is there."""
-        return self._gathered(JOIN, RecordDict({MESSAGE: ConfigRecord({"terms": deflated(pack_terms(terms))})}))
+        return self._gathered(JOIN, RecordDict({MESSAGE: _said(terms=deflated(pack_terms(terms)))}))
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
         """One answer per client; `UNREACHABLE` for one that did not answer in time."""
@@ -152,7 +171,8 @@ class FlowerBroadcast:
 
         def content(payloads: Mapping[str, bytes]) -> RecordDict:
             arrays = {name: Array("uint8", (len(data),), CODED, data) for name, data in payloads.items()}
-            return RecordDict({MESSAGE: ConfigRecord({"header": header, "plan": plan}), PUBLIC: ArrayRecord(arrays)})
+            said = _said(header=header, plan=plan, quorum=invitation.quorum)
+            return RecordDict({MESSAGE: said, PUBLIC: ArrayRecord(arrays)})
 
         def all_of_it() -> RecordDict:
             return content(coded(invitation.question.public, {}))
@@ -162,7 +182,7 @@ class FlowerBroadcast:
     def tell(self, ask: Ask) -> list[Reply]:
         """See `privaterec.messages.NewsBroadcast`."""
         arrays = {name: Array(np.asarray(array, order="C")) for name, array in ask.public.items()}
-        content = RecordDict({MESSAGE: ConfigRecord({"ask": pack_ask(ask)}), PUBLIC: ArrayRecord(arrays)})
+        content = RecordDict({MESSAGE: _said(ask=pack_ask(ask)), PUBLIC: ArrayRecord(arrays)})
         told = dict[str, Mapping[str, npt.NDArray[Any]]]()
         answers = self._gathered(TELL, content, told)
         return [Reply(answer, told.get(answer.client, {})) for answer in answers]
@@ -193,7 +213,7 @@ class FlowerBroadcast:
             if not waiting or self.clock() >= deadline:
                 self._note_silence(wave)
                 return self._with_the_silent(wave.results())
-            self.sleep(self.poll_s)
+            self.sleep(min(max(self.poll_s, _POLLED_SHARE * (self.clock() - started)), _LONGEST_POLL_S))
 
     def _to_ask(self) -> list[int]:
         """The nodes of clients; not those whose last message is still unanswered after a whole wave of silence."""
@@ -201,8 +221,9 @@ class FlowerBroadcast:
         if self.owner is not None:
             self.names.update({node: name for node in nodes if (name := self.owner(node))})
             nodes = [node for node in nodes if self.owner(node)]
+        self.connected = len({self.names.get(node, str(node)) for node in nodes})
+        self._hear()
         for client in list(self._silent):
-            self._hear(client)
             self._forget_gone(client, nodes)
         return [node for node in nodes if node not in self._silent.get(self.names.get(node, f"node-{node}"), {})]
 
@@ -211,22 +232,15 @@ class FlowerBroadcast:
         mute = [client for client, left in self._silent.items() if left and client not in heard]
         return [*answers, *(Answer(name, 0, refusal=UNREACHABLE, cause="silent since an earlier message") for name in mute)]
 
-    def _hear(self, client: str) -> None:
-        """What became of the messages that a silent client left: an answer ends its silence, a lost one may be sent again."""
-        for node, message in list(self._silent[client].items()):
-            try:
-                replies = list(self.grid.pull_messages([message]))
-            except LOST:
-                raise
-            except Exception as failure:
-                logs.say_failure(log, "reply-unreadable", failure, node=str(node))
-                del self._silent[client][node]
-                continue
-            if replies and replies[0].has_error():
-                del self._silent[client][node]
-            elif replies:
-                del self._silent[client]
-                return
+    def _hear(self) -> None:
+        """What became of the messages that silent clients left: an answer ends the silence, a lost one may be sent again."""
+        left = {message: (client, node) for client, nodes in self._silent.items() for node, message in nodes.items()}
+        for message, reply in self._replies(list(left)):
+            client, node = left[message]
+            if reply is None or reply.has_error():
+                self._silent.get(client, {}).pop(node, None)
+            else:
+                self._silent.pop(client, None)
 
     def _forget_gone(self, client: str, nodes: Sequence[int]) -> None:
         """Nodes that Flower counts no longer; the client stays silent at its next one, where its name is known to be its own."""
@@ -251,33 +265,53 @@ class FlowerBroadcast:
     def _send(self, nodes: Sequence[int], wave: _Wave, kind: str, content: RecordDict, *, ttl_s: float) -> None:
         if not nodes:
             return
-        sent = list(self.grid.push_messages([Message(content, node, kind, ttl=ttl_s) for node in nodes]))
-        for node, name in zip(nodes, sent + [""] * (len(nodes) - len(sent)), strict=True):
-            if name:
-                wave.sent[name] = node
-            else:
-                wave.give_up(node, "the SuperLink did not take the message")
+        for some in _pieces(nodes, SENT_AT_ONCE):
+            sent = list(self.grid.push_messages([Message(content, node, kind, ttl=ttl_s) for node in some]))
+            for node, name in zip(some, sent + [""] * (len(some) - len(sent)), strict=True):
+                if name:
+                    wave.sent[name] = node
+                else:
+                    wave.give_up(node, "the SuperLink did not take the message")
+            if self.wake:
+                self.wake(some)
 
     def _collect(self, wave: _Wave, told: dict[str, Mapping[str, npt.NDArray[Any]]]) -> bool:
-        """One by one: a reply that cannot be unpacked takes no other with it. Whether a node lacks the question before."""
+        """Take the replies that are there. Whether a node lacks the question before."""
         lacking = len(wave.lacking)
-        for name in wave.open_messages():
+        for name, reply in self._replies(wave.open_messages()):
+            if name not in wave.sent:  # it was asked again
+                continue
+            answer = self._owned(wave.sent[name], _malformed("its reply cannot be unpacked") if reply is None else _answer(reply))
+            if answer.refusal == Refusal.ARRAYS_UNKNOWN and wave.lacks(name):
+                continue
+            if reply is not None and not answer.refusal:
+                told.setdefault(answer.client, _arrays(reply))
+            wave.take(name, answer)
+        return len(wave.lacking) > lacking
+
+    def _replies(self, names: Sequence[str]) -> Iterator[tuple[str, Message | None]]:
+        """The replies to messages that are there, each with the message it answers; None for one that cannot be unpacked.
+
+        A grid that fails over one reply (`executor` has one that does not) is asked for the others one by one.
+        """
+        asked = set(names)
+        for some in _pieces(names, ASKED_AT_ONCE):
             try:
-                replies = list(self.grid.pull_messages([name]))
+                replies = list(self.grid.pull_messages(some))
             except LOST:
                 raise
             except Exception as failure:  # whatever a node's bytes do to Flower's unpacking is that node's failure
-                logs.say_failure(log, "reply-unreadable", failure, node=str(wave.sent[name]))
-                wave.take(name, _malformed("its reply cannot be unpacked"))
-                continue
-            for reply in replies[:1]:
-                answer = self._owned(wave.sent[name], _answer(reply))
-                if answer.refusal == Refusal.ARRAYS_UNKNOWN and wave.lacks(name):
+                if len(some) > 1:
+                    yield from (found for name in some for found in self._replies([name]))
                     continue
-                if not answer.refusal:
-                    told.setdefault(answer.client, _arrays(reply))
-                wave.take(name, answer)
-        return len(wave.lacking) > lacking
+                logs.say_failure(log, "reply-unreadable", failure)
+                yield some[0], None
+                continue
+            for reply in replies:
+                name = reply.metadata.reply_to_message_id
+                if name in asked:
+                    asked.remove(name)
+                    yield name, None if reply.has_error() and reply.error.code == UNREADABLE else reply
 
     def _owned(self, node: int, answer: Answer) -> Answer:
         """An answer in the name of the client that the node is."""
@@ -348,6 +382,14 @@ class _Wave:
         return self.names.get(node, f"node-{node}")
 
 
+def _pieces(parts: Sequence[T], size: int) -> Iterator[list[T]]:
+    return (list(parts[start : start + size]) for start in range(0, len(parts), size))
+
+
+def _said(**parts: bytes | int) -> ConfigRecord:
+    return ConfigRecord({**parts, FIELD: PROTOCOL})
+
+
 def _answer(reply: Message) -> Answer:
     """What a node said, or a refusal in its place; `client` is empty where it did not say who it is."""
     if reply.has_error():
@@ -358,9 +400,14 @@ def _answer(reply: Message) -> Answer:
     if not isinstance(value, bytes) or len(value) > _ANSWER_BYTES:
         return _malformed(f"its reply holds no answer of at most {_ANSWER_BYTES} bytes")
     try:
-        return read_answer(value)
+        answer = read_answer(value)
     except RefusedError as failure:
         return _malformed(failure.cause)
+    try:
+        spoken(record.get(FIELD) if isinstance(record, ConfigRecord) else None, who=f"client {answer.client}")
+    except RefusedError as failure:
+        return Answer(answer.client, 0, refusal=failure.code, cause=f"{failure.cause}. {failure.remedy}")
+    return answer
 
 
 def _arrays(reply: Message) -> Mapping[str, npt.NDArray[Any]]:

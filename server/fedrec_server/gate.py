@@ -6,6 +6,7 @@ decoded, joined or followed, so no spelling of another route gets through. Bodie
 
 Flower takes any node that made itself a key. Here a connection must show a client's certificate, and a node belongs to the client
 that it first came with (`fedrec_server.nodes`): requests that say whose node they are about are read, and one about another's is refused.
+A request for messages waits until there may be one (`fedrec_server.held_pulls`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Identity, pins_of, uris_of
+from fedrec_server.held_pulls import WAIT_HEADER, GoneError, HeldPulls
 from fedrec_server.nodes import Nodes
 
 FLEET_ROUTES = frozenset(
@@ -64,6 +66,7 @@ _ABOUT_A_NODE: Mapping[bytes, Callable[[bytes], tuple[int, set[int]]]] = {
 """Requests by which a node is a client's: whose node they are about, and in whose names their messages are. Their bodies are small:
 what a message holds comes object by object."""
 
+_PULL = b"/v1/fleet/pull-messages"
 _READ_BYTES = 4 * 2**20
 
 _OF_ONE_CONNECTION = frozenset(
@@ -127,15 +130,26 @@ class _ForbiddenError(Exception):
     pass
 
 
+@dataclass(frozen=True)
+class _Place:
+    """A request in progress: whose, and how many bytes it announced."""
+
+    peer: str
+    size: int
+
+
 class FleetProxy:
     """The gate as an ASGI application in front of the SuperLink at `upstream()`, host:port or "" while there is none.
 
     With a certificate, every request must come over a connection that showed a client's, and `nodes` learns whose node is whose.
     """
 
-    def __init__(self, upstream: Callable[[], str], limits: GateLimits, certificate: Certificate | None = None) -> None:
+    def __init__(
+        self, upstream: Callable[[], str], limits: GateLimits, certificate: Certificate | None = None, *, holds: bool = False
+    ) -> None:
         self._limits, self._upstream, self.closing = limits, upstream, threading.Event()
-        self._certificate, self.nodes = certificate, Nodes()
+        self._certificate, self.nodes, self.pulls = certificate, Nodes(), HeldPulls(holds)
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._in_progress, self._announced = Counter[str](), 0
         timeout = httpx.Timeout(limits.request_s, connect=5.0)
         bounds = httpx.Limits(max_connections=limits.max_requests, max_keepalive_connections=32)
@@ -166,15 +180,18 @@ class FleetProxy:
                 return await _forbidden()(request.scope, request.receive, send)
         if not self._has_room(peer, size):
             return await PlainTextResponse("busy", 503, {"retry-after": "1"})(request.scope, request.receive, send)
-        self._in_progress[peer] += 1
-        self._announced += size
+        place = _Place(peer, size)
+        self._take(place, 1)
         try:
-            await self._forwarded(request, send, peer if self._certificate else "")
+            await self._forwarded(request, send, place if self._certificate else None)
         finally:
-            self._announced -= size
-            self._in_progress[peer] -= 1
-            self._in_progress += Counter()  # forgets peers at zero
+            self._take(place, -1)
         return None
+
+    def _take(self, place: _Place, sign: int) -> None:
+        self._announced += sign * place.size
+        self._in_progress[place.peer] += sign
+        self._in_progress += Counter()  # forgets peers at zero
 
     def _has_room(self, peer: str, size: int) -> bool:
         limits = self._limits
@@ -182,13 +199,19 @@ class FleetProxy:
         mine = self._in_progress[peer]
         return total < limits.max_requests and mine < limits.max_requests_per_peer and self._announced + size <= limits.max_bytes
 
-    async def _forwarded(self, request: Request, send: Send, client: str) -> None:
-        """client: who sends it, "" where nobody was asked."""
+    async def _forwarded(self, request: Request, send: Send, place: _Place | None) -> None:
+        """place: of the client that sends it, None where nobody was asked who it is."""
+        client = place.peer if place else ""
         try:
             body, node = await self._examined(request, client)
-            response = await self._sent(request, body)
+            if place and node and request.scope["raw_path"] == _PULL:
+                response = await self._pulled(request, body, node, place)
+            else:
+                response = await self._sent(request, body)
             if node and response.is_success:
                 self.nodes.seen(node, client)
+        except GoneError:
+            return await PlainTextResponse("closing", 503)(request.scope, request.receive, send)
         except _ForbiddenError:
             logs.say(log, "foreign-node", level=logging.WARNING, sender=client)
             return await _forbidden()(request.scope, request.receive, send)
@@ -206,6 +229,30 @@ class FleetProxy:
         finally:
             await response.aclose()
         return None
+
+    async def _pulled(self, request: Request, body: bytes | None, node: int, place: _Place) -> httpx.Response:
+        """As `_sent`, when there may be a message for the node. While it waits it has no place among the requests in progress."""
+
+        async def gone() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
+        self._take(place, -1)
+        try:
+            await self.pulls.until_due(node, place.peer, _asked_s(request), gone)
+            await self.pulls.at_once.acquire()
+        finally:
+            self._take(place, 1)
+        num_bytes = None
+        try:
+            self.pulls.asking(node)
+            response = await self._sent(request, body)
+            length = response.headers.get("content-length", "")
+            num_bytes = int(length) if response.is_success and length.isdigit() else None
+            return response
+        finally:
+            self.pulls.answered(node, num_bytes)
+            self.pulls.at_once.release()
 
     async def _examined(self, request: Request, client: str) -> tuple[bytes | None, int]:
         """The body and the node that it is about, where it was read; None and 0 where it only passes through."""
@@ -263,6 +310,7 @@ class FleetProxy:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
+        self.loop = asyncio.get_running_loop()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._http.aclose()
@@ -271,12 +319,16 @@ class FleetProxy:
 
 @dataclass
 class Gate:
-    """The proxy being served in a thread of this process. A context that ends the serving. `address` holds the port taken."""
+    """The proxy being served in a thread of this process. A context that ends the serving. `address` holds the port taken.
+
+    holds: requests for messages wait for `wake`, with which whoever sends messages tells of them.
+    """
 
     listen: Address
     upstream: Callable[[], str]
     certificate: Certificate | None = None
     limits: GateLimits = field(default_factory=GateLimits)
+    holds: bool = False
     address: Address = field(init=False)
 
     def __enter__(self) -> Self:
@@ -287,7 +339,7 @@ class Gate:
             )
         self._socket = _listening(self.listen)
         self.address = Address(self.listen.host, int(self._socket.getsockname()[1]))
-        self._proxy = FleetProxy(self.upstream, self.limits, self.certificate)
+        self._proxy = FleetProxy(self.upstream, self.limits, self.certificate, holds=self.holds)
         self._server = uvicorn.Server(self._config())
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="gate", daemon=True)
         self._thread.start()
@@ -295,6 +347,7 @@ class Gate:
 
     def __exit__(self, kind: type[BaseException] | None, failure: BaseException | None, trace: TracebackType | None) -> None:
         self._proxy.closing.set()
+        self.hold_nobody()
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
@@ -302,6 +355,25 @@ class Gate:
     def owner(self, node: int) -> str:
         """The client that a node of Flower is, "" where that is not known: without TLS of none."""
         return self._proxy.nodes.owner(node)
+
+    @property
+    def held(self) -> int:
+        """Requests for messages that wait."""
+        return self._proxy.pulls.held
+
+    def wake(self, nodes: Iterable[int]) -> None:
+        """There are messages for these nodes. Any thread may call."""
+        told = list(nodes)
+        self._soon(lambda: self._proxy.pulls.wake(told))
+
+    def hold_nobody(self) -> None:
+        """Requests that wait are turned away, later ones are passed on at once."""
+        self._soon(self._proxy.pulls.close)
+
+    def _soon(self, act: Callable[[], None]) -> None:
+        if self._proxy.loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._proxy.loop.call_soon_threadsafe(act)
 
     def _config(self) -> uvicorn.Config:
         """h11, because it bounds the bytes of a request's head."""
@@ -368,6 +440,11 @@ def _announced_bytes(request: Request, most: int) -> int:
     if size > most:
         raise _TooLargeError
     return size
+
+
+def _asked_s(request: Request) -> float | None:
+    value = request.headers.get(WAIT_HEADER.decode(), "")
+    return float(value) if value.isascii() and value.isdigit() and len(value) < 6 else None
 
 
 def _length(request: Request) -> list[tuple[bytes, bytes]]:

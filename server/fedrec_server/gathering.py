@@ -64,7 +64,7 @@ def gather(terms: Terms, desk: Enrolling, clients: Broadcast, gathering: Gatheri
             raise missing
         if missing.cause != said:
             said = missing.cause
-            logs.say(log, f"waiting: {said}", level=logging.WARNING, run=terms.run)
+            logs.say(log, "waiting", level=logging.WARNING, run=terms.run, cause=said)
         gathering.sleep(gathering.pause_s)
 
 
@@ -74,6 +74,6 @@ def _missing(answers: Sequence[Answer], enrolled: int, gathering: Gathering) -> 
     wanted = f"{gathering.min_clients} clients" + (f" with {gathering.expected_users} users" if gathering.expected_users else "")
     there = f"{len(joined)} clients with {sum(answer.users for answer in joined)} users, {enrolled} enrolled"
     return UnreachableError(
-        f"after {gathering.timeout_s:g} s there are {there}; wanted were {wanted}{refusals}",
+        f"there are {there}; wanted are {wanted}, for whom it waits {gathering.timeout_s:g} s{refusals}",
         "Nothing was asked of anybody yet in this start: bring the missing clients up and run the server again.",
     )

@@ -13,33 +13,43 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedrec import __version__
 from fedrec.checkpoint import write_json
-from fedrec.errors import FedRecError, RunError, SettingsError
+from fedrec.data.clicklog import ClickLogProtocol
+from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import ReleaseDesk
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import AggregatorAccess
-from fedrec.privaterec.messages import NewsBroadcast
+from fedrec.operations.party_state import Awaited, Doing, noting
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
+from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.executor import Executor, LostRunError, require_pinned_flower
-from fedrec_server.flower import Owner, bundle, server_app
+from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
 from fedrec_server.gate import Certificate, Gate, GateLimits
+from fedrec_server.notes import only_one
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, check, run_rounds
+from fedrec_server.runs import Runs
+from fedrec_server.schedule import Schedule, words_of
 from fedrec_server.seen_ledger import FollowedDesk, SeenLedger
-from fedrec_server.settings import ServerSettings, SuperLinkTable
+from fedrec_server.settings import PublishTable, ServerSettings, SuperLinkTable
 from fedrec_server.superlink import SuperLink
+from fedrec_server.trainings import Trainings
+from fedrec_server.watching import WatchedClients, WatchedDesk
 
 if TYPE_CHECKING:  # it brings torch, which a server of ratings does without
     from fedrec.privaterec.trained import Catalogue
@@ -52,7 +62,8 @@ _LOST_RUNS = 5
 class Status:
     """What runs where, kept as `server.json` in the state folder while it runs. Addresses are host:port, "" for none.
 
-    gate: where SuperNodes connect. superlink: where Flower listens, on loopback where it was started here.
+    gate: where SuperNodes connect. superlink: where Flower listens, on loopback where it was started here. stands: whether it stays up
+    between trainings, and takes requests (`schedule`). publish: where the bundle is fetched.
     """
 
     version: str
@@ -61,6 +72,8 @@ class Status:
     superlink: str
     superlink_pid: int
     metrics: str
+    stands: bool = False
+    publish: str = ""
 
 
 class Stopped(SystemExit):
@@ -74,10 +87,14 @@ def run(
     ready: Callable[[Status], None] | None = None,
     stop: threading.Event | None = None,
     new_aggregator_ledger: bool = False,
+    again: bool = False,
+    every_s: float = 0.0,
+    say: Callable[[str], None] = lambda words: None,
 ) -> None:
-    """Train to the end; the model then lies in the state folder. `ready` is told when clients can connect.
+    """Train to the end; model and bundle then lie in the state folder. `ready` is told when clients can connect.
 
-    new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it has now.
+    new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it has now. A folder whose training is
+    finished trains no more, and says so, unless again or every_s say otherwise (`schedule`). say: told what the operator should read.
 
     SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot begin or go on.
     """
@@ -88,53 +105,73 @@ def run(
     except OSError as failure:
         raise SettingsError(f"state: {failure}", "Name a folder that this user may write.") from None
     with ExitStack() as stack:
-        log = logs.configure("server", file=Path(settings.log) if settings.log else None)
-        stack.callback(logs.close, log)
+        stack.enter_context(only_one(folder))
+        runs, schedule = Runs(folder), Schedule(folder, every_s, again)
+        runs.adopt()
+        if not (runs.last and runs.last.open) and not schedule.stands and not schedule.due(runs.finished):
+            say(words_of(runs))
+            return
+        file = Path(settings.log) if settings.log else None
+        log = stack.enter_context(logs.party_log("server", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
         stack.enter_context(_signals(told))
         if new_aggregator_ledger:
             memory(settings).forget()
             logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
-        try:
-            _run(scenario, settings, folder, _Sleep(told), stack, ready)
-        except FedRecError as failure:
-            logs.say_failure(log, "server-failed", failure)
-            raise
+        _run(scenario, settings, runs, schedule, _Sleep(told), stack, ready, say)
         logs.say(log, "server-finished", pid=os.getpid())
 
 
 def _run(
-    scenario: Scenario, settings: ServerSettings, folder: Path, sleep: _Sleep, stack: ExitStack, ready: Callable[[Status], None] | None
+    scenario: Scenario,
+    settings: ServerSettings,
+    runs: Runs,
+    schedule: Schedule,
+    sleep: _Sleep,
+    stack: ExitStack,
+    ready: Callable[[Status], None] | None,
+    say: Callable[[str], None],
 ) -> None:
-    log = logging.getLogger(__name__)
+    log, folder = logging.getLogger(__name__), runs.state
     _keep_loopback_direct()
-    desk: FollowedDesk | None = None
-    if settings.aggregator is not None:
-        remote = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=Retry(sleep=sleep)))
-        desk = FollowedDesk(remote, memory(settings))
-    flower = stack.enter_context(_Flower(settings.superlink, folder))
     metrics, metrics_address = _metrics(settings.metrics, stack)
-    training = _training(scenario, settings, desk, folder, metrics, sleep, flower.owner)  # while the SuperLink starts
+    desk: FollowedDesk | None = None
+    remote: RemoteReleaseDesk | None = None
+    if settings.aggregator is not None:
+        patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
+        remote = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=patiently))
+        desk = FollowedDesk(WatchedDesk(remote, metrics), memory(settings))
+    flower = stack.enter_context(_Flower(settings.superlink, folder))
+    noise: Literal["seeded", "system"] = "seeded" if settings.rehearsal else "system"
+    budget = remote.budget if remote else None
+    trainings = Trainings(runs, schedule, _promised(scenario), budget, noise, settings.run, say, state=metrics.state)
+    training = _training(scenario, settings, desk, trainings, metrics, sleep, flower.owner)  # while the SuperLink starts
+    published = _published(settings.publish, folder, stack)
     writing = threading.Lock()
 
     def note() -> Status:
-        status = Status(__version__, os.getpid(), flower.gate, flower.superlink, flower.superlink_pid, metrics_address)
+        status = Status(
+            __version__, os.getpid(), flower.gate, flower.superlink, flower.superlink_pid, metrics_address, schedule.stands, published
+        )
         with writing:
             write_json(folder / "server.json", asdict(status))
         return status
 
+    training.wake = flower.wake
     stack.callback(lambda: (folder / "server.json").unlink(missing_ok=True))
     executor = flower.up(sleep, changed=note)
     logs.say(log, "server-started", pid=os.getpid(), version=__version__, address=flower.gate)
     if ready:
         ready(note())
-    training.carry_out(executor)
+    for _ in trainings.each(sleep):
+        training.carry_out(executor)
+    metrics.state.doing(Doing.FINISHED)
 
 
 def _training(
     scenario: Scenario,
     settings: ServerSettings,
     desk: ReleaseDesk | None,
-    folder: Path,
+    trainings: Trainings,
     metrics: Metrics,
     sleep: _Sleep,
     owner: Owner | None,
@@ -146,12 +183,20 @@ def _training(
 
         check_news(scenario, desk)
         catalogue = read_public_news(Path(settings.public.path), settings.public.format, scenario)
-        return _Training(scenario, settings, None, desk, folder, metrics, sleep, owner, catalogue=catalogue)
+        return _Training(scenario, settings, None, desk, trainings, metrics, sleep, owner, catalogue=catalogue)
     public = settings.public.read()
     check(scenario, public)
     if desk is None:
         raise SettingsError("the server's settings have no aggregator", "Give them an aggregator table, as in docs/deploy.md.")
-    return _Training(scenario, settings, public, desk, folder, metrics, sleep, owner)
+    return _Training(scenario, settings, public, desk, trainings, metrics, sleep, owner)
+
+
+def _promised(scenario: Scenario) -> Guarantee:
+    if scenario.recipe == "privaterec":
+        from fedrec.privaterec.trained import promised
+
+        return promised(scenario)
+    return guarantee_of(scenario)
 
 
 @dataclass
@@ -162,15 +207,16 @@ class _Training:
     settings: ServerSettings
     public: PublicData | None
     desk: ReleaseDesk | None
-    folder: Path
+    trainings: Trainings
     metrics: Metrics
     sleep: _Sleep
     owner: Owner | None = None
+    wake: Callable[[Iterable[int]], None] | None = None
     lost: int = 0
     catalogue: Catalogue | None = None
 
     def carry_out(self, executor: Executor) -> None:
-        app = server_app(self._serve, timeout_s=self.settings.rounds.timeout_s, sleep=self.sleep, owner=self.owner)
+        app = server_app(self._serve, timeout_s=self.settings.rounds.timeout_s, sleep=self.sleep, owner=self.owner, wake=self.wake)
         content = bundle(self.scenario.digest())
         while True:
             try:
@@ -182,42 +228,56 @@ class _Training:
                     raise RunError(f"{self.lost} Flower runs were lost one after the other: {failure}", remedy) from None
                 self.sleep(2.0 ** (self.lost - 1))
 
-    def _news(self, clients: NewsBroadcast, catalogue: Catalogue) -> None:
+    def _news(self, clients: WatchedClients, catalogue: Catalogue) -> None:
+        from fedrec.privaterec.serving import news_bundle
+        from fedrec.privaterec.trained import TrainedNews
         from fedrec_server.news import run_news
 
-        chosen, sleep = self.settings, self.sleep
+        chosen, sleep, trainings = self.settings, self.sleep, self.trainings
+        trainings.runs.planned(trainings.promised, None)
         steps = run_news(
             self.scenario,
             catalogue,
             self.desk,
             clients,
-            self.folder,
-            gathering=replace(chosen.whom_to_wait_for(), sleep=sleep),
+            self.trainings.folder,
+            gathering=replace(chosen.whom_to_wait_for(), sleep=clients.pausing(sleep)),
             patience=replace(chosen.patience(), sleep=sleep),
             absent_s=chosen.rounds.absent_s,
-            run=chosen.run or None,
+            run=trainings.entry.run,
         )
-        for _ in steps:
+        for done in steps:
             self.lost = 0
+            self.metrics.decided("released")
+            if isinstance(done, TrainedNews):
+                trainings.runs.planned(done.guarantee, None)
+                origin = trainings.origin(self.scenario.privacy.delta, spent=done.spent)
+                liked = ClickLogProtocol().liked if self.scenario.data.format == "click-log" else 0.0
+                if origin is not None:
+                    trainings.export = partial(news_bundle, done.recommender, catalogue.news, origin, liked=liked)
 
-    def _serve(self, clients: NewsBroadcast) -> None:
+    def _serve(self, clients: FlowerBroadcast) -> None:
+        watched = WatchedClients(clients, self.metrics, lambda: clients.connected, self.settings.gathering.min_clients)
         if self.catalogue is not None:
-            self._news(clients, self.catalogue)
+            self._news(watched, self.catalogue)
         elif self.public is not None and self.desk is not None:
-            self._rounds(clients, self.public, self.desk)
+            self._rounds(watched, self.public, self.desk)
 
-    def _rounds(self, clients: NewsBroadcast, public: PublicData, desk: ReleaseDesk) -> None:
+    def _rounds(self, clients: WatchedClients, public: PublicData, desk: ReleaseDesk) -> None:
         chosen, sleep = self.settings, self.sleep
         rounds = run_rounds(
             self.scenario,
             public,
             desk,
             clients,
-            self.folder,
-            gathering=replace(chosen.whom_to_wait_for(), sleep=sleep),
+            self.trainings.folder,
+            gathering=replace(chosen.whom_to_wait_for(), sleep=clients.pausing(sleep)),
             patience=replace(chosen.patience(), sleep=sleep),
             absent_s=chosen.rounds.absent_s,
-            run=chosen.run or None,
+            run=self.trainings.entry.run,
+            planned=self.trainings.planned,
+            tell=self.trainings.say,
+            checkpoints=chosen.rounds.checkpoints,
         )
         for progress in rounds:
             self.lost = 0
@@ -235,6 +295,8 @@ class _Training:
             step=line.step,
             attempt=line.attempt,
             enrolled=line.enrolled,
+            joined=line.joined,
+            quorum=line.quorum,
             accepted=line.reported,
             clipped=line.clipped,
             rejected=line.rejected,
@@ -279,6 +341,11 @@ class _Flower:
         """Which client a node is, where the gate asks for certificates."""
         return self._gate.owner if self._gate and self._gate.certificate else None
 
+    def wake(self, nodes: Iterable[int]) -> None:
+        """There are messages for these nodes."""
+        if self._gate:
+            self._gate.wake(nodes)
+
     @property
     def gate(self) -> str:
         return str(self._gate.address) if self._gate else ""
@@ -307,7 +374,7 @@ def _gate(table: SuperLinkTable, superlink: SuperLink) -> Gate:
     if table.certificate:
         certificate = Certificate(Path(table.certificate), Path(table.key), Path(table.client_ca), table.clients)
     limits = GateLimits(max_body_bytes=table.max_message_bytes, max_bytes=8 * table.max_message_bytes)
-    return Gate(_address(table.listen, "superlink.listen"), lambda: superlink.address, certificate, limits)
+    return Gate(_address(table.listen, "superlink.listen"), lambda: superlink.address, certificate, limits, holds=certificate is not None)
 
 
 def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:
@@ -317,6 +384,15 @@ def _metrics(address: str, stack: ExitStack) -> tuple[Metrics, str]:
     wanted = _address(address, "metrics")
     endpoint = stack.enter_context(metrics.serve(wanted.host, wanted.port))
     return metrics, str(Address(endpoint.host, endpoint.port))
+
+
+def _published(table: PublishTable, folder: Path, stack: ExitStack) -> str:
+    """Where the current bundle is fetched, "" where it is not."""
+    if not table.listen:
+        return ""
+    certificate, key = (Path(name) if name else None for name in (table.certificate, table.key))
+    listen = _address(table.listen, "publish.listen")
+    return str(stack.enter_context(BundleEndpoint(folder, listen, table.tokens, certificate=certificate, key=key)).address)
 
 
 def _address(text: str, key: str) -> Address:

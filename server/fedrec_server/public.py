@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,12 +37,16 @@ Bags = Mapping[str, npt.NDArray[np.generic]]
 
 @dataclass(frozen=True)
 class PublicData:
-    """items: ids in the order of item numbers. kind, value_range: as in `Interactions`. features: a row per item, None without any."""
+    """items: ids in the order of item numbers. kind, value_range: as in `Interactions`. features: a row per item, None without any.
+
+    titles: for those who are recommended items; they decide nothing in a training. None where nothing but ids is known.
+    """
 
     items: tuple[str, ...]
     kind: Kind
     value_range: tuple[float, float]
     features: PublicFeatures | None
+    titles: tuple[str, ...] | None = None
 
     def facts(self, *, num_users: int, seed: int) -> PublicFacts:
         """What everybody knows once it is known how many users take part."""
@@ -50,10 +54,10 @@ class PublicData:
 
     def without_features(self) -> PublicData:
         """The same catalogue, nothing known of its items."""
-        return PublicData(self.items, self.kind, self.value_range, None)
+        return replace(self, features=None)
 
     def digest(self) -> str:
-        """SHA-256 of everything: a run goes on with the same public data only."""
+        """SHA-256 of everything but titles: a run goes on with the same public data only."""
         hashed = hashlib.sha256(json.dumps(_description(self), sort_keys=True).encode())
         for name, array in sorted(_arrays(self.features).items()):
             hashed.update(f"{name}/{array.dtype.str}/{array.shape}".encode() + array.tobytes())
@@ -62,16 +66,19 @@ class PublicData:
 
 def write_public(folder: Path, catalogue: Catalogue, facts: PublicFacts) -> None:
     """Write what is public of a data set; user ids and the number of users stay out of it."""
-    public = PublicData(catalogue.item_ids, facts.kind, facts.value_range, facts.features)
+    public = PublicData(catalogue.item_ids, facts.kind, facts.value_range, facts.features, catalogue.titles)
     digest = write_arrays(folder / "features.safetensors", _arrays(public.features))
-    write_json(folder / "public.json", {"format": FORMAT, "sha256": digest, **_description(public)})
+    titles = {} if public.titles is None else {"titles": list(public.titles)}
+    write_json(folder / "public.json", {"format": FORMAT, "sha256": digest, **_description(public), **titles})
 
 
 def read_public(folder: Path) -> PublicData:
     """The public data of a folder that `write_public` made. Raises DataError where a file is missing, damaged or of another format."""
     described = _described(folder / "public.json")
     features = None if described.bags is None else PublicFeatures(_read_bags(folder, described, described.bags))
-    return PublicData(described.items, described.kind, described.value_range, features)
+    if described.titles is not None and len(described.titles) != len(described.items):
+        raise DataError(f"{folder} has {len(described.titles)} titles of {len(described.items)} items", _REMEDY)
+    return PublicData(described.items, described.kind, described.value_range, features, described.titles)
 
 
 def read_item_file(
@@ -85,7 +92,8 @@ def read_item_file(
         raise SettingsError("public.rating_range is needed where values are ratings", "Give the public scale, as in [1.0, 5.0].")
     table = read_item_table(path, id_column=id_column, separator=separator, min_items=min_items)
     features = table.features_of(table.ids)
-    return PublicData(table.ids, kind, (0.0, 1.0) if value_range is None or kind == "clicks" else value_range, _some(features))
+    scale = (0.0, 1.0) if value_range is None or kind == "clicks" else value_range
+    return PublicData(table.ids, kind, scale, _some(features), table.titles)
 
 
 def read_film_file(folder: Path, form: str, *, kind: Kind, metadata: str | None, min_items: int | None) -> PublicData:
@@ -97,7 +105,8 @@ def read_film_file(folder: Path, form: str, *, kind: Kind, metadata: str | None,
     films = read_films(folder / chosen.films, chosen)
     catalogue = Catalogue(tuple(str(film.id) for film in films), tuple(film.title for film in films), ())
     features = film_features(folder, catalogue, films, metadata, min_items)[0]
-    return PublicData(catalogue.item_ids, kind, chosen.value_range if kind == "ratings" else (0.0, 1.0), _some(features))
+    scale = chosen.value_range if kind == "ratings" else (0.0, 1.0)
+    return PublicData(catalogue.item_ids, kind, scale, _some(features), catalogue.titles)
 
 
 def _some(features: PublicFeatures) -> PublicFeatures | None:
@@ -121,6 +130,7 @@ class _Described(BaseModel):
     value_range: tuple[float, float]
     items: Annotated[tuple[str, ...], Field(min_length=1)]
     bags: tuple[_Bag, ...] | None
+    titles: tuple[str, ...] | None = None
 
 
 def _description(public: PublicData) -> dict[str, Any]:

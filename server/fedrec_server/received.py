@@ -44,7 +44,7 @@ def sound(told: Sequence[Told], require: Callable[[str, Arrays], None]) -> list[
             require(name, arrays)
             kept.append((name, arrays))
         except RefusedError as failure:
-            logs.say(log, f"left-out: {failure.cause}", level=logging.WARNING)
+            logs.say(log, "left-out", level=logging.WARNING, cause=failure.cause, code=failure.code)
             refused.append(failure)
     if told and not kept:
         raise refused[0]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from fedrec import __version__
 from fedrec.checkpoint import Checkpoints, finite, write_bytes
+from fedrec.data.features import PublicFeatures
 from fedrec.errors import RunError, SettingsError, UnreachableError
 from fedrec.factorization.released import save
 from fedrec.federation.link import AggregatedLink, Patience
@@ -23,11 +24,14 @@ from fedrec.federation.protocol import Answer, Broadcast, ReleaseDesk, RoundStat
 from fedrec.federation.rounds import RoundDone, State, told_before, train
 from fedrec.privacy.calibration import Plan
 from fedrec.recipes import Prepared, client_recipe, prepare
+from fedrec.serving.exporting import Origin, PublicItems
+from fedrec.serving.model_bundles import ServingFacts
 from fedrec.settings import Scenario
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
 from fedrec_server.notes import RunNotes, only_one, open_notes, trains
 from fedrec_server.public import PublicData
+from fedrec_server.quorum import QuorumLog
 from fedrec_server.stragglers import EveryClient
 
 
@@ -35,8 +39,9 @@ from fedrec_server.stragglers import EveryClient
 class RoundLine:
     """One line of `rounds.jsonl`: what was released, what the aggregator counted, what the clients said.
 
-    bytes_down: of the question, for a client that answered the one before (`wire.invitation_bytes`); whoever did not gets all of its
-    arrays. release_bytes: of what came back. seconds: since the last round ended.
+    joined: users of the run; quorum: how many of them had to report. bytes_down: of the question, for a client that answered the one
+    before (`wire.invitation_bytes`); whoever did not gets all of its arrays. release_bytes: of what came back. seconds: since the last
+    round ended.
     A round that was released before a restart has no `answers`: nobody was asked again.
     """
 
@@ -45,6 +50,8 @@ class RoundLine:
     releases: tuple[str, ...]
     attempt: int
     enrolled: int
+    joined: int
+    quorum: int
     reported: int
     clipped: int
     rejected: Mapping[str, int]
@@ -74,15 +81,21 @@ def run_rounds(
     patience: Patience,
     absent_s: float = 0.0,
     run: str | None = None,
+    planned: Callable[[Plan], Origin | None] = lambda plan: None,
+    tell: Callable[[str], None] = lambda words: None,
+    checkpoints: int = 0,
 ) -> Iterator[Progress]:
     """Train to the end in `folder`, or on from where it stopped, yielding after every round; then the model lies in `folder/model`.
 
     absent_s: how long a round waits for a client that joined and does not answer. run: the run's id; None makes one, once.
+    planned: told the plan before anybody is asked; what it returns is what a bundle says of the run, None where none will be made.
+    tell: gets words on a round that misses its quorum (`Patience.min_share`), which waits, and ends the run where it is short too often.
+    checkpoints: how many of the newest are kept, at least 2; 0 for all.
     After a restart the clients are waited for again, and then it goes on with those who are there. Raises SettingsError or
     RunError where the run cannot begin or is not the folder's, UnreachableError where clients or the aggregator stay away,
     RefusedError where the aggregator refuses, with the code of `protocol.Refusal`.
     """
-    public = public if scenario.data.features else public.without_features()
+    everything, public = public, public if scenario.data.features else public.without_features()
     check(scenario, public)
     with only_one(folder):
         notes = open_notes(folder, trains(scenario, public.digest()), run)
@@ -92,15 +105,22 @@ def run_rounds(
         prepared = prepare(scenario, public.facts(num_users=num_users, seed=scenario.seed))
         notes = notes.planned(prepared.plan, num_users=num_users)
         notes.keep(folder)
-        kept = _Kept(folder, notes)
+        origin, kept = planned(prepared.plan), _Kept(folder, notes, checkpoints)
+        quorum = QuorumLog(patience.quorum(num_users), num_users, tell)
         state = kept.checkpoints.latest() or prepared.recipe.begin()
         if resumed and prepared.recipe.ask(state) is not None:
             with suppress(UnreachableError):  # the rounds themselves say who is missing, and what it cost
                 gather(terms, desk, every, gathering)
         link = AggregatedLink(terms, prepared.plan, KeptReleases(desk, folder / "releases"), every, patience, notes.ledger_head, kept.watch)
+        link.num_users, link.watch_short, link.watch_waiting = num_users, quorum.short, quorum.waiting
         link.told = told_before(prepared.recipe, state, kept.checkpoints.at)
         yield from kept.rounds(prepared, link, state)
-        _save_model(folder, scenario, public, prepared, kept.checkpoints.latest() or state)
+        state = kept.checkpoints.latest() or state
+        _save_model(folder / "model", scenario, public, prepared, state, origin, kept.took_part())
+        if origin is not None and "counts" in state:  # without, no bundle can be made
+            catalogue = PublicItems.of_features(public.items, public.titles, everything.features or PublicFeatures({}))
+            facts = public.facts(num_users=notes.num_users, seed=scenario.seed)
+            ServingFacts.of(prepared.recipe, state, facts, scenario, catalogue, origin).keep(folder / "model", state)
 
 
 def check(scenario: Scenario, public: PublicData) -> None:
@@ -119,10 +139,14 @@ def check(scenario: Scenario, public: PublicData) -> None:
 
 @dataclass
 class _Kept:
-    """What one run writes round by round, each file whole or absent; `heard` is what the link tells of the round in progress."""
+    """What one run writes round by round, each file whole or absent; `heard` is what the link tells of the round in progress.
+
+    newest: so many checkpoints are kept, 0 for all; going on needs two.
+    """
 
     folder: Path
     notes: RunNotes
+    newest: int = 0
     heard: tuple[RoundStatus, Sequence[Answer]] | None = field(default=None)
 
     @property
@@ -134,6 +158,7 @@ class _Kept:
 
     def rounds(self, prepared: Prepared, link: AggregatedLink, state: State) -> Iterator[Progress]:
         lines = self._lines()[: int(state["round"])]
+        self._prune()  # what a crash left
         started = time.perf_counter()
         for done in train(prepared.recipe, link, state):
             line = self._line(done, link.bytes_down, time.perf_counter() - started)
@@ -141,6 +166,11 @@ class _Kept:
             self._keep(done.state, lines, link.ledger_head)
             yield Progress(line, done.state)
             started = time.perf_counter()
+
+    def took_part(self) -> list[dict[str, int]]:
+        """How many of how many reported in each round."""
+        rounds = map(json.loads, self._lines())
+        return [{name: int(one.get(name, 0)) for name in ("round", "reported", "joined", "quorum")} for one in rounds]
 
     def _line(self, done: RoundDone, bytes_down: int, seconds: float) -> RoundLine:
         assert self.heard is not None
@@ -151,6 +181,8 @@ class _Kept:
             releases=tuple(release.name for release in done.question.releases),
             attempt=status.attempt,
             enrolled=status.enrolled,
+            joined=self.notes.num_users,
+            quorum=status.quorum,
             reported=status.reported,
             clipped=status.clipped,
             rejected=dict(status.rejected),
@@ -167,6 +199,11 @@ class _Kept:
         self.notes = replace(self.notes, ledger_head=ledger_head)
         self.notes.keep(self.folder)
         self.checkpoints.save(state, round=int(state["round"]))
+        self._prune()
+
+    def _prune(self) -> None:
+        if self.newest:
+            self.checkpoints.prune(self.newest)
 
     def _lines(self) -> list[str]:
         path = self.folder / "rounds.jsonl"
@@ -176,15 +213,24 @@ class _Kept:
             raise RunError(f"{path} cannot be read: {failure}", "Move it away: the rounds themselves are in checkpoints.") from None
 
 
-def _save_model(folder: Path, scenario: Scenario, public: PublicData, prepared: Prepared, state: State) -> None:
-    """The manifest does not call the noise seeded or fresh: only the aggregator knows which it drew."""
+def _save_model(
+    folder: Path,
+    scenario: Scenario,
+    public: PublicData,
+    prepared: Prepared,
+    state: State,
+    origin: Origin | None,
+    took_part: Sequence[Mapping[str, int]],
+) -> None:
+    """Only the aggregator knows where it drew the noise: without its word the manifest does not call it seeded or fresh."""
     plan: Plan = prepared.plan
     about = {
         "recipe": scenario.recipe,
         "fedrec": __version__,
         "guarantee": asdict(plan.guarantee),
-        "noise": "aggregator",
+        "noise": origin.noise if origin else "aggregator",
         "plan": plan.digest(),
         "items": list(public.items),
+        "rounds": list(took_part),
     }
-    save(folder / "model", prepared.recipe.model(state), about=about)
+    save(folder, prepared.recipe.model(state), about=about)

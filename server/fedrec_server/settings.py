@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from fedrec.errors import SettingsError
 from fedrec.federation.link import Patience
+from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import AggregatorAccess, FilePath, PinnedTable, Table, checked, pinned, read
 from fedrec.operations.pins import of_role
 from fedrec_server.gathering import Gathering
@@ -93,12 +94,28 @@ class GatheringTable(Table):
 
 
 class RoundsTable(Table):
-    """How long a round may take, and how often it may begin again."""
+    """How long a round may take, how many must take part, and how often it may begin again."""
 
     timeout_s: float = Field(600.0, gt=0, le=7 * 86_400, description="how long reports are taken in a round")
     absent_s: float = Field(120.0, ge=0, le=86_400, description="how long a round waits for a client that joined and does not answer")
+    min_share: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="share of the run's users who must report in every round: it waits for them until its time is over, and with fewer "
+        "nothing is released; 0 leaves it to the aggregator's minimum cohort",
+    )
+    short_attempts: int = Field(3, ge=1, le=100, description="how often a round is tried that misses min_share, before the run ends")
     attempts: int = Field(8, ge=1, le=100, description="how often a round that a party lost in a crash begins again")
     pause_s: float = Field(1.0, ge=0, le=600, description="before the second attempt; twice as long before each further one")
+    checkpoints: int = Field(3, ge=0, description="newest checkpoints that are kept, at least 2, which going on needs; 0 keeps all")
+
+    @field_validator("checkpoints")
+    @classmethod
+    def _two(cls, value: int) -> int:
+        if value == 1:
+            raise ValueError("one checkpoint is not enough to go on from: the question before is made of the one before it")
+        return value
 
 
 class SuperLinkTable(Table):
@@ -138,6 +155,29 @@ class SuperLinkTable(Table):
         return self
 
 
+class PublishTable(Table):
+    """The endpoint from which a serving process on another machine fetches the current bundle (`bundle_endpoint`)."""
+
+    listen: str = Field("", description="host:port; port 0 picks one; empty for none")
+    certificate: FilePath = Field("", description="certificate of the endpoint")
+    key: FilePath = Field("", description="its private key")
+    tokens: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] = Field(
+        (), description="SHA-256 of the tokens that are let in, 64 hexadecimal digits each"
+    )
+
+    @model_validator(mode="after")
+    def _safe(self) -> PublishTable:
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("a certificate and its key come together")
+        if not self.listen:
+            return self
+        if not self.tokens:
+            raise ValueError("tokens is empty: nobody could fetch; give the SHA-256 of one")
+        if not self.certificate and not Address.of(self.listen).loopback:
+            raise ValueError("a token needs TLS: give certificate and key, or listen on loopback")
+        return self
+
+
 class ServerSettings(PinnedTable):
     """One server."""
 
@@ -147,10 +187,14 @@ class ServerSettings(PinnedTable):
     rounds: RoundsTable = RoundsTable()
     aggregator: AggregatorAccess | None = Field(None, description="needed but for news that is noised on devices")
     superlink: SuperLinkTable
+    publish: PublishTable = PublishTable()
     seen_ledger: FilePath = Field(
         "", description="file with the newest head of the aggregator's ledger, the same for all runs; empty: in the state folder"
     )
     run: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$", description="id of the run; empty makes one, once")
+    rehearsal: bool = Field(
+        False, description="news: clients' noise is seeded (rehearsal_seed), so that the bundle is called an experiment"
+    )
     metrics: str = Field("", description="host:port of Prometheus metrics; port 0 picks one; empty for none")
     log: FilePath = Field("", description="file of JSON lines; empty for standard error")
 
@@ -169,7 +213,8 @@ class ServerSettings(PinnedTable):
 
     def patience(self) -> Patience:
         """The rounds table as what `run_rounds` takes."""
-        return Patience(self.rounds.timeout_s, self.rounds.attempts, self.rounds.pause_s)
+        chosen = self.rounds
+        return Patience(chosen.timeout_s, chosen.attempts, chosen.pause_s, chosen.short_attempts, chosen.min_share)
 
 
 def load(path: Path) -> ServerSettings:

@@ -26,6 +26,7 @@ class EveryClient:
     pause_s: float = 1.0
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
+    longest_pause_s: float = 15.0
     present: set[str] = field(default_factory=set)
 
     def join(self, terms: Terms) -> Sequence[Answer]:
@@ -36,7 +37,7 @@ class EveryClient:
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
         """The last answer of each client; at once where a client does not know the run, so that it can be told."""
-        deadline, answers = self.clock() + self.absent_s, dict[str, Answer]()
+        deadline, pause_s, answers = self.clock() + self.absent_s, self.pause_s, dict[str, Answer]()
         while True:
             for answer in self.clients.ask(invitation):
                 if answer.client not in answers or answer.refusal not in _NOT_YET:
@@ -46,4 +47,5 @@ class EveryClient:
             if lost or self.present <= said or self.clock() >= deadline:
                 self.present = said
                 return list(answers.values())
-            self.sleep(self.pause_s)
+            self.sleep(pause_s)  # longer each time: who is there computes its reports again
+            pause_s = min(2 * pause_s, self.longest_pause_s)

@@ -137,7 +137,7 @@ class SuperLink:
         if self._was_up:
             self.changed()
         while self._child.poll() is None and not self._stopping.wait(0.2):
-            pass
+            self._log_file()
         return tether.ended(self._child, self.grace_s)
 
     def _command(self, address: str) -> list[str]:
@@ -146,10 +146,7 @@ class SuperLink:
         return [*command, "--superexec-auth-secret-file", str(self.folder / "runtime.secret"), "--database", str(self.database)]
 
     def _log_file(self) -> Path:
-        path = self.folder / "superlink.log"
-        if path.exists() and path.stat().st_size > _LOG_BYTES:
-            path.replace(path.with_suffix(".log.1"))
-        return path
+        return logs.cut(self.folder / "superlink.log", max_bytes=_LOG_BYTES)
 
 
 def flower_environment(folder: Path) -> dict[str, str]:

@@ -15,7 +15,6 @@ from fedrec.privacy.guarantee import compared
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
-from fedrec_simulations import account_news
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 
 
@@ -25,6 +24,8 @@ def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str,
     A default of 0 users and items reads the data for its sizes. Raises SettingsError where only one is given, and what reading raises.
     """
     if scenario.recipe == "privaterec":
+        from fedrec_simulations import account_news  # brings torch
+
         return account_news.describe(scenario, users=users)
     facts = _planned(scenario, users, items) if users or items else _read(scenario)
     # a plan depends on whether there are features, not on what they say: nothing is decomposed for it
@@ -58,6 +59,8 @@ def _planned(scenario: Scenario, users: int, items: int) -> PublicFacts:
 def table(described: dict[str, Any]) -> str:
     """The same for a terminal."""
     if "variant" in described:
+        from fedrec_simulations import account_news
+
         return account_news.table(described)
     said = described["accountants"]
     unit = compared(described["guarantee"]["unit"], described["guarantee"]["neighbours"])

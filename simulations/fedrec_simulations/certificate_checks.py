@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 from fedrec.errors import SettingsError
 from fedrec.operations.certificates import Identity, Role, pins_of, uris_of
+from fedrec.operations.pins import read_pins
 from fedrec_simulations.checks import Doubt
 
 SOON = timedelta(days=14)
@@ -20,8 +21,13 @@ SOON = timedelta(days=14)
 _RENEW = "Issue a new one: fedrec certs, or your own authority."
 
 
-def certificate(path: Path, key: Path, *, now_s: float, role: Role | None = None, name: str = "", ca: Path | None = None) -> str | Doubt:
-    """A party's own certificate. `role` None accepts one that names none, `ca` None does not look who vouches. Raises SettingsError."""
+def certificate(
+    path: Path, key: Path, *, now_s: float, role: Role | None = None, name: str = "", ca: Path | None = None, pins: str = ""
+) -> str | Doubt:
+    """A party's own certificate. `role` None accepts one that names none, `ca` None does not look who vouches.
+
+    pins: file with the keys that others believe, "" for none. Raises SettingsError.
+    """
     chain = _certificates(path)
     own, now = chain[0], datetime.fromtimestamp(now_s, UTC)
     _require_key(own, path, key)
@@ -29,6 +35,8 @@ def certificate(path: Path, key: Path, *, now_s: float, role: Role | None = None
         _require_role(own, path, role, name)
     if ca:
         _require_chain(chain, path, _certificates(ca), ca)
+    if pins:
+        _require_pinned(own, path, Path(pins))
     return (
         _in_time(chain, path, now) or f"{path.name}: {_identity(own) or 'no role'}, until {own.not_valid_after_utc:%Y-%m-%d}, {_pin(own)}"
     )
@@ -73,6 +81,16 @@ def _require_role(own: x509.Certificate, path: Path, role: Role, name: str) -> N
     if name and holder.name != name:
         cause = f"{path.name} is of {holder.name!r}, the settings are of {name!r}"
         raise SettingsError(cause, "The name in the settings must be the certificate's: the others know this party by it.")
+
+
+def _require_pinned(own: x509.Certificate, path: Path, pins: Path) -> None:
+    """Where it was renewed with another key, everybody who has the old pins refuses it."""
+    known, found = read_pins(pins).get(_identity(own), ""), pins_of(own).public_key
+    if known != found:
+        cause = (
+            f"{path.name} has the key {found[:16]}..., but {pins.name} says {known[:16] + '...' if known else 'none'} of {_identity(own)}"
+        )
+        raise SettingsError(cause, "Renew with the same key, or bring a new pins.toml to every party and start them again.")
 
 
 def _require_chain(chain: Sequence[x509.Certificate], path: Path, known: Sequence[x509.Certificate], ca: Path) -> None:

@@ -16,7 +16,9 @@ from click import ClickException, NoSuchOption
 from fedrec import __version__
 from fedrec.errors import FedRecError, RunError, SettingsError
 from fedrec_simulations.bench.command import app as bench_app
-from fedrec_simulations.flags import Json, Overrides, one_blas_thread
+from fedrec_simulations.demo.verbs import app as demo_app
+from fedrec_simulations.flags import Json, Overrides, Scenario, one_blas_thread
+from fedrec_simulations.ledger_verbs import app as ledger_app
 from fedrec_simulations.parties import app as parties_app
 
 EXIT_CODES = {
@@ -50,18 +52,15 @@ app = typer.Typer(
 data_app = typer.Typer(rich_markup_mode=None, help="Look at data, list formats, make planted data.")
 app.add_typer(data_app, name="data", short_help="Look at data, list formats, make planted data.")
 
-Scenario = Annotated[
-    Path | None,
-    typer.Argument(metavar="SCENARIO", show_default=False, help="Scenario file (TOML). Without one: every key at its default."),
-]
-
 
 @app.callback(invoke_without_command=True)
 def _fedrec(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False
 ) -> None:
     if version:
-        typer.echo(f"fedrec {__version__}")
+        from fedrec.federation.versions import PROTOCOL
+
+        typer.echo(f"fedrec {__version__}, messages of version {PROTOCOL}")
     elif context.invoked_subcommand is None:
         typer.echo(context.get_help())
     elif context.invoked_subcommand != "bench":  # which decides for itself
@@ -126,8 +125,8 @@ def simulate(
     Examples:
 
     \b
-      fedrec simulate simulations/planted.toml
-      fedrec simulate simulations/ml1m.toml --set data.path=ml-1m
+      fedrec simulate planted
+      fedrec simulate ml1m --set data.path=ml-1m
       fedrec simulate --set data.preset=small --set privacy.epsilon=1 --json
     """
     from fedrec.settings import load
@@ -162,7 +161,7 @@ def account(
     Examples:
 
     \b
-      fedrec account simulations/planted.toml --set privacy.epsilon=1
+      fedrec account planted --set privacy.epsilon=1
       fedrec account --set recipe=published --users 100000 --items 20000
     """
     from fedrec.settings import load
@@ -189,7 +188,7 @@ def audit(
     Examples:
 
     \b
-      fedrec audit simulations/privaterec_planted.toml
+      fedrec audit privaterec_planted
       fedrec audit --set data.preset=small --set privacy.epsilon=1 --json
       fedrec audit --whole --set recipe=default --set data.kind=clicks
     """
@@ -284,7 +283,9 @@ def data_plant(
     typer.echo(plant(folder, preset, seed, users=users, items=items, events=events))
 
 
+app.add_typer(demo_app)
 app.add_typer(parties_app)
+app.add_typer(ledger_app)
 app.add_typer(bench_app)
 
 

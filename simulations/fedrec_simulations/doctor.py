@@ -21,7 +21,7 @@ from fedrec.settings import Scenario
 from fedrec.settings import load as load_scenario
 from fedrec_simulations import checks
 from fedrec_simulations.checks import Check, judged
-from fedrec_simulations.party_checks import aggregator_checks, client_checks, device_checks, server_checks
+from fedrec_simulations.party_checks import aggregator_checks, client_checks, device_checks, server_checks, serving_checks
 
 MACHINE = "machine"
 _MARKS = {"ok": "ok", "doubt": "LOOK", "failure": "FAILS"}
@@ -48,6 +48,7 @@ def diagnose(
     aggregator: Path | None = None,
     client: Path | None = None,
     server: Path | None = None,
+    serving: Path | None = None,
     device: Path | None = None,
     scenario: Path | None = None,
     clock: Callable[[], float] = time.time,
@@ -57,8 +58,9 @@ def diagnose(
 
     `reach` asks other parties too, for some seconds each.
     """
+    of_serving = () if serving is None else serving_checks(serving, clock)
     of_device = () if device is None else device_checks(device, clock)
-    return Found((*_checks(aggregator, client, server, scenario, clock, reach), *of_device))
+    return Found((*_checks(aggregator, client, server, scenario, clock, reach), *of_serving, *of_device))
 
 
 def preflight(

@@ -255,14 +255,14 @@ def _invented_user(train: Interactions) -> Interactions:
 def _shape(spec: BlockSpec, part: BlockReports) -> str:
     if spec.rows == 1:
         return f"{part.vectors.size} number{'' if part.vectors.size == 1 else 's'}"
-    return f"{len(part.coefficients)} coefficients, {len(part.vectors)} vector{'s' if spec.by_item else ''} of {spec.width}"
+    return f"{len(part.coefficients)} coefficients, {len(part.vectors)} vector{'s' if spec.folds > 1 else ''} of {spec.width}"
 
 
 def _words(spec: BlockSpec) -> str:
     what = "a vector that stands for its square matrix" if spec.kind == "outer" else "a vector"
     where = "for the whole user" if spec.rows == 1 else "with one coefficient for each of the user's items"
-    if spec.by_item:
-        where = "for each of the user's items"
+    if spec.folds > 1:
+        what = f"{spec.folds} vectors, one for each fold of the items"
     return f"{what}, {where}; bounded, summed with everybody's, then noised"
 
 
@@ -271,7 +271,7 @@ def _example(question: Question, reports: Reports) -> ExampleReport:
     for spec, part in zip(question.blocks, reports.blocks, strict=True):
         groups |= {
             f"{spec.name}: coefficients": part.coefficients,
-            f"{spec.name}: vector": part.vectors[: len(part.vectors) if spec.by_item else 1].ravel(),
+            f"{spec.name}: vector": part.vectors[: spec.folds].ravel(),
         }
     payload = b"".join(array.astype("<i4" if name == "item ids" else "<i2").tobytes() for name, array in groups.items())
     integers = {name: tuple(int(x) for x in array) for name, array in groups.items()}

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fedrec.checkpoint import read_json
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.messages import BlockReports, BlockSpec
-from fedrec.federation.wire import Batch, QuestionHeader, batch_bytes, read_header, read_terms, unpack_reports
+from fedrec.federation.wire import Batch, QuestionHeader, batch_bytes, read_header, read_terms, report_digest, unpack_reports
 from fedrec_client.ledger import read_entries
 from fedrec_simulations.inspect_aggregator import spent_of
 
@@ -63,12 +63,14 @@ def _round(path: Path, number: int) -> Content:
             "run": header.run,
             "round": number,
             "digest": kept["digest"],
+            "quorum": kept.get("quorum", 0),
             "receipt": kept["receipt"],
             "bytes_sent": kept["bytes_sent"],
         }
     except (KeyError, TypeError, RefusedError) as failure:
         raise RunError(f"{path} is not what a client keeps of a round: {failure}", "Remove it; nothing else depends on it.") from None
-    batches = [_batch(file, header, kept["digest"]) for file in sorted(path.parent.glob(f"{path.stem}-*.frr"))]
+    named = report_digest(content["digest"], content["quorum"])
+    batches = [_batch(file, header, named) for file in sorted(path.parent.glob(f"{path.stem}-*.frr"))]
     asked = {"step": header.step, "releases": [r.name for r in header.releases], "public": {n: a.shape for n, a in header.public.items()}}
     return {**content, "asked": asked, "messages": kept["batches"], "kept": batches}
 
@@ -95,7 +97,7 @@ def _layout(specs: Sequence[BlockSpec], *, users: int, events: int) -> list[Cont
     """Every field of the message in order: where it begins, how long it is, what it means. The lengths add up to the message."""
     fields = [
         ("format", "4 bytes", 4, "FRR1"),
-        ("question", "SHA-256", 32, "run, plan, round, blocks and public arrays that are answered"),
+        ("question", "SHA-256", 32, "run, plan, round, blocks and public arrays that are answered, and the quorum"),
         ("users, events", "2 x u32", 8, "how many users and events the message holds"),
         ("report ids", "16 bytes a user", 16 * users, "the same when sent again, so that it is counted once"),
         ("pseudonyms", "16 bytes a user", 16 * users, "who, to the aggregator alone; the secret behind it stays here"),
@@ -103,13 +105,13 @@ def _layout(specs: Sequence[BlockSpec], *, users: int, events: int) -> list[Cont
         ("items", "u32 an event", 4 * events, "which items, in order"),
     ]
     for spec in specs:
-        number, owners = users if spec.rows == 1 else events, events if spec.by_item else users
+        number = users if spec.rows == 1 else events
         fields.append((f"{spec.name}: coefficients", f"i16 {'a user' if spec.rows == 1 else 'an event'}", 2 * number, _coefficient(spec)))
         fields.append(
             (
                 f"{spec.name}: vectors",
-                f"{spec.width} x i16 {'an event' if spec.by_item else 'a user'}",
-                2 * owners * spec.width,
+                f"{_times(spec)} x i16 a user",
+                2 * users * spec.folds * spec.width,
                 _vector(spec),
             )
         )
@@ -124,8 +126,13 @@ def _coefficient(spec: BlockSpec) -> str:
     return f"c, in steps of {spec.coefficient_step:g}: one {'for the user' if spec.rows == 1 else 'for each item'}"
 
 
+def _times(spec: BlockSpec) -> str:
+    return str(spec.width) if spec.folds == 1 else f"{spec.folds} x {spec.width}"
+
+
 def _vector(spec: BlockSpec) -> str:
-    return f"x, in steps of {spec.vector_step:g}: {'c x times x' if spec.kind == 'outer' else 'c x'} is added up"
+    which = "" if spec.folds == 1 else f", x the one of item mod {spec.folds}"
+    return f"x, in steps of {spec.vector_step:g}: {'c x times x' if spec.kind == 'outer' else 'c x'} is added up{which}"
 
 
 def _user(batch: Batch, specs: Sequence[BlockSpec], user: int) -> list[Content]:
@@ -146,7 +153,7 @@ def _user(batch: Batch, specs: Sequence[BlockSpec], user: int) -> list[Content]:
 def _numbers(spec: BlockSpec, part: BlockReports, events: slice, user: int) -> list[Content]:
     return [
         _field(f"{spec.name}: coefficients", part.coefficients[events], spec.coefficient_step),
-        _field(f"{spec.name}: vector", part.vectors[events if spec.by_item else user].ravel(), spec.vector_step),
+        _field(f"{spec.name}: vector", part.vectors[user * spec.folds : (user + 1) * spec.folds].ravel(), spec.vector_step),
     ]
 
 

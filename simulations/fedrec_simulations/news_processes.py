@@ -26,6 +26,7 @@ from fedrec.privaterec.variants import train_news
 from fedrec_client.readers import write_news_shard
 from fedrec_server.news import check
 from fedrec_server.public_news import write_public_news
+from fedrec_server.runs import run_folder
 from fedrec_simulations.news_in_process import readers
 from fedrec_simulations.news_runtimes import NewsJob, NewsRuntime, NewsShard, news_shards
 from fedrec_simulations.party_files import Holdings, PartyFiles
@@ -44,7 +45,7 @@ def processes(*, clients: int) -> NewsRuntime:
             yield from _followed(files.state("server"), company)
         finally:
             company.stop()
-        yield _kept(job, files.state("server"))
+        yield _kept(job, run_folder(files.state("server")))
 
     return carry
 
@@ -67,9 +68,10 @@ def holdings(job: NewsJob, clients: int) -> Holdings[NewsShard]:
 
 def _followed(server: Path, company: Company) -> Iterator[Progress]:
     """What the server says of its steps, until it has finished. Raises RunError as `Company.look` does."""
-    told, path = 0, server / "progress.json"
+    told = 0
     while True:
         finished = company.has_finished("server")
+        path = run_folder(server) / "progress.json"
         if path.exists():
             latest = Progress(**read_json(path))
             if latest.step != told:

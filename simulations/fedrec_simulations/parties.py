@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedrec.errors import SettingsError
-from fedrec_simulations.flags import Overrides
+from fedrec_simulations.flags import Overrides, scenario_option
+
+if TYPE_CHECKING:
+    from fedrec.operations.party_settings import LoggedTable
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -18,6 +22,13 @@ app = typer.Typer(rich_markup_mode=None)
 def _settings(example: str) -> typer.models.OptionInfo:
     option: typer.models.OptionInfo = typer.Option("--settings", metavar="FILE", help=f"Settings file (TOML), as in {example}.")
     return option
+
+
+def _failures_logged(party: str, file: str, settings: LoggedTable) -> AbstractContextManager[object]:
+    """What fails before a party starts stands in its log file too, where it has one; without one the terminal says it."""
+    from fedrec.operations import logs
+
+    return logs.party_log(party, file=Path(file), max_bytes=settings.log_max_bytes, kept=settings.log_files) if file else nullcontext()
 
 
 NewLedger = Annotated[
@@ -63,39 +74,86 @@ def client(settings: Annotated[Path, _settings("docs/deploy.md")], new_aggregato
     from fedrec_client.settings import load
     from fedrec_simulations.doctor import preflight
 
-    preflight(client=settings)
-    run(load(settings), new_aggregator_ledger=new_aggregator_ledger)
+    chosen = load(settings)
+    with _failures_logged("client", chosen.log, chosen):
+        preflight(client=settings)
+    run(chosen, new_aggregator_ledger=new_aggregator_ledger)
 
 
 @app.command(short_help="Run the server: train a scenario with clients and an aggregator elsewhere.")
 def server(
     settings: Annotated[Path, _settings("docs/deploy.md")],
-    scenario: Annotated[Path, typer.Option("--scenario", metavar="FILE", help="What to train: a scenario file (TOML).")],
+    scenario: Annotated[Path, scenario_option()],
     overrides: Overrides = None,
     new_aggregator_ledger: NewLedger = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Train once more where the folder's training is finished; asks a server that stands there.")
+    ] = False,
+    every: Annotated[
+        str,
+        typer.Option("--every", metavar="DURATION", show_default=False, help="Stay up, and train whenever the model is so old: 12h, 7d."),
+    ] = "",
 ) -> None:
     """Run the server: train a scenario with clients and an aggregator that run elsewhere, and keep the released model.
 
     It sees who took part and noised sums, nothing else. A checkpoint is kept after every round; the same command goes
-    on where it stopped.
+    on where it stopped. A finished training leaves model and serving bundle in the state folder, which fedrec serve serves.
+
+    Started again on a finished folder it says so, and trains no more. --again trains once more: what devices hold then, by a new
+    run that is charged on top of all before. --every 7d stays up and does so by itself; --again then asks the server that
+    stands there. What was spent, and what the training will cost, is printed before anybody is asked.
+
+    Examples:
+
+    \b
+      fedrec server --scenario planted --settings server.toml
+      fedrec server --scenario planted --settings server.toml --every 7d
+    """
+    from fedrec.settings import load as load_scenario
+    from fedrec_server.main import run
+    from fedrec_server.schedule import ask_standing, duration_s
+    from fedrec_server.settings import load
+    from fedrec_simulations.doctor import preflight
+
+    every_s, chosen = duration_s(every) if every else 0.0, load(settings)
+    if again and (standing := ask_standing(Path(chosen.state))):
+        typer.echo(f"asked the server that stands there (process {standing}) to train again")
+        return
+    with _failures_logged("server", chosen.log, chosen):
+        preflight(server=settings, scenario=scenario)
+    planned = load_scenario(scenario, overrides or ())
+    run(planned, chosen, new_aggregator_ledger=new_aggregator_ledger, again=again, every_s=every_s, say=typer.echo)
+
+
+@app.command(short_help="Make the serving bundle of a trained model.")
+def export(
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Run folder, state folder of a server, or model folder.")],
+    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where the bundle is written, replaced in one step.")],
+) -> None:
+    """Make the serving bundle of a trained model: one public file that fedrec serve serves, with the guarantee of training in it.
+
+    A model of ratings or clicks needs its folder alone, no data. Of news, the bundle that training left is checked and copied.
 
     Example:
 
     \b
-      fedrec server --scenario simulations/planted.toml --settings server.toml
+      fedrec export /var/lib/fedrec/server --output books.safetensors
+      fedrec serve books.safetensors
     """
-    from fedrec.settings import load as load_scenario
-    from fedrec_server.main import run
-    from fedrec_server.settings import load
-    from fedrec_simulations.doctor import preflight
+    from fedrec.serving.bundle import sha256_of
+    from fedrec.serving.model_bundles import export as write_export
 
-    preflight(server=settings, scenario=scenario)
-    run(load_scenario(scenario, overrides or ()), load(settings), new_aggregator_ledger=new_aggregator_ledger)
+    about = write_export(source, output)
+    typer.echo(f"bundle   {output}, version {sha256_of(output)[:16]}")
+    typer.echo(f"training {about.trained}")
 
 
 @app.command(short_help="Serve released models to private queries.")
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders, or their serving.safetensors.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="Run folders, state folders of servers, bundles, or https://host:port of a server."),
+    ],
     settings: Annotated[
         Path | None, typer.Option("--settings", metavar="FILE", show_default=False, help="Settings file (TOML), as in docs/serving.md.")
     ] = None,
@@ -107,11 +165,13 @@ def serve(
     ] = None,
     page: Annotated[bool, typer.Option("--page", help="Also serve a web page that makes private queries in the browser.")] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Serve experiments too: models trained with seeded noise, and say so.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Where there is no model yet, wait for the first one.")] = False,
 ) -> None:
     """Serve released models over gRPC and HTTP to queries that carry a few noised coefficients, and nothing else of a person.
 
-    Every run folder is watched: a new bundle there takes over without a failed request, and what it replaces answers until it is
-    retired. SIGTERM finishes what is running, SIGHUP looks for new bundles at once.
+    Every folder is watched: a new bundle there takes over without a failed request, and what it replaces answers until it is
+    retired. From the address of a server that trains elsewhere (its publish table) new bundles are fetched with a token, checked, and
+    kept in the state folder of the settings (table fetch). SIGTERM finishes what is running, SIGHUP looks for new bundles at once.
 
     A model that was trained with seeded noise is refused without --demo: whoever knows the seed can remove the noise.
 
@@ -119,7 +179,8 @@ def serve(
 
     \b
       fedrec serve runs/planted-0123456789 --page
-      fedrec serve runs/news --settings serving.toml
+      fedrec serve /var/lib/fedrec/server --wait
+      fedrec serve https://server.example.org:7003 --settings serving.toml --wait
     """
     from fedrec_server.serving.main import Serving, run
     from fedrec_server.serving.settings import load, overridden
@@ -130,7 +191,7 @@ def serve(
         sys.stdout.flush()
         typer.echo(f"training {serving.training}", err=True)
 
-    run(runs, overridden(load(settings) if settings else None, grpc=grpc, http=http), page=page, demo=demo, ready=told)
+    run(runs, overridden(load(settings) if settings else None, grpc=grpc, http=http), page=page, demo=demo, wait=wait, ready=told)
 
 
 @app.command(short_help="Ask a server for recommendations without telling it what you read.")
@@ -214,6 +275,11 @@ def certs(
         typer.Option("--server-host", metavar="NAME", show_default=False, help="Name or address of the server; may be repeated."),
     ] = None,
     days: Annotated[int, typer.Option("--days", metavar="N", min=1, max=825, help="How long they are valid.")] = 90,
+    renew: Annotated[
+        list[str] | None,
+        typer.Option("--renew", metavar="NAME", show_default=False, help="Renew NAME.pem, as client-hospital or ca; may be repeated."),
+    ] = None,
+    new_key: Annotated[bool, typer.Option("--new-key", help="With --renew: a new key too; every party then needs the new pins.")] = False,
 ) -> None:
     """Make a development certificate authority, certificates for an aggregator, a server and clients, and their pins.
 
@@ -225,10 +291,18 @@ def certs(
 
     \b
       fedrec certs certificates --client hospital --client library
+      fedrec certs certificates --renew aggregator --days 90
     """
     from fedrec.operations.certificates import write_development_certificates
     from fedrec.operations.pins import write_pins
+    from fedrec.operations.renewal import renew as renewed
 
+    if new_key and not renew:
+        raise SettingsError("--new-key is given without --renew", "Say whose: --renew aggregator --new-key.")
+    if renew:
+        for path in [*(renewed(folder, name, days=days, new_key=new_key) for name in renew), write_pins(folder)]:
+            typer.echo(str(path))
+        return
     made = write_development_certificates(
         folder, clients=clients or ["client"], aggregator_hosts=aggregator_hosts or [], server_hosts=server_hosts or [], days=days
     )
@@ -241,8 +315,9 @@ def doctor(
     aggregator: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of an aggregator.")] = None,
     client: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a client.")] = None,
     server: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a server.")] = None,
+    serving: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Settings of a serving process.")] = None,
     device: Annotated[Path | None, typer.Option(metavar="DIR", show_default=False, help="State folder of fedrec recommend.")] = None,
-    scenario: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="The scenario to be trained.")] = None,
+    scenario: Annotated[Path | None, scenario_option()] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check versions, ports, certificates, clock, disk, ledgers, the plan and connections; say what is wrong and what to do.
@@ -252,13 +327,50 @@ def doctor(
     Example:
 
     \b
-      fedrec doctor --client client.toml --scenario simulations/planted.toml
+      fedrec doctor --client client.toml --scenario planted
     """
     from fedrec_simulations.doctor import diagnose, table
 
-    found = diagnose(aggregator=aggregator, client=client, server=server, device=device, scenario=scenario)
+    found = diagnose(aggregator=aggregator, client=client, server=server, serving=serving, device=device, scenario=scenario)
     typer.echo(json.dumps(found.as_dict()) if as_json else table(found))
     raise typer.Exit(found.exit_code)
+
+
+@app.command(short_help="Ask all parties of some settings files whether they are up and what they do.")
+def status(
+    settings: Annotated[
+        list[Path] | None, typer.Argument(metavar="SETTINGS...", show_default=False, help="Settings files (TOML), of any party.")
+    ] = None,
+    own: Annotated[bool, typer.Option("--own", help="Only the parties whose settings these are: a health check of this machine.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Print a Grafana dashboard (JSON) instead.")] = False,
+    alerts: Annotated[bool, typer.Option("--alerts", help="Print Prometheus alert rules (YAML) instead.")] = False,
+) -> None:
+    """Ask every party that the settings name, and print one table: up or not, phase, round, what it waits for, users, budget, last success.
+
+    A party of this machine is asked by its state folder and its metrics; the others by their addresses, with the certificate of the
+    settings that name them. Ends with 0 where all are up, with 7 otherwise; no key, token or user is printed.
+
+    Examples:
+
+    \b
+      fedrec status server.toml
+      fedrec status aggregator.toml client.toml --json
+      fedrec status --alerts > /etc/prometheus/rules/fedrec.yaml
+    """
+    import time
+
+    from fedrec.checkpoint import finite
+    from fedrec_simulations import status as asking
+
+    if dashboard or alerts:
+        from fedrec.operations.monitoring import ALERTS, DASHBOARD
+
+        typer.echo((DASHBOARD if dashboard else ALERTS).read_text(encoding="utf-8"), nl=False)
+        return
+    parties = asking.asked(settings or (), own_only=own)
+    typer.echo(json.dumps(finite(asking.as_dict(parties))) if as_json else asking.table(parties, now_s=time.time()))
+    raise typer.Exit(asking.exit_code(parties))
 
 
 @app.command(short_help="Print every field and byte of a round, from the folders of the parties.")
@@ -287,15 +399,28 @@ def faults(
     runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="How many seeded runs.")] = 1_000,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the first run.")] = 0,
     show: Annotated[bool, typer.Option("--show", help="Print the operations of the first run too.")] = False,
+    kill: Annotated[
+        int, typer.Option("--kill", metavar="N", min=0, help="Instead: kill -9 real processes so many times, at random moments.")
+    ] = 0,
 ) -> None:
     """Run the protocol through seeded faults and check after each run what must hold: lost, late, repeated, reordered and
     damaged messages, restarts at every durable step, full disks, jumping clocks.
 
-    Example:
+    --kill starts deployments of real processes instead, trains twice in each, serves and asks, and kills whoever is there with kill -9
+    meanwhile. Each model must be, byte for byte, what one process makes of the same data, everybody be counted in every round,
+    and every release and answer be charged once. A hundred kills take some minutes to an hour, as the machine is.
+
+    Examples:
 
     \b
       fedrec faults --runs 10000
+      fedrec faults --kill 200
     """
+    if kill:
+        from fedrec_simulations.faults import kills
+
+        typer.echo(kills.run(kills=kill, seed=seed, tell=lambda words: typer.echo(words, err=True)))
+        return
     from fedrec_simulations.faults.command import run
 
     typer.echo(run(runs=runs, seed=seed, show=show))

@@ -23,6 +23,7 @@ from fedrec_client.settings import SuperLinkAccess
 from fedrec_client.settings import load as load_client
 from fedrec_client.supernode import gate_access
 from fedrec_server.rounds import check
+from fedrec_server.serving.settings import load as load_serving
 from fedrec_server.settings import ServerSettings, SuperLinkTable
 from fedrec_server.settings import load as load_server
 from fedrec_simulations import checks, ledger_checks
@@ -44,7 +45,7 @@ def aggregator_checks(path: Path, scenario: Scenario | None, clock: Clock) -> It
     yield Check("aggregator", "settings", "ok", str(path))
     yield judged("aggregator", "port", lambda: checks.port(settings.listen, told=settings.state / "address.json"))
     if tls := settings.tls:
-        yield judged("aggregator", "certificate", lambda: _shown(tls, clock()))
+        yield judged("aggregator", "certificate", lambda: _shown(tls, clock(), settings.pins))
         yield judged("aggregator", "private files", lambda: checks.private([tls.key, settings.state / "ledger.sqlite"]))
     yield judged("aggregator", "disk", lambda: checks.disk(settings.state))
     yield judged("aggregator", "ledger", lambda: ledger_checks.release_ledger(settings, clock()))
@@ -63,11 +64,12 @@ def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
     yield judged("client", "data", lambda: f"{read_site(settings.data).num_users:,} users can be read")
     state = Path(settings.state)
     if access := settings.aggregator:
-        yield from _own_files("client", access, "client", clock)
+        yield from _own_files("client", access, "client", clock, name=settings.name, pins=settings.pins)
     link = settings.superlink
     if link.certificate:
         own = Path(link.certificate), Path(link.key)
-        yield judged("client", "gate's certificate", lambda: certificate(*own, now_s=clock(), role="client", name=settings.name))
+        said = {"role": "client", "name": settings.name, "pins": settings.pins}
+        yield judged("client", "gate's certificate", lambda: certificate(*own, now_s=clock(), **said))  # type: ignore[arg-type]
     secrets = [*_secrets(access), *([Path(link.key)] if link.key else []), state / "ledger.sqlite", state / "clicks.sqlite"]
     yield judged("client", "private files", lambda: checks.private(secrets))
     yield judged("client", "disk", lambda: checks.disk(state))
@@ -78,7 +80,25 @@ def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
     if reach:
         if access:
             yield judged("client", "aggregator", lambda: _aggregator_answers(Access(name=settings.name, **access.model_dump())))
-        yield judged("client", "superlink", lambda: _gate_answers(link, clock))
+        yield judged("client", "superlink", lambda: gate_answers(link, clock))
+
+
+def serving_checks(path: Path, clock: Clock) -> Iterator[Check]:
+    """Everything about a serving process; it calls nobody. A public authority may have issued its certificate, which names no role then."""
+    try:
+        settings = load_serving(path)
+    except FedRecError as failure:
+        yield Check("serving", "settings", "failure", failure.cause, failure.remedy, failure.exit_code)
+        return
+    yield Check("serving", "settings", "ok", str(path))
+    told = Path(settings.state) / "serving.json" if settings.state else None
+    for kind, address in (("gRPC", settings.grpc), ("HTTP", settings.http)):
+        if address:
+            yield judged("serving", f"{kind} port", lambda address=address: checks.port(address, told=told))  # type: ignore[misc]
+    if tls := settings.tls:
+        own = Path(tls.certificate), Path(tls.key)
+        yield judged("serving", "certificate", lambda: certificate(*own, now_s=clock()))
+        yield judged("serving", "private files", lambda: checks.private([own[1]]))
 
 
 def device_checks(state: Path, clock: Clock) -> Iterator[Check]:
@@ -98,14 +118,14 @@ def server_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
     yield Check("server", "settings", "ok", str(path))
     yield judged("server", "public data", lambda: _public(settings, scenario))
     if access := settings.aggregator:
-        yield from _own_files("server", access, "server", clock)
+        yield from _own_files("server", access, "server", clock, pins=settings.pins)
     yield judged("server", "private files", lambda: checks.private(_secrets(access)))
     yield judged("server", "disk", lambda: checks.disk(Path(settings.state)))
     gate = settings.superlink
     if gate.start:
         yield judged("server", "port", lambda: checks.port(gate.listen, told=Path(settings.state) / "server.json"))
     if gate.certificate:
-        yield judged("server", "gate's certificate", lambda: _gate_shows(gate, clock()))
+        yield judged("server", "gate's certificate", lambda: _gate_shows(gate, clock(), settings.pins))
         yield judged("server", "gate's key", lambda: checks.private([Path(gate.key)]))
     if reach and access:
         yield judged("server", "aggregator", lambda: _aggregator_answers(Access(name="server", **access.model_dump())))
@@ -118,10 +138,11 @@ def _secrets(access: AggregatorAccess | None) -> list[Path]:
     return [Path(name) for name in (access.key, access.token) if name] if access else []
 
 
-def _own_files(party: str, access: AggregatorAccess, role: Role, clock: Clock) -> Iterator[Check]:
+def _own_files(party: str, access: AggregatorAccess, role: Role, clock: Clock, *, name: str = "", pins: str) -> Iterator[Check]:
     own, ca = access.certificate, Path(access.ca) if access.ca else None
     if own:
-        yield judged(party, "certificate", lambda: certificate(Path(own), Path(access.key), now_s=clock(), role=role))
+        shown = {"now_s": clock(), "role": role, "name": name, "pins": pins}
+        yield judged(party, "certificate", lambda: certificate(Path(own), Path(access.key), **shown))  # type: ignore[arg-type]
     if ca:
         yield judged(party, "authority", lambda: authority(ca, now_s=clock()))
 
@@ -133,17 +154,20 @@ def _aggregator_answers(access: Access) -> str:
     return f"{access.address} serves, {how}"
 
 
-def _shown(tls: TlsSettings, now_s: float) -> str | Doubt:
+def _shown(tls: TlsSettings, now_s: float, pins: str) -> str | Doubt:
     """The aggregator's certificate; where callers come by token, a public authority may have issued it, which names no role."""
-    return certificate(tls.certificate, tls.key, now_s=now_s, role="aggregator" if tls.client_ca else None, ca=tls.client_ca)
+    return certificate(tls.certificate, tls.key, now_s=now_s, role="aggregator" if tls.client_ca else None, ca=tls.client_ca, pins=pins)
 
 
-def _gate_shows(gate: SuperLinkTable, now_s: float) -> str | Doubt:
-    return certificate(Path(gate.certificate), Path(gate.key), now_s=now_s, role="server")
+def _gate_shows(gate: SuperLinkTable, now_s: float, pins: str) -> str | Doubt:
+    return certificate(Path(gate.certificate), Path(gate.key), now_s=now_s, role="server", pins=pins)
 
 
-def _gate_answers(link: SuperLinkAccess, clock: Clock) -> str | Doubt:
-    """Asks for a page that is not there: the answer's date shows the server's clock. Raises FedRecError."""
+def gate_answers(link: SuperLinkAccess, clock: Clock) -> str | Doubt:
+    """Whether the server's gate takes this client. Asks for a page that is not there: the answer's date shows the server's clock.
+
+    Raises FedRecError.
+    """
     access = gate_access(link)
     try:
         shown = None if link.insecure else handshake(access, timeout_s=_TIMEOUT_S, protocol="http/1.1")

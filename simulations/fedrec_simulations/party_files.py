@@ -121,9 +121,13 @@ class PartyFiles(Generic[Part]):
         write_development_certificates(self._certificates, clients=[shard.name for shard in held])
         write_pins(self._certificates)
         self.holdings.write_public(self.root / "public")
-        for shard in held:
-            self.holdings.write_shard(self._shard(shard), shard)
+        self.write_shards()
         self._write("scenario", self.job.scenario.model_dump(mode="json", exclude={"run"}))
+
+    def write_shards(self) -> None:
+        """Each client's data, in place of what it had before."""
+        for shard in self.shards:
+            self.holdings.write_shard(self._shard(shard), shard)
 
     def write_aggregator(self, *, listen: str) -> None:
         """Settings of the aggregator, which listens there."""
@@ -147,7 +151,9 @@ class PartyFiles(Generic[Part]):
             "state": str(self.state("server")),
             "pins": self._pins,
             "run": self.job.run,
+            "rehearsal": self.job.scenario.privacy.noise == "seeded",
             "public": {"path": str(self.root / "public"), "format": self.holdings.formats[0]},
+            "rounds": {"checkpoints": 0},  # what a simulation reports of each round is read off them
             "gathering": {"expected_users": self.holdings.num_users, "min_clients": len(self.shards)},
             **self._aggregator(aggregator, "server"),
             "superlink": {"listen": listen, **self._pair("server"), "client_ca": str(self._authority)},

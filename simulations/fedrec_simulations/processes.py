@@ -39,12 +39,15 @@ def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
     return carry
 
 
-def start(files: PartyFiles[Any], company: Company) -> None:
-    """Start all parties, each when it can be told where the others are; a party keeps the port it got, so that it is found again."""
+def start(files: PartyFiles[Any], company: Company, *, server: Sequence[str] = ()) -> None:
+    """Start all parties, each when it can be told where the others are; a party keeps the port it got, so that it is found again.
+
+    server: further words of the server's command.
+    """
     files.prepare()
     aggregator = start_aggregator(files, company) if files.holdings.aggregated else ""
     files.write_server(listen=ANY_PORT, aggregator=aggregator)
-    verb = ["server", "--settings", str(files.settings("server")), "--scenario", str(files.settings("scenario"))]
+    verb = ["server", "--settings", str(files.settings("server")), "--scenario", str(files.settings("scenario")), *server]
     gate = _listening(files, company, "server", verb, files.state("server") / "server.json", "gate")
     files.write_server(listen=gate, aggregator=aggregator)
     for shard in files.shards:

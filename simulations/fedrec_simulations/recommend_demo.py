@@ -45,7 +45,7 @@ def served_run(folder: Path | None) -> Path:
         return folder
     found = sorted(Path("runs").glob(f"*/{FILE}"), key=lambda path: path.stat().st_mtime)
     if not found:
-        raise RunError("no run in ./runs can be served", "Make one: `make demo`, or fedrec simulate simulations/planted.toml.")
+        raise RunError("no run in ./runs can be served", "Make one: `make demo`, or fedrec simulate planted.")
     return found[-1].parent
 
 

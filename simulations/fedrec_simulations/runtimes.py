@@ -33,6 +33,7 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared
 from fedrec.settings import Scenario
 from fedrec.streams import Streams, SystemStreams
+from fedrec_server.runs import run_folder
 
 Name = Literal["loopback", "flower", "processes"]
 Backend = Literal["grid", "ray"]
@@ -165,14 +166,15 @@ def loopback(job: Job, state: State, released: Sequence[str]) -> Generator[Carri
 
 
 def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:
-    """The rounds that a server's folder holds from number `after` on, as far as their checkpoint is there too."""
+    """The rounds that a server's newest training holds from number `after` on, as far as their checkpoint is there too."""
+    parties, server = server.parent, run_folder(server)
     lines = server / "rounds.jsonl"
     for text in lines.read_text().splitlines()[after:] if lines.exists() else ():
         line = json.loads(text)
         path = server / "checkpoints" / f"round-{line['round'] + 1:03d}.safetensors"
         if not path.exists():
             return
-        names, up = tuple(line["releases"]), _bytes_sent(server.parent, line["round"])
+        names, up = tuple(line["releases"]), _bytes_sent(parties, line["round"])
         drawn = stated_noise(server / "releases" / f"round-{line['round']:03d}.safetensors")
         yield Carried(line["round"], line["step"], names, up, line["bytes_down"], line["seconds"], read_arrays(path), drawn)
 

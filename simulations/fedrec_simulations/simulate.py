@@ -32,10 +32,9 @@ from fedrec.federation.protocol import Terms
 from fedrec.federation.wire import pack_terms
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import client_recipe
-from fedrec.serving.export_factorization import factorization_bundle
-from fedrec.serving.exporting import Export, Origin, PublicItems
+from fedrec.serving.exporting import Origin, PublicItems
+from fedrec.serving.model_bundles import ServingFacts, bundle_of, write_bundle
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
 from fedrec_simulations import statement
 from fedrec_simulations.ceiling import ALS, als_model
 from fedrec_simulations.data_budget import DataBudget, budget_of
@@ -43,7 +42,6 @@ from fedrec_simulations.datasets import load_dataset, load_split, public_facts, 
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate, ranked, ranked_fold
 from fedrec_simulations.run_folder import RESULT, open_folder
 from fedrec_simulations.runtimes import ALONE, Cast, Runtime, run_id
-from fedrec_simulations.serving_bundle import liked_of, released_of, write_bundle
 from fedrec_simulations.training import Trained, Training
 
 BY_RULE = "published recipe, settings by rule"
@@ -116,7 +114,7 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
         content = report_content(done)
         write(folder / "report.html", content)
     with stage(console, "making the serving bundle"):
-        serving = write_bundle(folder, lambda: _bundle(done))
+        serving = write_bundle(folder, lambda: bundle_of(folder / "model"))
     result = {**_result(done), "serving": serving, "seconds": time.perf_counter() - started}
     write_json(folder / RESULT, result)
     if not quiet:
@@ -238,15 +236,18 @@ def _write_model(done: Run) -> None:
         "items": list(done.dataset.catalogue.item_ids),
     }
     save(done.folder / "model", done.main.model, about=about)
+    if "counts" in done.main.state:  # without, no bundle can be made
+        _serving_facts(done).keep(done.folder / "model", done.main.state)
 
 
-def _bundle(done: Run) -> Export:
-    scenario, dataset, train = done.scenario, done.dataset, done.split.train
-    guarantee = done.main.prepared.plan.guarantee
-    origin = Origin(done.folder.name, guarantee.delta, guarantee, guarantee.epsilon, scenario.privacy.noise)
+def _serving_facts(done: Run) -> ServingFacts:
+    """The same name whoever carried the rounds: the bundle is the same too."""
+    scenario, dataset, main = done.scenario, done.dataset, done.main
+    guarantee, name = main.prepared.plan.guarantee, done.folder.name.removesuffix(done.cast.suffix)
+    origin = Origin(name, guarantee.delta, guarantee, guarantee.epsilon, scenario.privacy.noise)
     catalogue = PublicItems.of_features(dataset.catalogue.item_ids, dataset.catalogue.titles, dataset.features)
-    released, streams = released_of(done.main, train), Streams(scenario.seed)
-    return factorization_bundle(released, catalogue, origin, liked=liked_of(scenario, train), streams=streams)
+    facts = public_facts(scenario, dataset, done.split)
+    return ServingFacts.of(main.prepared.recipe, main.state, facts, scenario, catalogue, origin)
 
 
 def _result(done: Run) -> dict[str, Any]:

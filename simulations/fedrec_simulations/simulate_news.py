@@ -31,6 +31,7 @@ from fedrec.privaterec.trained import promised, public_table
 from fedrec.privaterec.variants import Catalogue, TrainedNews
 from fedrec.serving.bundle import FILE, read
 from fedrec.serving.exporting import Export, Origin
+from fedrec.serving.model_bundles import write_bundle
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
 from fedrec_simulations import statement
@@ -39,7 +40,6 @@ from fedrec_simulations.news_data import NewsData, catalogue_of, load_news
 from fedrec_simulations.news_runtimes import NewsJob, NewsRuntime, carrier
 from fedrec_simulations.run_folder import RESULT, open_folder
 from fedrec_simulations.runtimes import ALONE, Cast
-from fedrec_simulations.serving_bundle import write_bundle
 from fedrec_simulations.simulate import progress_bar, promise_in_short, stage
 
 

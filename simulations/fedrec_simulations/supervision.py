@@ -58,15 +58,32 @@ class Company:
         """Whether a party ended well: with exit code 0."""
         return self._children[name].process.poll() == 0
 
+    def logs(self) -> list[tuple[str, Path]]:
+        """Each party and its log, in the order of their starts."""
+        return [(name, child.log) for name, child in self._children.items()]
+
+    def fallen(self) -> list[tuple[str, Path]]:
+        """Of those, whose process has ended in another way than well."""
+        return [(name, child.log) for name, child in self._children.items() if child.process.poll() not in (None, 0)]
+
     def look(self) -> None:
         """Start again who died. Raises RunError where one gave up, or died too often; its last words are the cause."""
         for name, child in self._children.items():
             status = child.process.poll()
             if status is None or (status == 0 and child.ends):
                 continue
-            if status in _EXPLAINED or child.starts >= self._most_starts:
+            if self.gives_up(name, status) or child.starts >= self._most_starts:
                 raise RunError(f"the {name} {_ending(status)}: {_last_words(child.log)}", f"Read {child.log}; --resume goes on from here.")
             child.process, child.starts = _started(child.verb, child.log), child.starts + 1
+
+    def gives_up(self, name: str, status: int) -> bool:
+        """Whether this exit code says that another start would end in the same way."""
+        return status in _EXPLAINED
+
+    @property
+    def restarts(self) -> int:
+        """Of all parties together."""
+        return sum(child.starts - 1 for child in self._children.values())
 
     def wait_for(self, found: Callable[[], Found | None], *, what: str, timeout_s: float) -> Found:
         """What `found` returns once it is something. Raises RunError when it takes too long, and what `look` raises."""

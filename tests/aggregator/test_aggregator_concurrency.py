@@ -1,11 +1,13 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedrec.errors import RefusedError
 from fedrec.factorization.statistics import exact_sums
 from fedrec.federation.protocol import Phase
 from fedrec.federation.releases import release
@@ -50,6 +52,26 @@ def test_reports_that_race_with_the_close_are_counted_in_the_release_or_told_tha
     sums = exact_sums(world.batch(accepted).reports, question.blocks)
     exact, _ = release(question, sums, world.plan, Ledger(world.plan.guarantee), noise=Streams(world.seed))
     assert world.aggregator.release(RUN, 0) == pack_release(exact)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_senders_that_race_for_the_same_users_one_gets_them_and_counts_stay_right(make: Callable[..., Any], seed: int) -> None:
+    world, start = make(limits=Limits(min_cohort=1)), threading.Barrier(8)
+    order = np.random.default_rng(seed).permutation(6)
+
+    def enroll(sender: int) -> int:
+        start.wait()
+        won = 0
+        for user in order:
+            with suppress(RefusedError):  # it is another's
+                won = world.aggregator.enroll(f"client-{sender}", world.tokens([int(user)]))
+        return won
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(enroll, range(8)))
+    assert sum(won) == world.aggregator.enrolled() == 6
+    world.restart()
+    assert [world.aggregator.enroll(f"client-{sender}", []) for sender in range(8)] == won
 
 
 def test_one_of_many_senders_of_the_same_report_is_counted(world: Any) -> None:

@@ -112,7 +112,7 @@ def test_a_full_disk_is_said_clearly_and_the_round_is_released_when_there_is_roo
         if by_tick:
             world.aggregator.tick()
             world.aggregator.tick()
-            assert [record.getMessage().count("No space left") for record in caplog.records] == [1]
+            assert ["No space left" in vars(record)["fields"]["cause"] for record in caplog.records] == [True]
         with pytest.raises(RunError, match="No space left") as caught:
             world.aggregator.close(RUN, 0)
         assert "disk space" in caught.value.remedy

@@ -16,7 +16,7 @@ from fedrec.federation.protocol import LedgerGrowth, LedgerHead
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_aggregator import ledger as ledger_module
-from fedrec_aggregator.chain import Birth, ClockSetBack, link, read
+from fedrec_aggregator.chain import Birth, ClockSet, link, read
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 
@@ -118,7 +118,7 @@ def test_a_clock_that_jumped_ahead_and_is_set_right_bricks_nothing_and_is_noted_
         world.send(EVERYBODY, round)
         assert world.aggregator.close(RUN, round).phase == "released"
     assert kinds(world).count("clock") == 1
-    note = next(link.entry for link in world.aggregator.ledger._chain.links if isinstance(link.entry, ClockSetBack))
+    note = next(link.entry for link in world.aggregator.ledger._chain.links if isinstance(link.entry, ClockSet))
     assert note.last_s - note.now_s == 3 * DAY_S
     world.restart()  # the chain with the note in it is whole
     assert len(world.aggregator.ledger.spends().charges) == 6
@@ -269,6 +269,39 @@ def test_a_damaged_or_missing_release_file_is_never_served(world: Any) -> None:
     path.unlink()
     with pytest.raises(RunError, match="cannot be read"):
         world.aggregator.release(RUN, 0)
+
+
+def test_of_old_runs_the_newest_release_alone_is_kept_and_what_is_removed_is_never_released_again(world: Any) -> None:
+    world.aggregator.ledger._runs_kept = 2
+    released_to = ["run-1", "run-2", "run-3", "run-1", "run-4"]  # run-1 comes back: what counts is the last release
+    rounds = dict.fromkeys(released_to, 0)
+    bytes_of = dict[tuple[str, int], bytes]()
+    for run in released_to:
+        for _ in range(2 if rounds[run] == 0 else 1):
+            world.run = run
+            world.open(rounds[run])
+            world.send(EVERYBODY, rounds[run])
+            world.aggregator.close(run, rounds[run])
+            bytes_of[run, rounds[run]] = world.aggregator.release(run, rounds[run])
+            rounds[run] += 1
+    there = {(path.parent.name, int(path.stem[-3:])) for path in world.folder.rglob("round-*.safetensors")}
+    assert there == {("run-1", 1), ("run-1", 2), ("run-4", 0), ("run-4", 1), ("run-2", 1), ("run-3", 1)}
+    world.restart()
+    world.aggregator.ledger._runs_kept = 2
+    assert all(world.aggregator.release(*key) == bytes_of[key] for key in there)
+    for run in ("run-1", "run-2", "run-3"):
+        with pytest.raises(RefusedError, match="was removed") as caught:
+            world.aggregator.release(run, 0)
+        assert caught.value.code == "round-closed"
+    world.run = "run-2"
+    world.open(0)
+    assert world.aggregator.status("run-2", 0).phase == "released"  # it is not collected again
+    charges = len(world.aggregator.ledger.spends().charges)
+    world.send(EVERYBODY, 0)
+    assert len(world.aggregator.ledger.spends().charges) == charges
+    (world.folder / "releases" / "run-4" / "round-000.safetensors").unlink()
+    with pytest.raises(RunError, match="cannot be read"):  # of a run whose releases are kept, a missing file is a loss
+        world.aggregator.release("run-4", 0)
 
 
 def test_spends_of_several_units_are_not_added_without_a_limit_that_needs_it(tmp_path: Path) -> None:

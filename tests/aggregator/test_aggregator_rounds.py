@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.errors import RefusedError
+from fedrec.errors import RefusedError, RunError
 from fedrec.federation.messages import BlockReports, BlockSpec, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Phase, Receipt, Refusal
 from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header
@@ -220,6 +220,47 @@ def test_enrolment_is_durable_idempotent_and_belongs_to_the_first(make: Callable
     world.restart()
     assert world.aggregator.enrolled() == 2
     assert world.aggregator.client_desk("a").enroll([]) == 2
+    assert world.aggregator.client_desk("b").enroll([]) == 0
+    assert world.aggregator.client_desk("a", max_users=4).enroll(world.tokens([3, 4])) == 4
+    with refused_as(Refusal.TOO_LARGE):
+        world.aggregator.client_desk("b", max_users=1).enroll(world.tokens([5, 6]))
+
+
+def test_an_enrolment_looks_at_its_own_users_only(world: Any) -> None:
+    world.aggregator.enroll("a", world.tokens(range(20, 60)))
+
+    class Index(dict[bytes, str]):
+        looked_at = 0
+
+        def get(self, *arguments: Any) -> Any:
+            self.looked_at += 1
+            return super().get(*arguments)
+
+        def __iter__(self) -> Any:
+            raise AssertionError("it goes through all users")
+
+        values = items = keys = copy = __iter__
+
+    index = world.aggregator.ledger._owners = Index(world.aggregator.ledger._owners)
+    assert world.aggregator.enroll("b", world.tokens([70, 71])) == 2
+    assert index.looked_at == 2
+
+
+def test_an_enrolment_that_was_cut_off_between_disk_and_memory_is_whole_when_it_is_sent_again(world: Any) -> None:
+    class Full(dict[bytes, str]):
+        def update(self, *_: Any) -> None:
+            raise MemoryError
+
+    ledger, tokens, before = world.aggregator.ledger, world.tokens([70, 71]), world.aggregator.enrolled()
+    ledger._owners = Full(ledger._owners)
+    with pytest.raises(MemoryError):
+        world.aggregator.enroll("a", tokens)
+    with pytest.raises(RunError):  # what is on disk is read again
+        world.aggregator.enroll("a", tokens)
+    assert world.aggregator.enroll("a", tokens) == 2
+    assert world.aggregator.enrolled() == before + 2
+    world.restart()
+    assert world.aggregator.enroll("a", []) == 2
 
 
 # --- runs and openings turned away ---
@@ -378,7 +419,7 @@ def test_what_the_server_sees_of_a_round_holds_no_user(world: Any) -> None:
     assert world.tokens([0])[0].hex() not in words
     assert set(json.loads(words)) == {
         "run", "round", "digest", "phase", "attempt", "enrolled", "reported", "clipped", "rejected", "remaining_s",
-        "release_sha256", "ledger_head",
+        "release_sha256", "ledger_head", "quorum",
     }  # fmt: skip
 
 

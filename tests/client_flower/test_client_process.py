@@ -1,4 +1,5 @@
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ class Ledger:
 
 
 class Site:
-    name, ledger = "library", Ledger()
+    name, ledger, users = "library", Ledger(), SimpleNamespace(num_users=5)
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -34,9 +35,15 @@ def shown(metrics: Metrics) -> set[str]:
 def test_answers_refusals_and_the_budget_are_counted() -> None:
     metrics = Metrics("client", "0")
     answer = Answer("library", users=5, accepted=3, rejected={"busy": 2})
-    assert main.Counted(Site(answer), metrics).answer(None) == answer  # type: ignore[arg-type]
-    main.Counted(Site(Answer("library", 5, refusal=Refusal.BUDGET)), metrics).answer(None)  # type: ignore[arg-type]
+    question: Any = SimpleNamespace(question=SimpleNamespace(round=3))
+    assert main.Counted(Site(answer), metrics).answer(question) == answer  # type: ignore[arg-type]
+    assert shown(metrics) >= {'fedrec_waiting{reason="server"} 1.0', 'fedrec_phase{phase="idle"} 1.0'}
+    main.Counted(Site(Answer("library", 5, refusal=Refusal.BUDGET)), metrics).answer(question)  # type: ignore[arg-type]
     assert shown(metrics) >= {
+        "fedrec_users_enrolled 5.0",
+        "fedrec_round 3.0",
+        'fedrec_waiting{reason="server"} 0.0',
+        'fedrec_waiting{reason="budget"} 1.0',
         'fedrec_reports_total{result="accepted"} 3.0',
         'fedrec_reports_rejected_total{reason="busy"} 2.0',
         'fedrec_requests_refused_total{reason="budget"} 1.0',

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import PlantedShape, planted
@@ -17,6 +18,7 @@ from fedrec.federation.link import AggregatedLink, Patience
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Broadcast, Invitation, Opening, ReleaseDesk, ReportDesk, Terms
 from fedrec.federation.rounds import Loopback
+from fedrec.federation.versions import FIELD, PROTOCOL
 from fedrec.federation.wire import question_digest, question_header
 from fedrec.operations.addresses import Address
 from fedrec.privacy.guarantee import Guarantee
@@ -24,25 +26,26 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import load
 from fedrec.streams import Streams
+from fedrec_aggregator import service
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.main import run as serve
 from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry
 from fedrec_aggregator.settings import validated
-from fedrec_client.flower import client_app
+from fedrec_client.flower import MESSAGE, client_app
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_server.flower import FlowerBroadcast
-from fedrec_simulations.grid import InProcessGrid
+from fedrec_simulations.grid import App, InProcessGrid
 from fedrec_simulations.runtimes import Shard, shards
 from tests.waiting import HANG_S
 
 SEED, RUN, MIN_COHORT, CLIENTS = 7, "contract", 15, 3
 PROMISE = Guarantee(5.0, 1e-5)
 ITEMS = tuple(f"item-{j}" for j in range(20))
-TRANSPORTS = ("core", "flower", "grpc", "flower and grpc")
+TRANSPORTS = ("core", "flower", "grpc", "flower and grpc", "flower and grpc between versions")
 
 
 @dataclass
@@ -106,13 +109,15 @@ def events(*, changed_user: int | None = None) -> Interactions:
 
 
 @pytest.fixture(params=TRANSPORTS)
-def found(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Found]:
+def found(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Found]:
     """Founds federations over one transport. `limits`: of clients by number, where they differ from what the plan promises."""
     with ExitStack() as stack:
         count = iter(range(100))
 
         def make(*, changed_user: int | None = None, limits: dict[int, Guarantee] | None = None) -> Federation:
             data = events(changed_user=changed_user)
+            if "versions" in request.param:
+                monkeypatch.setattr(service, "KEY", "not-read")  # an aggregator that neither says nor reads a version
             return stack.enter_context(_federation(request.param, tmp_path / str(next(count)), data, limits or {}))
 
         yield make
@@ -130,9 +135,28 @@ def _federation(transport: str, folder: Path, data: Interactions, limits: dict[i
             _participant(shard, folder, limits.get(number, PROMISE), desk_of(shard.name), stack)
             for number, shard in enumerate(shards(data, CLIENTS))
         ]
-        nodes = {node: client_app(participant) for node, participant in enumerate(participants, start=2)}
+        nodes: dict[int, App] = {node: client_app(participant) for node, participant in enumerate(participants, start=2)}
+        if "versions" in transport:
+            nodes = {node: _of_version_1(app) for node, app in nodes.items()}
         clients: Broadcast = FlowerBroadcast(InProcessGrid(nodes), 60.0) if "flower" in transport else Called(participants)
         yield Federation(data, prepared, terms, desk, clients)
+
+
+def _of_version_1(app: App) -> App:
+    """Neither side says its version to the other, as before messages had one: each takes the other for version 1."""
+
+    def silent(content: RecordDict) -> None:
+        said = content[MESSAGE]
+        assert isinstance(said, ConfigRecord)
+        assert said.pop(FIELD) == PROTOCOL
+
+    def called(message: Message, context: Context) -> Message:
+        silent(message.content)
+        reply = app(message, context)
+        silent(reply.content)
+        return reply
+
+    return called
 
 
 def _participant(shard: Shard, folder: Path, limit: Guarantee, desk: ReportDesk, stack: ExitStack) -> Participant:

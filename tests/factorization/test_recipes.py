@@ -141,7 +141,7 @@ def plain_sums(question: Question, ratings: Interactions, made: Prepared) -> lis
         total = np.zeros((spec.rows, spec.width**2 if spec.kind == "outer" else spec.width))
         for k, (a, b) in enumerate(itertools.pairwise(reports.user_ptr)):
             for j, e in [(0, k)] if spec.rows == 1 else zip(reports.items[a:b], range(a, b), strict=True):
-                x = part.vectors[e if spec.kind == "rows" else k] * spec.vector_step
+                x = part.vectors[k * spec.folds + j % spec.folds] * spec.vector_step
                 row = np.outer(x, x).ravel() if spec.kind == "outer" else x
                 total[j] += part.coefficients[e] * spec.coefficient_step * row
         totals.append(total)

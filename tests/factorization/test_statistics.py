@@ -36,14 +36,14 @@ def some_reports(rng: np.random.Generator, width: int, *, num_items: int = 19) -
         BlockReports(integers(ptr[-1]), integers(50, width)),
         BlockReports(integers(50), integers(50, width)),
         BlockReports(integers(50), integers(50, width)),
-        BlockReports(integers(ptr[-1]), integers(ptr[-1], width)),
+        BlockReports(integers(ptr[-1]), integers(150, width)),
     )
     specs = (
         BlockSpec("A", "outer", num_items, width, 1.0, 1.0),
         BlockSpec("b", "linear", num_items, width, 1.0, 1.0),
         BlockSpec("gramian", "outer", 1, width, 1.0, 1.0),
         BlockSpec("sum", "linear", 1, width, 1.0, 1.0),
-        BlockSpec("own", "rows", num_items, width, 1.0, 1.0),
+        BlockSpec("folds", "linear", num_items, width, 1.0, 1.0, folds=3),
     )
     return Reports(ptr, items, blocks), specs
 
@@ -55,7 +55,8 @@ def big_integer_sums(reports: Reports, specs: tuple[BlockSpec, ...]) -> list[npt
         total = np.zeros((spec.rows, spec.columns), object)
         for k in range(reports.num_users):
             for e in [k] if spec.rows == 1 else range(reports.user_ptr[k], reports.user_ptr[k + 1]):
-                x = np.array([int(v) for v in block.vectors[e if spec.kind == "rows" else k]], object)
+                fold = 0 if spec.rows == 1 else int(reports.items[e]) % spec.folds
+                x = np.array([int(v) for v in block.vectors[k * spec.folds + fold]], object)
                 term = np.outer(x, x)[np.triu_indices(spec.width)] if spec.kind == "outer" else x
                 total[0 if spec.rows == 1 else reports.items[e]] += int(block.coefficients[e]) * term
         totals.append(total)
@@ -70,7 +71,7 @@ def users_of(reports: Reports, chosen: npt.NDArray[np.int64]) -> Reports:
     blocks = tuple(
         BlockReports(
             b.coefficients[chosen if len(b.coefficients) == reports.num_users else index],
-            b.vectors[chosen if len(b.vectors) == reports.num_users else index],
+            b.vectors.reshape(reports.num_users, -1, b.vectors.shape[1])[chosen].reshape(-1, b.vectors.shape[1]),
         )
         for b in reports.blocks
     )

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fedrec.factorization.statistics import ExactSums
+from fedrec.federation.link import Patience
 from fedrec.federation.protocol import Phase, Refusal
 from fedrec.streams import Streams
 from fedrec_aggregator import core as aggregator_core
@@ -19,7 +20,7 @@ from fedrec_aggregator import intake
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_client import delivery
+from fedrec_client import delivery, participant
 from fedrec_client.ledger import ClientLedger
 from fedrec_server.rounds import _Kept
 from fedrec_simulations.faults import auditor, simulator, verdict
@@ -148,8 +149,37 @@ def forgets_attempts(patch: pytest.MonkeyPatch) -> None:
 
 def any_cohort(patch: pytest.MonkeyPatch) -> None:
     """The minimum cohort is not looked at."""
-    honest = Collection.freeze
-    patch.setattr(Collection, "freeze", lambda self, *, min_cohort, enrolled=None: honest(self, min_cohort=1, enrolled=enrolled))
+    honest = Aggregator._opened
+
+    def opened(self: Any, opening: Any) -> Any:
+        collection = honest(self, opening)
+        collection.needed = max(1, opening.quorum)
+        return collection
+
+    patch.setattr(Aggregator, "_opened", opened)
+
+
+def any_quorum(patch: pytest.MonkeyPatch) -> None:
+    """The aggregator looks at its minimum cohort, and at no quorum."""
+    honest = Aggregator._opened
+
+    def opened(self: Any, opening: Any) -> Any:
+        collection = honest(self, opening)
+        collection.needed = self.limits.min_cohort
+        return collection
+
+    patch.setattr(Aggregator, "_opened", opened)
+
+
+def no_quorum_is_asked_for(patch: pytest.MonkeyPatch) -> None:
+    """The server goes on with whoever is there."""
+    patch.setattr(Patience, "quorum", lambda self, num_users: 0)
+
+
+def unbound_quorum(patch: pytest.MonkeyPatch) -> None:
+    """Reports name the question alone: a quorum that is changed on the way is not noticed."""
+    patch.setattr(aggregator_core, "report_digest", lambda digest, quorum: digest)
+    patch.setattr(participant, "report_digest", lambda digest, quorum: digest)
 
 
 def other_noise(patch: pytest.MonkeyPatch) -> None:
@@ -248,6 +278,9 @@ def defect(patch: pytest.MonkeyPatch) -> None:
         (client_answers_anything, auditor.ONE_ANSWER),
         (forgets_attempts, auditor.ATTEMPTS_RISE),
         (any_cohort, verdict.COHORT),
+        (any_quorum, verdict.QUORUM),
+        (no_quorum_is_asked_for, verdict.QUORUM),
+        (unbound_quorum, auditor.CHARGED_FIRST),
         (other_noise, verdict.EXACT_PLUS_NOISE),
         (adds_twice, verdict.EXACT_PLUS_NOISE),
         (report_on_disk, verdict.NO_REPORT_ON_DISK),

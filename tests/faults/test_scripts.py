@@ -83,9 +83,31 @@ def test_a_run_that_passes_the_limit_is_refused_in_words() -> None:
 
 
 def test_a_client_that_hangs_past_the_deadline_costs_its_users_their_part_and_nothing_else() -> None:
-    outcome = struck_by(Operation("server-0 > client-1", 2, Kind.HANG, 200), setup=replace(TWO, absent_s=0.0))
+    outcome = hung(min_share=0.5)
     assert (outcome.endings, outcome.complete, outcome.broken) == ({"run-0": "model"}, set(), ())
     assert any("close: released, attempt 1, 4 of 7 users" in line for line in outcome.trace)
+
+
+def test_sums_of_those_who_took_part_stand_for_everybody() -> None:
+    """The verdict replays the states from the releases with code of its own."""
+    assert hung(min_share=0.5).broken == ()
+
+
+def hung(*, min_share: float) -> Outcome:
+    return struck_by(Operation("server-0 > client-1", 2, Kind.HANG, 200), setup=replace(TWO, absent_s=0.0, min_share=min_share))
+
+
+def test_below_its_quorum_a_round_is_short_and_tried_again_with_everybody() -> None:
+    outcome = hung(min_share=0.8)
+    assert (outcome.endings, outcome.complete, outcome.broken) == ({"run-0": "model"}, {"run-0"}, ())
+    assert any("short, attempt 1, 4 of 7 users" in line for line in outcome.trace)
+
+
+def test_a_client_that_left_for_good_ends_the_run_until_its_operator_goes_on_without_it() -> None:
+    outcome = struck_by(Operation("client-1", 20, Kind.LEAVE))
+    assert (outcome.endings, outcome.complete, outcome.broken) == ({"run-0": "model"}, set(), ())
+    short = [line for line in outcome.trace if "short, attempt" in line and "server-0" in line]
+    assert len(short) >= 3
 
 
 def test_a_script_is_shortened_to_what_it_needs() -> None:

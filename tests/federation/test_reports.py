@@ -11,7 +11,8 @@ from fedrec.federation.reports import RealBlock, block, bounded, squared_norms, 
 
 ITEMS, WIDTH = 6, 3
 MIXED = ReleaseSpec("statistics", (block("gram", "outer", rows=ITEMS, width=WIDTH), block("moment", "linear", rows=ITEMS, width=WIDTH)))
-OWN = ReleaseSpec("vectors of items", (block("own", "rows", rows=ITEMS, width=WIDTH),))
+FOLDS = 2
+OWN = ReleaseSpec("cross-fitted", (block("own", "linear", rows=ITEMS, width=WIDTH, folds=FOLDS),))
 DENSE = ReleaseSpec("mean", (block("mean", "linear", rows=1, width=1, radius=2.0),), radius=2.0)
 finite = st.floats(-1e12, 1e12)
 
@@ -24,19 +25,19 @@ def users(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, list[RealBlock]]:
     floats = lambda n: np.array(draw(st.lists(finite, min_size=n, max_size=n)), np.float64)  # noqa: E731
     n, k = int(ptr[-1]), len(sizes)
     vectors = floats(k * WIDTH).reshape(k, WIDTH)
-    own = RealBlock(floats(n), floats(n * WIDTH).reshape(n, WIDTH))
+    own = RealBlock(floats(n), floats(k * FOLDS * WIDTH).reshape(k * FOLDS, WIDTH))
     return ptr, items, [RealBlock(floats(n), vectors), RealBlock(floats(n), vectors), own, RealBlock(floats(k), np.ones((k, 1)))]
 
 
 def rows_of(reports: Reports, spec: ReleaseSpec, blocks: tuple[BlockReports, ...], user: int) -> np.ndarray:
     """One user's contribution in svec coordinates, spelled out row by row: second code."""
-    pieces, start, stop = [], reports.user_ptr[user], reports.user_ptr[user + 1]
+    pieces, (start, stop) = list[np.ndarray](), reports.user_ptr[user : user + 2]
     for shape, part in zip(spec.blocks, blocks, strict=True):
-        x = (part.vectors[start:stop] if shape.kind == "rows" else part.vectors[user]) * shape.vector_step
-        c = part.coefficients[user : user + 1] if shape.rows == 1 else part.coefficients[start:stop]
-        base = np.outer(x, x).ravel() if shape.kind == "outer" else x
-        pieces.append((c * shape.coefficient_step)[:, None] * base)
-    return np.concatenate([p.ravel() for p in pieces])
+        for item, e in [(0, user)] if shape.rows == 1 else zip(reports.items[start:stop], range(start, stop), strict=True):
+            x = part.vectors[user * shape.folds + item % shape.folds] * shape.vector_step
+            row = np.outer(x, x).ravel() if shape.kind == "outer" else x
+            pieces.append(part.coefficients[e] * shape.coefficient_step * row)
+    return np.concatenate([np.zeros(0), *pieces])
 
 
 @settings(max_examples=200)

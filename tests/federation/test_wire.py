@@ -47,7 +47,11 @@ from fedrec.streams import Streams
 ITEMS, WIDTH = 5, 2
 STATISTICS = ReleaseSpec(
     "statistics",
-    tuple(block(name, form, rows=ITEMS, width=WIDTH) for name, form in (("gram", "outer"), ("moment", "linear"), ("own", "rows"))),
+    (
+        block("gram", "outer", rows=ITEMS, width=WIDTH),
+        block("moment", "linear", rows=ITEMS, width=WIDTH),
+        block("own", "linear", rows=ITEMS, width=WIDTH, folds=3),
+    ),
 )
 MEAN = ReleaseSpec("mean", (block("mean", "linear", rows=1, width=1),), isometric=False)
 SPECS = (*STATISTICS.blocks, *MEAN.blocks)
@@ -75,7 +79,7 @@ def batches(draw: st.DrawFn) -> Batch:
         return np.array(draw(st.lists(shorts, min_size=size, max_size=size)), np.int32).reshape(shape)
 
     n, e = len(mine), len(items)
-    blocks = tuple(BlockReports(numbers(n if s.rows == 1 else e), numbers(e if s.by_item else n, s.width)) for s in SPECS)
+    blocks = tuple(BlockReports(numbers(n if s.rows == 1 else e), numbers(n * s.folds, s.width)) for s in SPECS)
     who = np.frombuffer(draw(st.binary(min_size=32 * n, max_size=32 * n)), np.uint8).reshape(2, n, TOKEN_BYTES)
     return Batch(who[0], who[1], Reports(ptr, np.array(items, np.int32), blocks))
 
@@ -83,7 +87,7 @@ def batches(draw: st.DrawFn) -> Batch:
 def batch() -> Batch:
     """Two users: items 1 and 3, and item 0."""
     blocks = tuple(
-        BlockReports(np.full(2 if s.rows == 1 else 3, 7, np.int32), np.full((3 if s.by_item else 2, s.width), -9, np.int32)) for s in SPECS
+        BlockReports(np.full(2 if s.rows == 1 else 3, 7, np.int32), np.full((2 * s.folds, s.width), -9, np.int32)) for s in SPECS
     )
     who = np.arange(2 * TOKEN_BYTES, dtype=np.uint8).reshape(2, TOKEN_BYTES)
     return Batch(who, who + 100, Reports(np.array([0, 2, 3]), np.array([1, 3, 0], np.int32), blocks))

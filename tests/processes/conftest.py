@@ -19,9 +19,12 @@ from fedrec.checkpoint import read_json
 from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RunError
+from fedrec.federation.rounds import Loopback
+from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import prepare
 from fedrec.settings import load
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_server.runs import run_folder
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.news_processes import holdings
 from fedrec_simulations.news_runtimes import NewsJob
@@ -105,12 +108,12 @@ class Rehearsal:
 
     def is_planned(self) -> bool:
         """Whether the clients have joined and the first question is about to be asked."""
-        notes = self.files.state("server") / "run.json"
+        notes = run_folder(self.files.state("server")) / "run.json"
         return notes.exists() and read_json(notes)["plan"] is not None
 
     def rounds(self) -> list[dict[str, Any]]:
         """The lines the server keeps, one a round."""
-        return [json.loads(line) for line in (self.files.state("server") / "rounds.jsonl").read_text().splitlines()]
+        return [json.loads(line) for line in (run_folder(self.files.state("server")) / "rounds.jsonl").read_text().splitlines()]
 
     def charges(self) -> list[str]:
         """Names of the releases that the aggregator's ledger was charged for, once it has ended."""
@@ -146,6 +149,15 @@ class Play:
         """Of the loopback if these users alone took part."""
         job = replace(self.job, data=users)
         return [as_bytes(carried.state) for carried in loopback(job, self.job.prepared.recipe.begin(), [])]
+
+    def first_state_of(self, users: Interactions) -> State:
+        """Of a run of everybody in whose first round these users alone took part: they stand for all."""
+        recipe, plan = self.job.prepared.recipe, self.job.prepared.plan
+        link = Loopback(users, self.job.prepared.steps, plan, self.job.noise, Ledger(plan.guarantee))
+        question = recipe.ask(recipe.begin())
+        assert question is not None
+        answer = link.answer(question).standing_for(self.job.data.num_users, reported=users.num_users)
+        return as_bytes(recipe.tell(recipe.begin(), question, answer))
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.federation.protocol import Answer
 from fedrec.federation.wire import read_answer
 from fedrec_aggregator.api import aggregator_pb2 as pb
+from fedrec_server.runs import run_folder
 from fedrec_simulations.party_files import PartyFiles
 from fedrec_simulations.runtimes import Shard
 from tests.waiting import HANG_S
@@ -118,7 +119,7 @@ def _heard(stage: Callable[..., Any], data: Interactions) -> Heard:
     with ExitStack() as stack:
         run = stage(data=data, files=lambda *what, **more: TappedFiles(*what, **more, stack=stack))
         run.start()
-        release = run.files.state("server") / "releases" / "round-000.safetensors"
+        release = run_folder(run.files.state("server")) / "releases" / "round-000.safetensors"
         run.until(release.exists, "release of round 0")
         run.company.stop()
         return Heard(run.files, run.files.inbound.until_release(), release.read_bytes())

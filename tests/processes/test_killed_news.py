@@ -17,6 +17,7 @@ from fedrec.privaterec.topics import public_vectors
 from fedrec.privaterec.trained import Catalogue
 from fedrec.settings import load
 from fedrec_client.ledger import read_entries
+from fedrec_server.runs import run_folder
 from fedrec_simulations.news_runtimes import NewsJob, loopback
 
 SHAPE = PlantedNewsShape(users=64, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
@@ -36,7 +37,7 @@ def test_whoever_is_killed_in_the_middle_of_a_round_of_news_the_model_is_the_sam
     *_, alone = loopback(job)
     run = stage(news=job)
     run.start()
-    run.until((run.files.state("server") / "clients.json").exists, "clients that joined")
+    run.until(lambda: (run_folder(run.files.state("server")) / "clients.json").exists(), "clients that joined")
     hanging = run.pid("client-2")
     os.kill(hanging, signal.SIGSTOP)  # from here on round 0 cannot end
     run.until(lambda: run.reporters(0), "report of the client that does not hang")

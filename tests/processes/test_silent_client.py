@@ -18,7 +18,7 @@ def test_a_round_goes_on_at_its_deadline_without_a_silent_client_says_who_it_was
 
 def silent_round(play: Any, stage: Callable[..., Any], deadline_s: float) -> None:
     others = play.job.data.num_users // 2  # of client-1
-    patience = {"rounds": {"timeout_s": deadline_s, "absent_s": 0.0}}
+    patience = {"rounds": {"timeout_s": deadline_s, "absent_s": 0.0, "min_share": 0.5}}
     run = stage(more={"server": patience, "aggregator": {"limits": {"min_cohort": others}}})
     run.start()
     run.until(run.is_planned, "plan")
@@ -31,6 +31,6 @@ def silent_round(play: Any, stage: Callable[..., Any], deadline_s: float) -> Non
         os.kill(silent, signal.SIGCONT)
     assert len(list(states)) == 1
     lines = run.rounds()
-    assert first == play.states_of(play.job.data.users_subset(np.arange(others)))[0]
+    assert first == play.first_state_of(play.job.data.users_subset(np.arange(others)))
     assert [line["reported"] for line in lines] == [others, play.job.data.num_users]
     assert {answer["client"]: answer["refusal"] for answer in lines[0]["answers"]} == {"client-1": "", "client-2": "unreachable"}

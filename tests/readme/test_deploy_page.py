@@ -1,6 +1,5 @@
-"""What docs/deploy.md says can be typed: settings load with the real classes, certificates, metrics and units are as named."""
+"""What docs/deploy.md says can be typed: settings load with the real classes, certificates and metrics are as named."""
 
-import configparser
 import re
 import shutil
 import subprocess
@@ -13,18 +12,30 @@ from cryptography import x509
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from fedrec.federation.protocol import Refusal
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.metrics import Metrics
+from fedrec.operations.monitoring import ALERTS
 from fedrec.operations.pins import read_pins, write_pins
+from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.settings import load
 from fedrec_aggregator import settings as aggregator
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.remote import MAX_RELEASE_BYTES
 from fedrec_client import settings as client
 from fedrec_server import settings as server
+from fedrec_server.serving import settings as serving
 from fedrec_simulations.command import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"
-LOADERS = {"aggregator": aggregator.load, "client": client.load, "client of news": client.load, "server": server.load}
+LOADERS = {
+    "aggregator": aggregator.load,
+    "client": client.load,
+    "client of news": client.load,
+    "server": server.load,
+    "serving": serving.load,
+    "scenario": load,
+}
 
 
 def blocks(language: str) -> list[str]:
@@ -48,7 +59,7 @@ def test_the_settings_of_a_party_load_with_the_pins_and_name_files_by_whole_path
     write_development_certificates(tmp_path, clients=["hospital", "library"])
     pins = write_pins(tmp_path)
     (tmp_path / "settings.toml").write_text(settings()[party].replace("/etc/fedrec/pins.toml", str(pins)))
-    assert str(pins) in (tmp_path / "settings.toml").read_text()
+    assert (str(pins) in (tmp_path / "settings.toml").read_text()) == (party not in ("serving", "scenario"))
     LOADERS[party](tmp_path / "settings.toml")
     for name in re.findall(r'"([^"]*\.(?:pem|csv))"', settings()[party]):
         assert Path(name).is_absolute()
@@ -63,6 +74,14 @@ def test_the_three_parties_agree_on_ports_names_and_limits() -> None:
     assert content["server"]["gathering"]["expected_users"] == sum(entry["max_users"] for entry in content["aggregator"]["clients"])
 
 
+def test_as_many_runs_fit_the_limit_as_the_page_says() -> None:
+    limit, run = (tomllib.loads(settings()[party])["privacy"] for party in ("aggregator", "scenario"))
+    mu, delta, top = mu_for(run["epsilon"], run["delta"]), run["delta"], limit["max_epsilon"]
+    spent = [epsilon_of(mu * k**0.5, delta) for k in range(1, 20)]
+    fit = ["no", "one", "two", "three", "four", "five", "six"][sum(epsilon <= top for epsilon in spent)]
+    assert f"`max_epsilon = {top:g}` {fit} runs at ε = {run['epsilon']:g} fit" in prose()
+
+
 def test_the_certificates_of_the_page_are_those_that_the_command_makes(tmp_path: Path) -> None:
     made = {path.name for path in write_development_certificates(tmp_path, clients=["hospital"])}
     named = set(re.findall(r"`([\w-]+\.pem)`", PAGE.read_text()))
@@ -72,7 +91,7 @@ def test_the_certificates_of_the_page_are_those_that_the_command_makes(tmp_path:
 
 
 def test_the_certificates_command_of_the_page_runs_and_says_one_role_a_host(tmp_path: Path) -> None:
-    (command,) = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("fedrec certs")]
+    command = next(line for block in blocks("sh") for line in block.splitlines() if line.startswith("fedrec certs"))
     _, verb, folder, *flags = command.split()
     done = CliRunner().invoke(app, [verb, str(tmp_path / folder), *flags])
     assert done.exit_code == 0, done.output
@@ -97,7 +116,14 @@ def test_the_pin_of_the_page_is_what_openssl_computes(tmp_path: Path) -> None:
 def test_the_metrics_of_the_page_exist() -> None:
     metrics = Metrics("aggregator", "0")
     metrics.decided("released", took_s=1.0)
+    metrics.budget(spent=1.0, left=1.0)
+    metrics.state.enrolled(1)
+    metrics.state.clients(connected=lambda: 1.0, joined=1, absent=1)
+    metrics.state.round(1)
+    metrics.state.quorum(needed=1, there=1)
+    metrics.refused("busy")
     metrics.reports(accepted=1, rejected={"replayed": 1})
+    metrics.budget(spent=1.0, left=4.0)
     known = {sample.name for family in metrics.registry.collect() for sample in family.samples} | {
         f.name for f in metrics.registry.collect()
     }
@@ -106,21 +132,21 @@ def test_the_metrics_of_the_page_exist() -> None:
     assert named <= known
 
 
-def test_the_unit_starts_a_verb_that_exists_on_settings_that_the_page_shows() -> None:
-    (unit,) = blocks("ini")
-    parsed = configparser.ConfigParser(strict=True)
-    parsed.optionxform = str  # type: ignore[assignment,method-assign]
-    parsed.read_string(unit)
-    program, verb, flag, path = parsed["Service"]["ExecStart"].split()
-    command = get_command(app)
-    assert Path(program).name == "fedrec"
-    assert flag in {option for parameter in command.commands[verb].params for option in parameter.opts}  # type: ignore[attr-defined]
-    assert f"`{path}`" in PAGE.read_text()
-    assert tomllib.loads(settings()[verb])["state"] == f"/var/lib/{parsed['Service']['StateDirectory']}"
-
-
 def test_the_limits_of_the_page_are_the_defaults() -> None:
     limits = Limits()
     assert f"at most {limits.max_users_per_batch:,} users and {limits.max_batch_bytes // 2**20} MiB" in prose()
     assert f"a user {limits.max_events_per_user:,} items, a release {MAX_RELEASE_BYTES // 2**30} GiB" in prose()
     assert f"`max_accumulator_bytes`, {limits.max_accumulator_bytes // 2**20} MiB unless set" in prose()
+
+
+def test_the_alerts_codes_and_verbs_that_the_page_names_exist() -> None:
+    table = re.search(r"^## What to do when\n(.*?)^## ", PAGE.read_text(), re.MULTILINE | re.DOTALL)[1]  # type: ignore[index]
+    alerts = set(re.findall(r"`(Fedrec\w+)`", PAGE.read_text()))
+    assert alerts
+    assert alerts <= set(re.findall(r"alert: (\w+)", ALERTS.read_text()))
+    for words in re.findall(r"`fedrec ([a-z ]+)", table):
+        group: Any = get_command(app)
+        for word in words.split():
+            group = group.commands[word] if hasattr(group, "commands") else group
+    codes = {code.value for code in Refusal} | {"unreachable", "clock-set-back"}
+    assert set(re.findall(r"`([a-z]+-[a-z-]+|unreachable|budget)`", table)) <= codes

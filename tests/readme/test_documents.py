@@ -22,6 +22,7 @@ from fedrec.settings import load, validated
 from fedrec_simulations import reference
 from fedrec_simulations.command import app
 from fedrec_simulations.data_verbs import keys_of_news
+from fedrec_simulations.shipped import path_of
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -41,8 +42,10 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 COMMANDS = sorted(set(commands()))
-SETTINGS = {"--settings", "--aggregator", "--client", "--server"}
+SETTINGS = {"--settings", "--aggregator", "--client", "--server", "--serving"}
 """Flags before a party's settings, which an operator writes; test_deploy_page.py loads those of docs/deploy.md."""
+OF_SETTINGS = {"status", "backup", "restore", "ledger"}
+"""Verbs whose arguments are such settings."""
 
 
 def test_the_documents_are_there_and_hold_commands() -> None:
@@ -69,13 +72,15 @@ def test_every_command_of_the_documents_exists_with_its_flags_keys_and_scenario(
     known = {name for parameter in command.params for name in parameter.opts} | {"--help"}
     flags = [word for word in words[at:] if word.startswith("-")]
     assert set(flags) <= known
-    settings = {value for flag, value in itertools.pairwise(words) if flag in SETTINGS}
-    scenarios = [word for word in words[at:] if word.endswith(".toml") and word not in settings]
-    assert all((ROOT / name).is_file() for name in scenarios)
+    settings = {value for flag, value in itertools.pairwise(words) if flag in SETTINGS} | ({*words} if words[1] in OF_SETTINGS else set())
+    named = [word for word in words[at:] if word.endswith(".toml") and word not in settings]
+    named += [value for flag, value in itertools.pairwise(words) if flag == "--scenario"]
+    named += words[at : at + 1] if words[1] in {"simulate", "account", "audit"} and words[at : at + 1] != flags[:1] else []
+    scenarios = [path_of(name) for name in named if name != "scenario.toml"]  # the operator's own, on docs/deploy.md
     overrides = [value for flag, value in itertools.pairwise(words) if flag == "--set"]
     if words[1:3] == ["data", "describe"]:  # the verb adds what makes its format a scenario
         overrides += [f"data.path={words[3]}", *keys_of_news(words[3], overrides)]
-    load(ROOT / scenarios[0] if scenarios else None, overrides)
+    load(scenarios[0] if scenarios else None, overrides)
 
 
 @pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name not in ("deploy.md", "serving.md")], ids=lambda path: path.name)

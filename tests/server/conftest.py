@@ -22,9 +22,10 @@ from fedrec.data.planted import PlantedShape, planted
 from fedrec.federation.link import Patience
 from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Receipt, Terms
 from fedrec.federation.rounds import Loopback, train
+from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
-from fedrec.recipes import prepare
+from fedrec.recipes import guarantee_of, prepare
 from fedrec.settings import Scenario, load
 from fedrec.streams import Streams
 from fedrec_aggregator.core import Aggregator, Limits
@@ -35,6 +36,9 @@ from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, run_rounds
+from fedrec_server.runs import Runs
+from fedrec_server.schedule import Schedule
+from fedrec_server.trainings import Trainings
 
 BOUNDARIES = (0, 13, 27, 40)
 SMALL = ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id"]
@@ -106,6 +110,8 @@ class World:
     scenario: Scenario
     dataset: Dataset
     min_cohort: int = 1
+    client_limit: float = 5.0
+    aggregator_limit: float | None = None
     time: Time = field(default_factory=Time)
 
     def __post_init__(self) -> None:
@@ -118,14 +124,15 @@ class World:
     def _site(self, name: str, start: int, end: int) -> Site:
         ids, folder = self.dataset.catalogue, self.folder / name
         users = LocalUsers(self.dataset.interactions.users_subset(np.arange(start, end)), ids.item_ids, ids.user_ids[start:end])
-        ledger = ClientLedger(folder / "ledger.sqlite", limit=Guarantee(5.0, 1e-5), clock=self.time)
+        ledger = ClientLedger(folder / "ledger.sqlite", limit=Guarantee(self.client_limit, 1e-5), clock=self.time)
         return Site(Participant(name, users, ledger, DeskOf(self, name), folder), folder / "terms")
 
     def start_aggregator(self) -> None:
         """A new process on the old folder, the old one having lost its memory."""
         if hasattr(self, "desk"):
             self.desk.ledger.close()
-        ledger = ReleaseLedger(self.folder / "aggregator", limit=None, clock=self.time)
+        limit = None if self.aggregator_limit is None else Guarantee(self.aggregator_limit, 1e-5)
+        ledger = ReleaseLedger(self.folder / "aggregator", limit=limit, clock=self.time)
         self.desk = Aggregator(ledger, Limits(min_cohort=self.min_cohort), noise=Streams(self.scenario.seed), clock=self.time)
 
     def close(self) -> None:
@@ -136,12 +143,37 @@ class World:
     def run(self, *, desk: Any = None, clients: Any = None, scenario: Scenario | None = None, **options: Any) -> list[Progress]:
         """The server's run from start, or from where it stopped, to its end."""
         gathering = Gathering(expected_users=BOUNDARIES[-1], min_clients=3, timeout_s=60, sleep=self.time.sleep, clock=self.time)
-        patience = Patience(round_s=100, sleep=self.time.sleep)
+        patience = Patience(round_s=100, sleep=self.time.sleep, clock=self.time, min_share=options.pop("min_share", 0.8))
         arguments = {"gathering": gathering, "patience": patience, "absent_s": 30.0, **options}
         rounds = run_rounds(
             scenario or self.scenario, self.public, desk or self.desk, clients or self.clients, self.folder / "server", **arguments
         )
         return list(rounds)
+
+    def trainings(self, *, again: bool = False, every_s: float = 0.0, **options: Any) -> Trainings:
+        """Of the state folder, as a server's process has them."""
+        state = self.folder / "server"
+        runs, schedule = Runs(state), Schedule(state, every_s, again, clock=self.time, monotonic=self.time)
+        runs.adopt()
+        return Trainings(runs, schedule, guarantee_of(self.scenario), self.desk.budget, clock=self.time, **options)
+
+    def trained_in(self, trainings: Trainings) -> None:
+        """The rounds of the training in progress."""
+        gathering = Gathering(expected_users=1, min_clients=1, timeout_s=60, sleep=self.time.sleep, clock=self.time)
+        patience = Patience(round_s=100, sleep=self.time.sleep)
+        options = {"gathering": gathering, "patience": patience, "run": trainings.entry.run, "planned": trainings.planned}
+        list(run_rounds(self.scenario, self.public, self.desk, self.clients, trainings.folder, **options))
+
+    def train(self, *, trainings: Trainings | None = None, **options: Any) -> Trainings:
+        """What `fedrec server` does once its parties are there, until it ends."""
+        trainings = trainings or self.trainings(**options)
+        for _ in trainings.each(self.time.sleep):
+            self.trained_in(trainings)
+        return trainings
+
+    @property
+    def plan(self) -> Plan:
+        return prepare(self.scenario, self.public.facts(num_users=BOUNDARIES[-1], seed=self.scenario.seed)).plan
 
     def loopback(self) -> list[dict[str, bytes]]:
         """Every state of the same training in one process, as bytes."""
@@ -200,10 +232,10 @@ class Watched:
 
 
 @pytest.fixture
-def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, int], int]:
+def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Run a world's server until its step number `crash_at`, or to its end; the number of steps it took."""
 
-    def run(world: World, crash_at: int) -> int:
+    def run(world: World, crash_at: int, **options: Any) -> int:
         steps, replace_file = Steps(crash_at), os.replace
 
         def replacing(source: str, target: Path) -> None:
@@ -217,7 +249,7 @@ def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, int], int]
         desk, clients = (Watched(behind, steps.step, lambda name, result: steps.step()) for behind in (world.desk, world.clients))
         with monkeypatch.context() as patch, suppress(CrashError):
             patch.setattr("fedrec.checkpoint.os.replace", replacing)
-            world.run(desk=desk, clients=clients)
+            world.run(desk=desk, clients=clients, **options)
         return steps.taken
 
     return run
@@ -275,9 +307,9 @@ def new_world(disk: Path, dataset: Dataset) -> Iterator[Callable[..., World]]:
     """A world for a named recipe; `data` replaces the planted events, `name` keeps two worlds apart."""
     made = list[World]()
 
-    def make(recipe: str = "published, id only", *, data: Interactions | None = None, name: str = "world", min_cohort: int = 1) -> World:
+    def make(recipe: str = "published, id only", *, data: Interactions | None = None, name: str = "world", **options: Any) -> World:
         chosen = dataset if data is None else replace(dataset, interactions=data)
-        made.append(World(disk / name, load(None, RECIPES[recipe]), chosen, min_cohort))
+        made.append(World(disk / name, load(None, RECIPES[recipe]), chosen, **options))
         return made[-1]
 
     yield make

@@ -55,6 +55,7 @@ class FakeGrid(Grid):
     at: dict[float, Callable[[], None]] = field(default_factory=dict)
     sent: list[Message] = field(default_factory=list)
     refuses: set[int] = field(default_factory=set)
+    pulled: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
@@ -79,8 +80,9 @@ class FakeGrid(Grid):
         return names
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        self.pulled.append(list(message_ids))
         replies = list[Message]()
-        for name in message_ids:
+        for name in self.pulled[-1]:
             message = self.sent[int(name.removeprefix("message-")) - 1]
             reply = self.nodes[message.metadata.dst_node_id](message)
             if isinstance(reply, Exception):
@@ -115,6 +117,34 @@ def test_every_node_is_told_the_terms_and_all_answers_come_back() -> None:
     terms = grid.sent[0].content["fedrec"]["terms"]
     assert isinstance(terms, bytes)
     assert read_terms(inflated(terms, max_bytes=1_000)) == TERMS
+
+
+def test_open_messages_are_asked_after_together_and_less_and_less_often() -> None:
+    nodes: dict[int, Node] = dict.fromkeys(range(1, 901), silent)
+    grid = FakeGrid({**nodes, 1_000: saying(A)})
+    answers = grid.broadcast(timeout_s=100.0, again_s=1_000.0).join(TERMS)
+    assert len(answers) == 901
+    assert [len(names) for names in grid.pulled[:5]] == [200] * 4 + [101]
+    assert [len(names) for names in grid.pulled[5:10]] == [200] * 4 + [100]
+    assert len(grid.pulled) < 5 * (100 / 0.1) / 5  # a fifth of asking every tenth of a second
+
+
+def test_a_reply_to_a_message_that_was_not_asked_after_is_nobodys(grid_of_two: FakeGrid) -> None:
+    stray = Message(RecordDict({"fedrec": ConfigRecord({"answer": pack_answer(A)})}), reply_to=_sent("message-99"))
+    grid_of_two.nodes[7] = lambda _: stray
+    answers = grid_of_two.broadcast(timeout_s=5.0).join(TERMS)
+    assert sorted((answer.client, answer.refusal) for answer in answers) == [("b", ""), ("node-7", "unreachable")]
+
+
+def _sent(name: str) -> Message:
+    message = Message(RecordDict(), 7, "query.join")
+    message.metadata.__dict__["_message_id"] = name
+    return message
+
+
+@pytest.fixture
+def grid_of_two() -> FakeGrid:
+    return FakeGrid({7: saying(A), 8: saying(B)})
 
 
 def test_a_question_arrives_as_it_left_arrays_of_any_shape_and_type_too() -> None:

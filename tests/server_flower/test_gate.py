@@ -5,6 +5,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -320,6 +321,79 @@ def test_a_request_that_the_superlink_refuses_makes_no_node_a_clients(upstream: 
     with Gate(LOOPBACK, lambda: upstream.address, site.certificate()) as gate:
         assert site.post(gate, "client-library", content=pull(7)) == 401
         assert gate.owner(7) == ""
+
+
+# --- requests that wait for a message ---
+
+
+@pytest.fixture
+def holding(upstream: SuperLinkStandIn, site: Site) -> Iterator[Gate]:
+    """Node 7 asked once, and there was nothing."""
+    with Gate(LOOPBACK, lambda: upstream.address, site.certificate(), holds=True) as gate:
+        assert site.post(gate, "client-hospital", content=pull(7)) == 200
+        yield gate
+
+
+def line_of(site: Site, gate: Gate, request: bytes) -> ssl.SSLSocket:
+    """A connection of the hospital's on which this was asked."""
+    context = ssl.create_default_context(cafile=str(site.folder / "ca.pem"))
+    context.load_cert_chain(site.folder / "client-hospital.pem", site.folder / "client-hospital-key.pem")
+    line = context.wrap_socket(
+        socket.create_connection((gate.address.host, gate.address.port), timeout=HANG_S), server_hostname="127.0.0.1"
+    )
+    line.sendall(post(PULL).replace(b"content-length: 0", f"content-length: {len(request)}".encode()) + request)
+    return line
+
+
+def test_a_request_for_messages_waits_until_there_may_be_one(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
+    with line_of(site, holding, pull(7)) as line:
+        until(lambda: holding.held == 1, "the request is held")
+        assert len(upstream.paths) == 1
+        holding.wake([8])
+        assert site.post(holding, "client-hospital", content=pull(9)) == 200  # another node's first look does not wait
+        assert (holding.held, len(upstream.paths)) == (1, 2)
+        holding.wake([7])
+        assert line.makefile("rb").readline().split()[1] == b"200"
+    assert len(upstream.paths) == 3
+
+
+def test_a_message_that_was_sent_before_the_node_asks_is_not_waited_for(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
+    holding.wake([7])
+    assert site.post(holding, "client-hospital", content=pull(7)) == 200
+    assert len(upstream.paths) == 2
+    upstream.reply = b"a message" * 10  # after one there may be another
+    holding.wake([7])
+    assert [site.post(holding, "client-hospital", content=pull(7)) for _ in range(3)] == [200] * 3
+
+
+def test_nothing_is_fetched_for_who_has_hung_up(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
+    with line_of(site, holding, pull(7)):
+        until(lambda: holding.held == 1, "the request is held")
+    until(lambda: holding.held == 0, "its end is seen")
+    holding.wake([7])
+    assert site.post(holding, "client-hospital", content=pull(8)) == 200
+    assert len(upstream.paths) == 2
+
+
+def test_a_node_is_held_no_longer_than_it_asks(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
+    context = ssl.create_default_context(cafile=str(site.folder / "ca.pem"))
+    context.load_cert_chain(site.folder / "client-hospital.pem", site.folder / "client-hospital-key.pem")
+    url, soon = f"https://{holding.address}{PULL}", {"fedrec-wait-s": "0"}
+    assert httpx.post(url, content=pull(7), headers=soon, verify=context).status_code == 200
+    assert len(upstream.paths) == 2
+
+
+def test_held_requests_take_no_place_of_others_and_end_when_the_gate_closes(upstream: SuperLinkStandIn, site: Site) -> None:
+    limits = GateLimits(max_requests=1)
+    with Gate(LOOPBACK, lambda: upstream.address, site.certificate(), limits=limits, holds=True) as gate, ExitStack() as lines:
+        held = list[ssl.SSLSocket]()
+        for node in range(1, MOST_NODES + 1):
+            assert site.post(gate, "client-hospital", content=pull(node)) == 200
+            held.append(lines.enter_context(line_of(site, gate, pull(node))))
+            until(lambda: gate.held == len(held), "it is held")
+        assert site.post(gate, "client-hospital", content=pull(1)) == 200  # past its room a client is not held
+        gate.hold_nobody()
+        assert {line.makefile("rb").readline().split()[1] for line in held} == {b"503"}
 
 
 def test_of_many_nodes_of_one_client_only_the_latest_are_known() -> None:

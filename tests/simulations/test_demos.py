@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fedrec_simulations.command import _guarded
+from fedrec_simulations.recommend_demo import served_run
 
 SCENARIOS = Path(__file__).parents[2] / "simulations"
 
@@ -33,3 +34,14 @@ def test_the_demo_of_news_is_ahead_of_public_rows_without_training(capsys: pytes
     found = verdicts(capsys, tmp_path, "privaterec_planted.toml", 'news.serving_epsilons=["inf"]')
     assert {control for _, control in found} >= {"popularity", "shuffled history", "untrained public directions"}
     assert set(found.values()) == {"better"}
+
+
+def test_the_demo_runs_in_an_empty_folder_and_leaves_what_make_recommend_serves(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    few = ["data.preset=small", "compare.epsilons=[]", "compare.als=false"]
+    assert _guarded(["demo", "--json", *(word for key in few for word in ("--set", key))]) == 0
+    result: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (tmp_path / result["run_dir"] / "report.html").is_file()
+    assert served_run(None) == Path(result["run_dir"])

@@ -17,6 +17,8 @@ from fedrec.errors import FedRecError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import KeyPair, issue, make_ca, pins, write_development_certificates
+from fedrec.operations.pins import write_pins
+from fedrec.operations.renewal import renew
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
@@ -197,6 +199,31 @@ def test_a_key_of_another_certificate_is_named(site: Site) -> None:
 def test_a_certificate_of_another_role_is_named(site: Site) -> None:
     site.write({"client-library": "server"})
     assert "fedrec:server:server" in words(site.examine(client=True), "client", "certificate")
+
+
+def test_a_certificate_of_another_name_than_the_settings_is_named_and_the_client_does_not_start(site: Site) -> None:
+    site.write({'name = "library"': 'name = "hospital"'})
+    found = site.examine(client=True)
+    assert verdicts(found, "failure") == [("client", "certificate"), ("client", "gate's certificate")]
+    assert "client-library.pem is of 'library', the settings are of 'hospital'" in words(found, "client", "certificate")
+    with pytest.raises(FedRecError, match="the settings are of 'hospital'"):
+        preflight(client=site.folder / "client.toml")
+
+
+def test_a_certificate_renewed_with_its_key_keeps_its_pin_and_one_with_a_new_key_is_named_on_its_own_machine(site: Site) -> None:
+    """Others would refuse it: who renews finds out at home. With new pins all is well again."""
+    certificates = site.folder / "certificates"
+    write_pins(certificates)
+    site.write(
+        {"any_client = true": 'pins = "certificates/pins.toml"', "max_epsilon = 7.0": 'max_epsilon = 7.0\n[[clients]]\nname = "library"'}
+    )
+    for new_key, failing in ((False, []), (True, [("aggregator", "certificate")])):
+        renew(certificates, "aggregator", days=200, new_key=new_key)
+        found = site.examine(aggregator=True)
+        assert verdicts(found, "failure") == failing
+    assert "Renew with the same key" in words(found, "aggregator", "certificate")
+    write_pins(certificates)
+    assert not verdicts(site.examine(aggregator=True), "failure")
 
 
 def test_a_certificate_of_another_authority_is_named(site: Site) -> None:

@@ -78,7 +78,7 @@ def example(title: str = "Federated SSP2 on the planted data set") -> ReportCont
         settings='recipe = "default"\nseed = 1\n\n'
         '[data]\nformat = "planted"\n\n[privacy]\nepsilon = 5.0  # per user (add/remove, number of users public)\ndelta = 1e-5',
         versions={"fedrec": "0.1.0", "python": "3.11.7", "numpy": "2.4.6"},
-        made="fedrec simulate simulations/planted.toml --set privacy.epsilon=5",
+        made="fedrec simulate planted --set privacy.epsilon=5",
     )
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&fedrec_aggregator/api/aggregator.proto\x12\tfedrec.v1\"A\n\x10GetGrowthRequest\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\t\x12\x0f\n\x07\x63harged\x18\x03 \x01(\x04\"T\n\x0eGetGrowthReply\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\t\x12\x16\n\x0e\x65ntries_sha256\x18\x03 \x03(\x0c\x12\x0c\n\x04more\x18\x04 \x01(\x08\"\x1f\n\rEnrollRequest\x12\x0e\n\x06tokens\x18\x01 \x03(\x0c\"\x1c\n\x0b\x45nrollReply\x12\r\n\x05users\x18\x01 \x01(\x04\"L\n\x0bReportFrame\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"\x88\x01\n\x0bReportReply\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x04\x12\x36\n\x08rejected\x18\x02 \x03(\x0b\x32$.fedrec.v1.ReportReply.RejectedEntry\x1a/\n\rRejectedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x11\n\x0f\x45nrolledRequest\"\x1e\n\rEnrolledReply\x12\r\n\x05users\x18\x01 \x01(\x04\"+\n\x0eOpenRunRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04plan\x18\x02 \x01(\x0c\"\x0e\n\x0cOpenRunReply\"v\n\x10OpenRoundRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0e\n\x06header\x18\x03 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12\x13\n\x0bledger_head\x18\x06 \x01(\t\"=\n\x0fGetRoundRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0e\n\x06wait_s\x18\x03 \x01(\x01\"/\n\x11\x43loseRoundRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\"/\n\x11GetReleaseRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\"A\n\x0cReleaseFrame\x12\x13\n\x0btotal_bytes\x18\x01 \x01(\x04\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\xbf\x02\n\x0bRoundStatus\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\r\n\x05phase\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\x10\n\x08\x65nrolled\x18\x06 \x01(\x04\x12\x10\n\x08reported\x18\x07 \x01(\x04\x12\x0f\n\x07\x63lipped\x18\x08 \x01(\x04\x12\x36\n\x08rejected\x18\t \x03(\x0b\x32$.fedrec.v1.RoundStatus.RejectedEntry\x12\x13\n\x0bremaining_s\x18\x0b \x01(\x01\x12\x16\n\x0erelease_sha256\x18\x0c \x01(\t\x12\x13\n\x0bledger_head\x18\r \x01(\t\x1a/\n\rRejectedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01J\x04\x08\n\x10\x0b\x32\xd7\x04\n\nAggregator\x12\x43\n\tGetGrowth\x12\x1b.fedrec.v1.GetGrowthRequest\x1a\x19.fedrec.v1.GetGrowthReply\x12:\n\x06\x45nroll\x12\x18.fedrec.v1.EnrollRequest\x1a\x16.fedrec.v1.EnrollReply\x12:\n\x06Report\x12\x16.fedrec.v1.ReportFrame\x1a\x16.fedrec.v1.ReportReply(\x01\x12@\n\x08\x45nrolled\x12\x1a.fedrec.v1.EnrolledRequest\x1a\x18.fedrec.v1.EnrolledReply\x12=\n\x07OpenRun\x12\x19.fedrec.v1.OpenRunRequest\x1a\x17.fedrec.v1.OpenRunReply\x12@\n\tOpenRound\x12\x1b.fedrec.v1.OpenRoundRequest\x1a\x16.fedrec.v1.RoundStatus\x12>\n\x08GetRound\x12\x1a.fedrec.v1.GetRoundRequest\x1a\x16.fedrec.v1.RoundStatus\x12\x42\n\nCloseRound\x12\x1c.fedrec.v1.CloseRoundRequest\x1a\x16.fedrec.v1.RoundStatus\x12\x45\n\nGetRelease\x12\x1c.fedrec.v1.GetReleaseRequest\x1a\x17.fedrec.v1.ReleaseFrame0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&fedrec_aggregator/api/aggregator.proto\x12\tfedrec.v1\"A\n\x10GetGrowthRequest\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\t\x12\x0f\n\x07\x63harged\x18\x03 \x01(\x04\"T\n\x0eGetGrowthReply\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\t\x12\x16\n\x0e\x65ntries_sha256\x18\x03 \x03(\x0c\x12\x0c\n\x04more\x18\x04 \x01(\x08\"\x1f\n\rEnrollRequest\x12\x0e\n\x06tokens\x18\x01 \x03(\x0c\"\x1c\n\x0b\x45nrollReply\x12\r\n\x05users\x18\x01 \x01(\x04\"L\n\x0bReportFrame\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x13\n\x0btotal_bytes\x18\x03 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x04 \x01(\x0c\"\x88\x01\n\x0bReportReply\x12\x10\n\x08\x61\x63\x63\x65pted\x18\x01 \x01(\x04\x12\x36\n\x08rejected\x18\x02 \x03(\x0b\x32$.fedrec.v1.ReportReply.RejectedEntry\x1a/\n\rRejectedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\"\x11\n\x0f\x45nrolledRequest\"\x1e\n\rEnrolledReply\x12\r\n\x05users\x18\x01 \x01(\x04\"\x12\n\x10GetBudgetRequest\"\x80\x01\n\x0eGetBudgetReply\x12\x15\n\rspent_epsilon\x18\x01 \x01(\x01\x12\x15\n\rlimit_epsilon\x18\x02 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x03 \x01(\x01\x12\x14\n\x0cleft_epsilon\x18\x04 \x01(\x01\x12\x0c\n\x04unit\x18\x05 \x01(\t\x12\r\n\x05noise\x18\x06 \x01(\t\"+\n\x0eOpenRunRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04plan\x18\x02 \x01(\x0c\"\x0e\n\x0cOpenRunReply\"\x86\x01\n\x10OpenRoundRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0e\n\x06header\x18\x03 \x01(\x0c\x12\x0e\n\x06\x64igest\x18\x04 \x01(\t\x12\x11\n\ttimeout_s\x18\x05 \x01(\x01\x12\x13\n\x0bledger_head\x18\x06 \x01(\t\x12\x0e\n\x06quorum\x18\x07 \x01(\x04\"=\n\x0fGetRoundRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0e\n\x06wait_s\x18\x03 \x01(\x01\"/\n\x11\x43loseRoundRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\"/\n\x11GetReleaseRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\"A\n\x0cReleaseFrame\x12\x13\n\x0btotal_bytes\x18\x01 \x01(\x04\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\xcf\x02\n\x0bRoundStatus\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\r\n\x05phase\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\x12\x10\n\x08\x65nrolled\x18\x06 \x01(\x04\x12\x10\n\x08reported\x18\x07 \x01(\x04\x12\x0f\n\x07\x63lipped\x18\x08 \x01(\x04\x12\x36\n\x08rejected\x18\t \x03(\x0b\x32$.fedrec.v1.RoundStatus.RejectedEntry\x12\x13\n\x0bremaining_s\x18\x0b \x01(\x01\x12\x16\n\x0erelease_sha256\x18\x0c \x01(\t\x12\x13\n\x0bledger_head\x18\r \x01(\t\x12\x0e\n\x06quorum\x18\x0e \x01(\x04\x1a/\n\rRejectedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01J\x04\x08\n\x10\x0b\x32\x9c\x05\n\nAggregator\x12\x43\n\tGetGrowth\x12\x1b.fedrec.v1.GetGrowthRequest\x1a\x19.fedrec.v1.GetGrowthReply\x12:\n\x06\x45nroll\x12\x18.fedrec.v1.EnrollRequest\x1a\x16.fedrec.v1.EnrollReply\x12:\n\x06Report\x12\x16.fedrec.v1.ReportFrame\x1a\x16.fedrec.v1.ReportReply(\x01\x12@\n\x08\x45nrolled\x12\x1a.fedrec.v1.EnrolledRequest\x1a\x18.fedrec.v1.EnrolledReply\x12\x43\n\tGetBudget\x12\x1b.fedrec.v1.GetBudgetRequest\x1a\x19.fedrec.v1.GetBudgetReply\x12=\n\x07OpenRun\x12\x19.fedrec.v1.OpenRunRequest\x1a\x17.fedrec.v1.OpenRunReply\x12@\n\tOpenRound\x12\x1b.fedrec.v1.OpenRoundRequest\x1a\x16.fedrec.v1.RoundStatus\x12>\n\x08GetRound\x12\x1a.fedrec.v1.GetRoundRequest\x1a\x16.fedrec.v1.RoundStatus\x12\x42\n\nCloseRound\x12\x1c.fedrec.v1.CloseRoundRequest\x1a\x16.fedrec.v1.RoundStatus\x12\x45\n\nGetRelease\x12\x1c.fedrec.v1.GetReleaseRequest\x1a\x17.fedrec.v1.ReleaseFrame0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -53,24 +53,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENROLLEDREQUEST']._serialized_end=503
   _globals['_ENROLLEDREPLY']._serialized_start=505
   _globals['_ENROLLEDREPLY']._serialized_end=535
-  _globals['_OPENRUNREQUEST']._serialized_start=537
-  _globals['_OPENRUNREQUEST']._serialized_end=580
-  _globals['_OPENRUNREPLY']._serialized_start=582
-  _globals['_OPENRUNREPLY']._serialized_end=596
-  _globals['_OPENROUNDREQUEST']._serialized_start=598
-  _globals['_OPENROUNDREQUEST']._serialized_end=716
-  _globals['_GETROUNDREQUEST']._serialized_start=718
-  _globals['_GETROUNDREQUEST']._serialized_end=779
-  _globals['_CLOSEROUNDREQUEST']._serialized_start=781
-  _globals['_CLOSEROUNDREQUEST']._serialized_end=828
-  _globals['_GETRELEASEREQUEST']._serialized_start=830
-  _globals['_GETRELEASEREQUEST']._serialized_end=877
-  _globals['_RELEASEFRAME']._serialized_start=879
-  _globals['_RELEASEFRAME']._serialized_end=944
-  _globals['_ROUNDSTATUS']._serialized_start=947
-  _globals['_ROUNDSTATUS']._serialized_end=1266
+  _globals['_GETBUDGETREQUEST']._serialized_start=537
+  _globals['_GETBUDGETREQUEST']._serialized_end=555
+  _globals['_GETBUDGETREPLY']._serialized_start=558
+  _globals['_GETBUDGETREPLY']._serialized_end=686
+  _globals['_OPENRUNREQUEST']._serialized_start=688
+  _globals['_OPENRUNREQUEST']._serialized_end=731
+  _globals['_OPENRUNREPLY']._serialized_start=733
+  _globals['_OPENRUNREPLY']._serialized_end=747
+  _globals['_OPENROUNDREQUEST']._serialized_start=750
+  _globals['_OPENROUNDREQUEST']._serialized_end=884
+  _globals['_GETROUNDREQUEST']._serialized_start=886
+  _globals['_GETROUNDREQUEST']._serialized_end=947
+  _globals['_CLOSEROUNDREQUEST']._serialized_start=949
+  _globals['_CLOSEROUNDREQUEST']._serialized_end=996
+  _globals['_GETRELEASEREQUEST']._serialized_start=998
+  _globals['_GETRELEASEREQUEST']._serialized_end=1045
+  _globals['_RELEASEFRAME']._serialized_start=1047
+  _globals['_RELEASEFRAME']._serialized_end=1112
+  _globals['_ROUNDSTATUS']._serialized_start=1115
+  _globals['_ROUNDSTATUS']._serialized_end=1450
   _globals['_ROUNDSTATUS_REJECTEDENTRY']._serialized_start=437
   _globals['_ROUNDSTATUS_REJECTEDENTRY']._serialized_end=484
-  _globals['_AGGREGATOR']._serialized_start=1269
-  _globals['_AGGREGATOR']._serialized_end=1868
+  _globals['_AGGREGATOR']._serialized_start=1453
+  _globals['_AGGREGATOR']._serialized_end=2121
 # @@protoc_insertion_point(module_scope)

@@ -77,6 +77,26 @@ class EnrolledReply(_message.Message):
     users: int
     def __init__(self, users: _Optional[int] = ...) -> None: ...
 
+class GetBudgetRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetBudgetReply(_message.Message):
+    __slots__ = ("spent_epsilon", "limit_epsilon", "delta", "left_epsilon", "unit", "noise")
+    SPENT_EPSILON_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_EPSILON_FIELD_NUMBER: _ClassVar[int]
+    DELTA_FIELD_NUMBER: _ClassVar[int]
+    LEFT_EPSILON_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    NOISE_FIELD_NUMBER: _ClassVar[int]
+    spent_epsilon: float
+    limit_epsilon: float
+    delta: float
+    left_epsilon: float
+    unit: str
+    noise: str
+    def __init__(self, spent_epsilon: _Optional[float] = ..., limit_epsilon: _Optional[float] = ..., delta: _Optional[float] = ..., left_epsilon: _Optional[float] = ..., unit: _Optional[str] = ..., noise: _Optional[str] = ...) -> None: ...
+
 class OpenRunRequest(_message.Message):
     __slots__ = ("run", "plan")
     RUN_FIELD_NUMBER: _ClassVar[int]
@@ -90,20 +110,22 @@ class OpenRunReply(_message.Message):
     def __init__(self) -> None: ...
 
 class OpenRoundRequest(_message.Message):
-    __slots__ = ("run", "round", "header", "digest", "timeout_s", "ledger_head")
+    __slots__ = ("run", "round", "header", "digest", "timeout_s", "ledger_head", "quorum")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_FIELD_NUMBER: _ClassVar[int]
     run: str
     round: int
     header: bytes
     digest: str
     timeout_s: float
     ledger_head: str
-    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., header: _Optional[bytes] = ..., digest: _Optional[str] = ..., timeout_s: _Optional[float] = ..., ledger_head: _Optional[str] = ...) -> None: ...
+    quorum: int
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., header: _Optional[bytes] = ..., digest: _Optional[str] = ..., timeout_s: _Optional[float] = ..., ledger_head: _Optional[str] = ..., quorum: _Optional[int] = ...) -> None: ...
 
 class GetRoundRequest(_message.Message):
     __slots__ = ("run", "round", "wait_s")
@@ -142,7 +164,7 @@ class ReleaseFrame(_message.Message):
     def __init__(self, total_bytes: _Optional[int] = ..., sha256: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class RoundStatus(_message.Message):
-    __slots__ = ("run", "round", "digest", "phase", "attempt", "enrolled", "reported", "clipped", "rejected", "remaining_s", "release_sha256", "ledger_head")
+    __slots__ = ("run", "round", "digest", "phase", "attempt", "enrolled", "reported", "clipped", "rejected", "remaining_s", "release_sha256", "ledger_head", "quorum")
     class RejectedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -162,6 +184,7 @@ class RoundStatus(_message.Message):
     REMAINING_S_FIELD_NUMBER: _ClassVar[int]
     RELEASE_SHA256_FIELD_NUMBER: _ClassVar[int]
     LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
+    QUORUM_FIELD_NUMBER: _ClassVar[int]
     run: str
     round: int
     digest: str
@@ -174,4 +197,5 @@ class RoundStatus(_message.Message):
     remaining_s: float
     release_sha256: str
     ledger_head: str
-    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., digest: _Optional[str] = ..., phase: _Optional[str] = ..., attempt: _Optional[int] = ..., enrolled: _Optional[int] = ..., reported: _Optional[int] = ..., clipped: _Optional[int] = ..., rejected: _Optional[_Mapping[str, int]] = ..., remaining_s: _Optional[float] = ..., release_sha256: _Optional[str] = ..., ledger_head: _Optional[str] = ...) -> None: ...
+    quorum: int
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., digest: _Optional[str] = ..., phase: _Optional[str] = ..., attempt: _Optional[int] = ..., enrolled: _Optional[int] = ..., reported: _Optional[int] = ..., clipped: _Optional[int] = ..., rejected: _Optional[_Mapping[str, int]] = ..., remaining_s: _Optional[float] = ..., release_sha256: _Optional[str] = ..., ledger_head: _Optional[str] = ..., quorum: _Optional[int] = ...) -> None: ...

@@ -8,7 +8,7 @@ from typing import Literal
 
 from google.protobuf.message import Message
 
-from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Phase, Refusal, RoundStatus
+from fedrec.federation.protocol import Budget, LedgerGrowth, LedgerHead, Phase, Refusal, RoundStatus
 from fedrec.federation.wire import refused
 from fedrec.privacy.calibration import Plan
 from fedrec_aggregator.api import aggregator_pb2 as pb
@@ -50,6 +50,7 @@ GET_GROWTH = Method("GetGrowth", "either", pb.GetGrowthRequest, pb.GetGrowthRepl
 ENROLL = Method("Enroll", "client", pb.EnrollRequest, pb.EnrollReply)
 REPORT = Method("Report", "client", pb.ReportFrame, pb.ReportReply)
 ENROLLED = Method("Enrolled", "server", pb.EnrolledRequest, pb.EnrolledReply)
+GET_BUDGET = Method("GetBudget", "server", pb.GetBudgetRequest, pb.GetBudgetReply)
 OPEN_RUN = Method("OpenRun", "server", pb.OpenRunRequest, pb.OpenRunReply)
 OPEN_ROUND = Method("OpenRound", "server", pb.OpenRoundRequest, pb.RoundStatus)
 GET_ROUND = Method("GetRound", "server", pb.GetRoundRequest, pb.RoundStatus)
@@ -67,6 +68,14 @@ def read_growth(message: pb.GetGrowthReply) -> LedgerGrowth:
     """A ledger's growth from the wire; whether it is true is the reader's to see."""
     entries = tuple(entry.hex() for entry in message.entries_sha256)
     return LedgerGrowth(LedgerHead(message.number, message.head), entries, message.more)
+
+
+def read_budget(message: pb.GetBudgetReply) -> Budget:
+    """A budget from the wire. Raises RefusedError on a word or a number that is none."""
+    plain = {field.name: getattr(message, field.name) for field in pb.GetBudgetReply.DESCRIPTOR.fields}
+    if message.noise not in ("system", "seeded") or not all(plain[name] >= 0 for name in plain if name not in ("noise", "unit")):
+        raise refused(Refusal.MALFORMED, "the aggregator's budget is none", "Use the same version of fedrec everywhere.")
+    return Budget(**plain)
 
 
 def status_message(status: RoundStatus) -> pb.RoundStatus:

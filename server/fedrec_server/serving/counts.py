@@ -5,6 +5,8 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from fedrec.operations.party_state import Doing, PartyState
+
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
@@ -27,6 +29,7 @@ class Counts:
         self._bytes = Counter("fedrec_bundle_bytes", "Bytes of bundles sent", registry=self.registry)
         self._versions = Gauge("fedrec_model_versions", "Versions that answer", registry=self.registry)
         self._swaps = Counter("fedrec_model_swaps", "Bundles loaded", ["result"], registry=self.registry)
+        self.state = PartyState(self.registry)
         for result in ("loaded", "failed"):
             self._swaps.labels(result)
 
@@ -50,6 +53,9 @@ class Counts:
         """A bundle was loaded, or could not be; how many versions answer now."""
         self._swaps.labels(result).inc()
         self._versions.set(versions)
+        if result == "loaded":
+            self.state.succeeded()
+            self.state.doing(Doing.SERVING)
 
     def text(self) -> bytes:
         """For GET /metrics."""

@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection import aio as reflection
 
 from fedrec.errors import SettingsError
+from fedrec.federation.versions import PROTOCOL
 from fedrec.operations.addresses import Address
 from fedrec.serving.ranking import Query
 from fedrec_server.serving.api import serving_pb2 as pb
@@ -100,7 +101,8 @@ class GrpcDoor:
             async with asyncio.timeout(self._office.settings.limits.download_s):
                 for start in range(0, model.size, PIECE_BYTES):
                     data = await loop.run_in_executor(None, model.piece, start, PIECE_BYTES)
-                    await context.write(pb.ModelPiece(version=number, total_bytes=model.size, data=data).SerializeToString())
+                    piece = pb.ModelPiece(version=number, total_bytes=model.size, data=data, protocol=PROTOCOL)
+                    await context.write(piece.SerializeToString())
                     self._office.counts.sent(len(data))
 
     async def _check(self, context: Any) -> bytes:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from fedrec.federation.versions import PROTOCOL
 from fedrec.serving.bundle import MOST_CATEGORIES, About
 from fedrec_server.serving.refusals import malformed
 
@@ -56,6 +57,7 @@ class Models(BaseModel):
     """Every version that answers, the newest first."""
 
     newest: str
+    protocol: int = Field(PROTOCOL, description="version of the messages that this server speaks")
     models: list[Served]
 
 

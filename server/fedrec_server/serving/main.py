@@ -23,8 +23,10 @@ from fedrec.checkpoint import write_json
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.party_state import Doing
 from fedrec_server.serving.counts import Counts
 from fedrec_server.serving.desk import Desk
+from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_address
 from fedrec_server.serving.grpc_door import GrpcDoor
 from fedrec_server.serving.http_door import HttpDoor
 from fedrec_server.serving.http_lines import bounded
@@ -54,25 +56,38 @@ class Serving:
 
 
 def run(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     settings: ServingSettings,
     *,
     page: bool = False,
     demo: bool = False,
+    wait: bool = False,
     ready: Callable[[Serving], None] | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Serve the bundles at `paths`, run folders or files, until SIGTERM, SIGINT or `stop`; SIGHUP looks for new ones.
+    """Serve the bundles at `paths`, run folders or files, or addresses of servers to fetch them from, until SIGTERM, SIGINT or `stop`.
 
-    demo: also those of experiments, trained with seeded noise. When it listens, `ready` is told where. Raises SettingsError or RunError
-    where it cannot start.
+    SIGHUP looks for new ones. demo: also those of experiments, trained with seeded noise. wait: for a first model where there is none.
+    When it listens, `ready` is told where. Raises SettingsError or RunError where it cannot start.
     """
     keep_little()
-    log = logs.configure("serving", file=Path(settings.log) if settings.log else None)
+    file = Path(settings.log) if settings.log else None
     with ExitStack() as stack:
-        stack.callback(logs.close, log)
+        log = stack.enter_context(logs.party_log("serving", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
         runner = stack.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
-        runner.run(_serve(paths, settings, log, page=page, demo=demo, ready=ready, stop=stop or threading.Event()))
+        sources = [Source.of(url, _kept(settings), settings.fetch, demo=demo) for url in map(str, paths) if is_address(url)]
+        places = [*(Path(path) for path in paths if not is_address(str(path))), *(source.path for source in sources)]
+        stop = stop or threading.Event()
+        if not runner.run(first_models(places, sources, wait=wait, stop=stop, log=log)):
+            return
+        runner.run(_serve(places, sources, settings, log, page=page, demo=demo, ready=ready, stop=stop))
+
+
+def _kept(settings: ServingSettings) -> Path:
+    """Where fetched bundles are kept."""
+    if not settings.state:
+        raise SettingsError("state is empty: a bundle that is fetched needs a place", "Give the serving settings a state folder.")
+    return Path(settings.state)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -85,6 +100,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _serve(
     paths: Sequence[Path],
+    sources: Sequence[Source],
     settings: ServingSettings,
     log: logging.Logger,
     *,
@@ -113,7 +129,10 @@ async def _serve(
         if ready:
             ready(told)
         gc.freeze()  # of gRPC every call leaves a cycle: with all that was imported to look at, they would be looked for too seldom
+        fetching = [asyncio.create_task(fetch_on(source, log)) for source in sources]
         await _until_told(office, watch, stop)
+        for task in fetching:
+            task.cancel()
         await _drain(office, grpc_server, http_server)
         logs.say(log, "stopped")
 
@@ -190,11 +209,16 @@ def _tell(told: Serving, settings: ServingSettings, stack: ExitStack) -> None:
 
 async def _until_told(office: Office, watch: Watch, stop: threading.Event) -> None:
     over, again, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
+
+    def hung_up() -> None:
+        again.set()
+        logs.reopen(office.log)
+
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, over.set)
         if hasattr(signal, "SIGHUP"):
-            loop.add_signal_handler(signal.SIGHUP, again.set)
+            loop.add_signal_handler(signal.SIGHUP, hung_up)
     every_s, due_s = office.settings.models.watch_s, 0.0
     while not (over.is_set() or stop.is_set()):
         if again.is_set() or (every_s and loop.time() >= due_s):
@@ -209,6 +233,7 @@ async def _until_told(office: Office, watch: Watch, stop: threading.Event) -> No
 async def _drain(office: Office, grpc_server: Any, http: tuple[uvicorn.Server, asyncio.Task[None]] | None) -> None:
     limits, office.stopping = office.settings.limits, True
     logs.say(office.log, "stopping")
+    office.counts.state.doing(Doing.STOPPING)
     await asyncio.sleep(limits.notice_s)
     office.closed = True
     endings = [grpc_server.stop(limits.grace_s)] if grpc_server else []

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fedrec.operations.addresses import Address
-from fedrec.operations.party_settings import FilePath, Table, checked, read
+from fedrec.operations.party_settings import FilePath, LoggedTable, Table, checked, read
 
 EXAMPLE = """\
 grpc = "0.0.0.0:50061"         # port 0 takes a free one; empty for none
@@ -48,6 +48,16 @@ class ModelsTable(Table):
     retire_s: float = Field(3_600.0, ge=0, description="how long a replaced version answers")
 
 
+class FetchTable(Table):
+    """How bundles are fetched from a server that trains elsewhere: `fedrec serve https://server.example.org:7003`."""
+
+    token: FilePath = Field("", description="file with the token that the server's publish table knows")
+    ca: FilePath = Field("", description="PEM of the authority that vouches for the server; empty takes the system's")
+    every_s: float = Field(60.0, ge=0.1, description="how often the server is asked whether it has a new one")
+    timeout_s: float = Field(60.0, gt=0, description="for the next bytes to come")
+    max_bytes: int = Field(4 * 2**30, ge=1_024, description="largest bundle that is taken")
+
+
 class RankingTable(Table):
     """How a catalogue is searched."""
 
@@ -77,7 +87,7 @@ class LimitsTable(Table):
     grace_s: float = Field(20.0, ge=0, description="for requests in progress when it is told to stop")
 
 
-class ServingSettings(Table):
+class ServingSettings(LoggedTable):
     """One server. `EXAMPLE` is a file with mutual TLS."""
 
     grpc: str = Field("127.0.0.1:50061", description="host:port of gRPC; port 0 takes a free one; empty for none")
@@ -87,6 +97,7 @@ class ServingSettings(Table):
     plain: bool = Field(False, description="no TLS on an address that others can reach: for a proxy in front that has it")
     tls: TlsTable | None = None
     models: ModelsTable = ModelsTable()
+    fetch: FetchTable = FetchTable()
     ranking: RankingTable = RankingTable()
     limits: LimitsTable = LimitsTable()
 

@@ -81,7 +81,10 @@ def load(path: Path, ranking: RankingTable, *, demo: bool = False) -> Model:
         try:
             descriptor = os.open(place, os.O_RDONLY)
         except OSError as failure:
-            raise RunError(f"{place} cannot be read: {failure.strerror}", "Name the folder of a finished run: fedrec simulate.") from None
+            raise RunError(
+                f"{place} cannot be read: {failure.strerror}",
+                "Name the folder of a finished training, of simulate or of a server; --wait waits for it.",
+            ) from None
         before, state = found(place), os.fstat(descriptor)
         try:
             ranked, sha256 = _slim(_for_release(read_ranked(place), place, demo=demo)), sha256_of(place)

@@ -18,6 +18,15 @@ _ROUNDING = 1e-9  # relative; what a calibrated plan may be off by in its last b
 
 
 @dataclass(frozen=True)
+class Effort:
+    """How often mechanisms run, how many users are attacked, how often one of them uploads."""
+
+    draws: int = 40_000
+    users: int = 100
+    uploads: int = 20
+
+
+@dataclass(frozen=True)
 class Recovery:
     """Share of private facts that the attack named, and what it names where it cannot know (see each attack)."""
 

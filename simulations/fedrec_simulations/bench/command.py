@@ -29,6 +29,7 @@ class Bench(StrEnum):
     news = "news"
     news_paper = "news-paper"
     intake = "intake"
+    enrolment = "enrolment"
     processes = "processes"
     grid = "grid"
     sgld = "sgld"
@@ -83,8 +84,8 @@ def bench(
         typer.Argument(
             metavar="WHAT",
             show_choices=False,
-            help="Speed: kernels, als, encoder, readers, intake, processes, grid, sgld, serving. Quality: ablation, quality, clicks, news, "
-            "news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, sizes, simple.",
+            help="Speed: kernels, als, encoder, readers, intake, enrolment, processes, grid, sgld, serving. Quality: ablation, quality, "
+            "clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, sizes, simple.",
         ),
     ],
     name: Annotated[
@@ -148,7 +149,8 @@ def bench(
 
     kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`. quality, ablation, news,
     news-paper and processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
-    aggregator's service with two client processes, processes a whole training by separate processes beside the loopback's,
+    aggregator's service with two client processes, enrolment what a user more costs it where a million are enrolled,
+    processes a whole training by separate processes beside the loopback's,
     grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
     serving puts load on a real `fedrec serve`; serving-basis, serving-lists and serving-news tell what private queries lose on
     MovieLens 1M,

@@ -34,14 +34,14 @@ from fedrec.federation.wire import Batch, pack_reports, question_digest, questio
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_aggregator import main as aggregator
+from fedrec_aggregator import main
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk
 from fedrec_aggregator.settings import AggregatorSettings, validated
 
 CLIENTS = ("first", "second")
 RUN = "intake"
-_SPAWN = multiprocessing.get_context("spawn")
+SPAWN = multiprocessing.get_context("spawn")
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         f"batches of {shape.users_per_batch}": Sending(0, shape.users_in_batches, shape.users_per_batch, 1),
         "one user a call": Sending(1, shape.users_alone, 1, shape.calls_at_once),
     }
-    with tempfile.TemporaryDirectory() as folder, _aggregator(Path(folder)) as (access, pid):
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder)) as (access, pid):
         measured = {name: _measure(shape, sending, access, pid) for name, sending in ways.items()}
-        peak_mb = _peak_mb(pid)
+        most_mb = peak_mb(pid)
     digest = question_digest(question_header(_question(shape, 0), run=RUN, plan=_plan().digest()))
     return {
         "shape": {"items": shape.num_items, "ratings_per_user": shape.ratings, "width": _width(shape), "client_processes": len(CLIENTS)},
@@ -92,7 +92,7 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         "reports": {name: len(CLIENTS) * sending.users for name, sending in ways.items()},
         "reports_per_second": {name: rate for name, (rate, _) in measured.items()},
         "aggregator_cpu_us_per_report": {name: cpu_us for name, (_, cpu_us) in measured.items()},
-        "aggregator_peak_mb": peak_mb,
+        "aggregator_peak_mb": most_mb,
         "large": large(LargeShape(500, 400, (4, 8)) if quick else LargeShape()),
     }
 
@@ -108,7 +108,7 @@ def _large(shape: LargeShape, width: int) -> dict[str, float]:
     question = Question(0, "items", {}, (ReleaseSpec("items/0", blocks),))
     header = question_header(question, run=RUN, plan=_plan().digest())
     packed = pack_reports(_one_report(shape, question), question_digest(header))
-    with tempfile.TemporaryDirectory() as folder, _aggregator(Path(folder), min_cohort=1) as (access, pid):
+    with tempfile.TemporaryDirectory() as folder, running(Path(folder), min_cohort=1) as (access, pid):
         with RemoteReportDesk(access[CLIENTS[0]]) as client, RemoteReleaseDesk(access["server"]) as server:
             client.enroll([bytes(_names(np.arange(1))[0]), bytes(_names(np.arange(1, 2))[0])])  # the second never reports
             server.open_run(RUN, _plan())
@@ -121,13 +121,13 @@ def _large(shape: LargeShape, width: int) -> dict[str, float]:
             marks.append(time.monotonic())
             content = server.release(RUN, 0)
             marks.append(time.monotonic())
-        peak_mb = _peak_mb(pid)
+        most_mb = peak_mb(pid)
     if (receipt.accepted, status.clipped) != (1, 0) or status.phase is not Phase.RELEASED:
         raise RuntimeError(f"the report was not counted ({receipt}) or the round not released ({status.phase})")
     values = unpack_release(content, question.releases).values
     seconds = dict(zip(("report_seconds", "release_seconds", "fetch_seconds"), np.diff(marks).tolist(), strict=True))
     sizes = {"numbers": sum(array.size for array in values.values()), "release_bytes": len(content), "report_bytes": len(packed)}
-    return {**sizes, **seconds, "aggregator_peak_mb": peak_mb}
+    return {**sizes, **seconds, "aggregator_peak_mb": most_mb}
 
 
 def _one_report(shape: LargeShape, question: Question) -> Batch:
@@ -140,11 +140,11 @@ def _one_report(shape: LargeShape, question: Question) -> Batch:
 
 
 @contextmanager
-def _aggregator(folder: Path, *, min_cohort: int = 100) -> Iterator[tuple[dict[str, Access], int]]:
+def running(folder: Path, *, min_cohort: int = 100) -> Iterator[tuple[dict[str, Access], int]]:
     """A process that listens, and how each party reaches it."""
     write_development_certificates(folder, clients=CLIENTS)
-    here, there = _SPAWN.Pipe()
-    process = _SPAWN.Process(target=_serve, args=(_settings(folder, min_cohort), there), daemon=True)
+    here, there = SPAWN.Pipe()
+    process = SPAWN.Process(target=_serve, args=(_settings(folder, min_cohort), there), daemon=True)
     process.start()
     try:
         address = here.recv()
@@ -163,7 +163,7 @@ def _settings(folder: Path, min_cohort: int) -> AggregatorSettings:
 
 
 def _serve(settings: AggregatorSettings, there: Connection) -> None:
-    aggregator.run(settings, ready=lambda address: there.send(str(address)))
+    main.run(settings, ready=lambda address: there.send(str(address)))
 
 
 def _access(folder: Path, address: str, file: str) -> Access:
@@ -176,17 +176,17 @@ def _measure(shape: Shape, sending: Sending, access: dict[str, Access], pid: int
         desk.open_run(RUN, _plan())
         pipes = []
         for number, name in enumerate(CLIENTS):
-            here, there = _SPAWN.Pipe()
-            _SPAWN.Process(target=_send, args=(shape, sending, number * sending.users, access[name], there), daemon=True).start()
+            here, there = SPAWN.Pipe()
+            SPAWN.Process(target=_send, args=(shape, sending, number * sending.users, access[name], there), daemon=True).start()
             pipes.append(here)
         enrolled = [pipe.recv() for pipe in pipes]
         header = question_header(_question(shape, sending.round), run=RUN, plan=_plan().digest())
         desk.open_round(Opening(RUN, sending.round, header, question_digest(header), 3_600.0))
-        before_s = _cpu_s(pid)
+        before_s = processor_s(pid)
         for pipe in pipes:
             pipe.send("go")
         spans = [pipe.recv() for pipe in pipes]
-        cpu_s = _cpu_s(pid) - before_s
+        cpu_s = processor_s(pid) - before_s
         counted = desk.status(RUN, sending.round).reported
     if counted != sum(enrolled):
         raise RuntimeError(f"{counted} of {sum(enrolled)} reports were counted")
@@ -238,13 +238,13 @@ def _plan() -> Plan:
     return calibrate(Guarantee(5.0, 1e-5), {"items/0": 1.0, "items/1": 1.0})
 
 
-def _cpu_s(pid: int) -> float:
+def processor_s(pid: int) -> float:
     """Processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _peak_mb(pid: int) -> float:
+def peak_mb(pid: int) -> float:
     """The most memory that a process held at once."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024

@@ -132,6 +132,12 @@ def _processes(result: Result) -> str:
     return f"{table((shape, 'measured'), lines)}\n\n{same}"
 
 
+def _enrolment(result: Result) -> str:
+    from fedrec_simulations.bench.enrolment import markdown
+
+    return markdown(result)
+
+
 def _intake(result: Result) -> str:
     rates, costs = result["reports_per_second"], result["aggregator_cpu_us_per_report"]
     lines = [[name, f"{rates[name]:,.0f}", f"{costs[name]:,.0f}"] for name in rates]
@@ -331,6 +337,13 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         _processes,
     ),
     ("intake", "The aggregator's intake", "Real gRPC with mutual TLS; 143 ratings a user, 3,706 items.", "fedrec bench intake", _intake),
+    (
+        "enrolment",
+        "Enrolment",
+        "Users that enrol where a million are enrolled: the aggregator's rules and ledger alone, and its service. Medians over calls.",
+        "fedrec bench enrolment",
+        _enrolment,
+    ),
     (
         "grid",
         "Flower's messages in one process",

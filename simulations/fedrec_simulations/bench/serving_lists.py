@@ -30,13 +30,13 @@ from fedrec.serving.bundle import FILE, Bundle, read, write
 from fedrec.serving.export_factorization import factorization_bundle
 from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.histories import latest_liked
+from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.settings import Scenario, load
 from fedrec.streams import Streams
 from fedrec_client.serving_link import GrpcServer, Query, Trust, connect
 from fedrec_simulations.bench.rows import Row, table
 from fedrec_simulations.bench.serving_process import served
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.serving_bundle import liked_of, released_of
 from fedrec_simulations.simulate_news import serving_guarantee
 from fedrec_simulations.training import Training
 
@@ -64,13 +64,14 @@ def of_scenario(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Row
     """One training, its bundle, and everything that is measured of it."""
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
-    train, fold, liked = split.train, split.test, liked_of(scenario, split.train)
+    facts = public_facts(scenario, dataset, split)
+    train, fold, liked = split.train, split.test, liked_of(scenario, split.train.kind, split.train.value_range)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        training = Training(scenario, public_facts(scenario, dataset, split), train, split.validation, folder)
+        training = Training(scenario, facts, train, split.validation, folder)
         for _ in training.run():
             pass
-        released, guarantee = released_of(training.result, train), training.prepared.plan.guarantee
+        released, guarantee = released_of(training.result.prepared.recipe, training.result.state, facts), training.prepared.plan.guarantee
         origin = Origin("bench", DELTA, guarantee, guarantee.epsilon, scenario.privacy.noise)
         catalogue = PublicItems.of_features(dataset.catalogue.item_ids, dataset.catalogue.titles, dataset.features)
         about, arrays = factorization_bundle(released, catalogue, origin, liked=liked, streams=Streams(scenario.seed))

@@ -39,12 +39,12 @@ from fedrec.privaterec import additive, attention, topics
 from fedrec.privaterec.additive import TopicTable
 from fedrec.serving.factorization_basis import BasisSettings, Synthetic, counted_rows, factorization_basis, fitted
 from fedrec.serving.histories import latest_liked
+from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
 from fedrec.settings import Scenario, load
 from fedrec.streams import Streams
 from fedrec_simulations.bench.rows import table
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.serving_bundle import liked_of, released_of
 from fedrec_simulations.training import Training
 
 Floats = npt.NDArray[np.float64]
@@ -118,11 +118,15 @@ def of_scenario(scenario: Scenario, *, quick: bool) -> dict[str, Any]:
     """The same for any scenario of ratings or clicks."""
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
+    facts = public_facts(scenario, dataset, split)
     with TemporaryDirectory() as folder:
-        training = Training(scenario, public_facts(scenario, dataset, split), split.train, split.validation, Path(folder))
+        training = Training(scenario, facts, split.train, split.validation, Path(folder))
         for _ in training.run():
             pass
-    released, liked = released_of(training.result, split.train), liked_of(scenario, split.train)
+    released, liked = (
+        released_of(training.result.prepared.recipe, training.result.state, facts),
+        liked_of(scenario, split.train.kind, split.train.value_range),
+    )
     validation, test = (Measured.of(released.ranker, fold, liked) for fold in (split.validation, split.test))
     sizes, synthetic = (SIZES[:1], SyntheticSettings(users=200)) if quick else (SIZES, SyntheticSettings())
     basis = factorization_basis(released, BasisSettings(), synthetic, liked=liked, rng=Streams(1).numpy("serving-basis"))

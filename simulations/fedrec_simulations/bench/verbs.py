@@ -69,6 +69,18 @@ def _intake(data: str, quick: bool) -> dict[str, Any]:
     return intake.run(quick=quick)
 
 
+def _enrolment(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import enrolment
+
+    return enrolment.run(quick=quick)
+
+
+def _nodes(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import nodes
+
+    return nodes.run(quick=quick)
+
+
 def _processes(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import processes
 
@@ -183,6 +195,8 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "news": _news,
     "news-paper": _news_paper,
     "intake": _intake,
+    "enrolment": _enrolment,
+    "nodes": _nodes,
     "processes": _processes,
     "grid": _grid,
     "sgld": _sgld,

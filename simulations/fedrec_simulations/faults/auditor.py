@@ -19,7 +19,7 @@ from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, RoundSt
 from fedrec.federation.wire import read_header
 from fedrec.privacy.calibration import Plan
 from fedrec_simulations.faults.network import Message
-from fedrec_simulations.faults.reading import UserReport, client_book, digest_of, read_batch, release_book, within_radius
+from fedrec_simulations.faults.reading import UserReport, client_book, digest_of, named, read_batch, release_book, within_radius
 from fedrec_simulations.faults.script import AGGREGATOR
 
 Round = tuple[str, int]
@@ -33,6 +33,10 @@ ATTEMPTS_RISE = "an attempt at a round is counted once"
 
 _NO_TIME = {Refusal.ROUND_CLOSED, Refusal.ROUND_UNKNOWN, Refusal.RUN_UNKNOWN, Refusal.BUSY}
 """For which a batch may be turned away whole, whoever is in it."""
+
+
+_QUORUMS = range(64)
+"""All that a client can have been told: `network.damaged` flips one of six bits."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,11 @@ class Collected:
     rejected: Counter[str] = field(default_factory=Counter)
     frozen: bool = False
     tampered: bool = False
+
+    @property
+    def named(self) -> str:
+        """What a report that belongs in it says it answers."""
+        return named(self.opening.digest, self.opening.quorum)
 
     @property
     def releases(self) -> tuple[ReleaseSpec, ...]:
@@ -132,19 +141,20 @@ class Auditor:
         digest = digest_of(batch)
         entries = [entry for entry in client_book(self.folder / client) if (entry.run, entry.round) == (run, round)]
         self._require(
-            [entry.question for entry in entries] == [digest],
+            len(entries) == 1 and digest in {named(entries[0].question, quorum) for quorum in _QUORUMS},
             CHARGED_FIRST,
             f"a report of {client} for round {round} of {run} left with {len(entries)} entries in its ledger",
         )
-        before = self._asked.setdefault((client, run, round), digest)
-        self._require(before == digest, ONE_ANSWER, f"{client} answered two questions in round {round} of {run}")
+        question = entries[0].question if entries else digest
+        before = self._asked.setdefault((client, run, round), question)
+        self._require(before == question, ONE_ANSWER, f"{client} answered two questions in round {round} of {run}")
         for one in self._read(run, round, batch):
             known = self._reports.setdefault(one.id, one)
             self._require(_same(known, one), ONE_ANSWER, f"{client} sent two reports under one id in round {round} of {run}")
 
     def _read(self, run: str, round: int, batch: bytes) -> list[UserReport]:
         attempts = self.attempts.get((run, round), [])
-        if not attempts or attempts[-1].opening.digest != digest_of(batch):
+        if not attempts or attempts[-1].named != digest_of(batch):
             return []
         return read_batch(batch, attempts[-1].blocks) or []
 
@@ -171,7 +181,7 @@ class Auditor:
 
     def _new(self, collected: Collected, sender: str, batch: bytes) -> tuple[list[UserReport], dict[str, int] | None]:
         """Users of a sound batch who are the sender's and not counted yet, and why others are not; None where it is no sound batch."""
-        reports = read_batch(batch, collected.blocks) if digest_of(batch) == collected.opening.digest else None
+        reports = read_batch(batch, collected.blocks) if digest_of(batch) == collected.named else None
         if reports is None:
             return [], None
         owners, new, away = release_book(self.folder / AGGREGATOR).owners, list[UserReport](), Counter[str]()
@@ -192,7 +202,7 @@ class Auditor:
         collected.ids |= {report.id for report in new}
         collected.tampered |= altered
         everybody = len(release_book(self.folder / AGGREGATOR).owners)
-        collected.frozen = len(collected.counted) >= max(everybody, self.min_cohort)
+        collected.frozen = len(collected.counted) >= max(everybody, self.min_cohort, collected.opening.quorum)
 
     def _check_release(self, asked: tuple[Any, ...], content: bytes) -> None:
         run, round = asked
@@ -226,7 +236,12 @@ class Auditor:
 
     def _note_open(self, where: Round, status: RoundStatus, opening: Opening) -> None:
         collected, attempts = self._open.get(where), self.attempts.setdefault(where, [])
-        if collected is not None and collected.attempt == status.attempt and not collected.frozen:
+        if (
+            collected is not None
+            and collected.attempt == status.attempt
+            and not collected.frozen
+            and collected.opening.quorum == opening.quorum
+        ):
             return  # found as it was
         last = attempts[-1].attempt if attempts else 0
         self._require(status.attempt > last, ATTEMPTS_RISE, f"attempt {status.attempt} at round {where[1]} of {where[0]} follows {last}")

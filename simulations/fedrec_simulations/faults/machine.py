@@ -65,7 +65,7 @@ class Clock:
 
 @dataclass
 class Machine:
-    """One party's computer. `missed`: messages to come that find nobody. `full`, `doubtful`: writes to come that fail."""
+    """One party's computer. `missed`: messages to come that find nobody. `full`, `doubtful`: writes to come that fail. `gone`: for good."""
 
     party: str
     fate: Fate
@@ -73,6 +73,7 @@ class Machine:
     missed: int = 0
     full: int = 0
     doubtful: int = 0
+    gone: bool = False
 
     def step(self) -> None:
         """A moment at which something may happen to this party. Raises Crash where its process ends."""
@@ -87,6 +88,8 @@ class Machine:
                     self.doubtful += 1
                 case Kind.CRASH:
                     ends, self.missed = True, int(operation.amount)
+                case Kind.LEAVE:
+                    ends = self.gone = True
         if ends:
             raise Crash(self.party)
 

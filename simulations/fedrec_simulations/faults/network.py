@@ -25,6 +25,9 @@ _TRAVEL_S = 0.01
 _OF_OTHERS = 0.7
 """How many of the batches that are sent again are the last of another client."""
 
+_OF_QUORUMS = 0.25
+"""How many of the damages to openings and questions are to their quorum."""
+
 _REASONS = ("busy", "failed", "budget", "wrong-plan")
 
 
@@ -66,7 +69,9 @@ class Host:
 
     def running(self) -> Process | None:
         """The process, started again where it ended and is not down any more."""
-        if self.process is None and self.machine.missed > 0:
+        if self.machine.gone:
+            self.stop()
+        elif self.process is None and self.machine.missed > 0:
             self.machine.missed -= 1
         elif self.process is None:
             self._start()
@@ -222,10 +227,14 @@ class Network:
 def damaged(message: Message, amount: float) -> Message:
     """The message with one of its byte strings or arrays changed; one without any arrives as it is."""
     places = [n for n, argument in enumerate(message.arguments) if isinstance(argument, bytes | Opening | dict)]
+    if message.name == "ask" and amount < _OF_QUORUMS:
+        return replace(message, arguments=(*message.arguments[:-1], message.arguments[-1] ^ (1 << int(amount * 997) % 6)), altered=True)
     if not places:
         return message
     place, arguments = places[int(amount * 997) % len(places)], list(message.arguments)
     match arguments[place]:
+        case Opening() as opening if amount < _OF_QUORUMS:
+            arguments[place] = replace(opening, quorum=opening.quorum ^ (1 << int(amount * 997) % 6))
         case Opening() as opening:
             arguments[place] = replace(opening, header=changed(opening.header, amount))
         case dict() as arrays:

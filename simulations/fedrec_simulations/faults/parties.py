@@ -101,7 +101,8 @@ class ClientProcess:
         try:
             if message.name == "join":
                 return pack_answer(self.participant.join(read_terms(*message.arguments)))
-            return pack_answer(self.participant.answer(read_invitation(*message.arguments)))
+            *question, quorum = message.arguments
+            return pack_answer(self.participant.answer(read_invitation(*question, quorum=quorum)))
         except RefusedError as failure:
             return pack_answer(Answer(name, 0, refusal=failure.code, cause=failure.cause[:500]))
         except PrivacyError as failure:
@@ -224,7 +225,7 @@ class BroadcastAfar:
         """As the protocol's."""
         header, plan = pack_invitation(invitation)
         arrays: Arrays = dict(invitation.question.public)
-        return [self._told(client, "ask", header, plan, arrays) for client in self.clients]
+        return [self._told(client, "ask", header, plan, arrays, invitation.quorum) for client in self.clients]
 
     def _told(self, client: str, name: str, *arguments: Any) -> Answer:
         try:

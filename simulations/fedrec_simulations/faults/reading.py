@@ -36,8 +36,15 @@ class UserReport:
 
 
 def digest_of(batch: bytes) -> str:
-    """The question that a batch says it answers."""
+    """The question and quorum that a batch says it answers (`named`)."""
     return batch[4:36].hex()
+
+
+def named(question: str, quorum: int) -> str:
+    """What a report of a round with that quorum says it answers: digests in hex."""
+    if quorum == 0:
+        return question
+    return hashlib.sha256(b"fedrec/quorum" + bytes.fromhex(question) + struct.pack(">Q", quorum)).hexdigest()
 
 
 def read_batch(batch: bytes, specs: Sequence[BlockSpec]) -> list[UserReport] | None:
@@ -46,7 +53,7 @@ def read_batch(batch: bytes, specs: Sequence[BlockSpec]) -> list[UserReport] | N
         return None
     users, events = struct.unpack_from("<II", batch, 36)
     expected = 44 + 36 * users + 4 * events
-    expected += sum(2 * ((users if spec.rows == 1 else events) + users * spec.width) for spec in specs)
+    expected += sum(2 * ((users if spec.rows == 1 else events) + users * spec.folds * spec.width) for spec in specs)
     if len(batch) != expected:
         return None
     return _sound(list(_reports(batch, specs, users, events)), batch, specs, users, events)
@@ -63,10 +70,10 @@ def _reports(batch: bytes, specs: Sequence[BlockSpec], users: int, events: int) 
         for spec in specs:
             count, mine = (users, slice(k, k + 1)) if spec.rows == 1 else (events, slice(start, end))
             coefficients.append(np.frombuffer(batch, "<i2", count, offset)[mine].astype(np.int64))
-            owners, own = (events, slice(start, end)) if spec.by_item else (users, slice(k, k + 1))
-            table = np.frombuffer(batch, "<i2", owners * spec.width, offset + 2 * count).reshape(owners, spec.width)
-            vectors.append(table[own].astype(np.int64))
-            offset += 2 * (count + owners * spec.width)
+            size = users * spec.folds
+            table = np.frombuffer(batch, "<i2", size * spec.width, offset + 2 * count).reshape(size, spec.width)
+            vectors.append(table[k * spec.folds : (k + 1) * spec.folds].astype(np.int64))
+            offset += 2 * (count + size * spec.width)
         ids = batch[44 + 16 * k : 60 + 16 * k], batch[44 + 16 * (users + k) : 60 + 16 * (users + k)]
         yield UserReport(*ids, items, tuple(coefficients), tuple(vectors))
         start = end
@@ -89,7 +96,7 @@ def within_radius(report: UserReport, releases: Sequence[ReleaseSpec]) -> UserRe
     coefficients, parts = list(report.coefficients), iter(range(len(report.coefficients)))
     for release in releases:
         mine = [(next(parts), spec) for spec in release.blocks]
-        square = sum(_squared_norm(report.coefficients[n], report.vectors[n], spec) for n, spec in mine)
+        square = sum(_squared_norm(report, n, spec) for n, spec in mine)
         if square > release.radius**2:
             factor = release.radius * _CLIPPED_TO / math.sqrt(square)
             for n, _ in mine:
@@ -97,11 +104,16 @@ def within_radius(report: UserReport, releases: Sequence[ReleaseSpec]) -> UserRe
     return replace(report, coefficients=tuple(coefficients))
 
 
-def _squared_norm(coefficients: Int64s, vectors: Int64s, spec: BlockSpec) -> float:
+def _squared_norm(report: UserReport, n: int, spec: BlockSpec) -> float:
     power = 2 if spec.kind == "outer" else 1
-    lengths = [sum(int(x) ** 2 for x in vector) ** power for vector in vectors]
-    pairs = zip(coefficients, lengths if spec.by_item else lengths * len(coefficients), strict=True)
-    return float(sum(int(c) ** 2 * length for c, length in pairs) * spec.step**2)
+    lengths = [sum(int(x) ** 2 for x in vector) ** power for vector in report.vectors[n]]
+    pairs = zip(_places(report, spec), report.coefficients[n], strict=True)
+    return float(sum(int(c) ** 2 * lengths[place % spec.folds] for place, c in pairs) * spec.step**2)
+
+
+def _places(report: UserReport, spec: BlockSpec) -> Sequence[int]:
+    """The row that each coefficient of a block adds to."""
+    return (0,) if spec.rows == 1 else report.items
 
 
 def exact_sums(reports: Iterable[UserReport], specs: Sequence[BlockSpec]) -> list[Int64s]:
@@ -110,9 +122,8 @@ def exact_sums(reports: Iterable[UserReport], specs: Sequence[BlockSpec]) -> lis
     for report in reports:
         for spec, total, coefficients, vectors in zip(specs, totals, report.coefficients, report.vectors, strict=True):
             rows = [np.outer(x, x)[np.triu_indices(spec.width)] for x in vectors] if spec.kind == "outer" else list(vectors)
-            places = (0,) if spec.rows == 1 else report.items
-            for place, c, row in zip(places, coefficients, rows if spec.by_item else rows * len(places), strict=True):
-                total[place] += c * row
+            for place, c in zip(_places(report, spec), coefficients, strict=True):
+                total[place] += c * rows[place % spec.folds]
     return totals
 
 

@@ -37,6 +37,7 @@ class Kind(StrEnum):
     FULL = "full disk"  # writes fail from here on [how many]
     DOUBT = "doubtful write"  # the next write is durable, and reported as failed
     JUMP = "jump"  # the party's clock [seconds]
+    LEAVE = "leave"  # a client ends, and never comes back
 
 
 @dataclass(frozen=True, order=True)
@@ -58,7 +59,8 @@ class Setup:
     """The parties of a run, and how patient they are.
 
     steps: of the model, one round each after the first. absent_s: how long a round waits for a silent client. tries: how often
-    a call to the aggregator is made. max_epsilon: what clients and aggregator allow, over all runs; a run takes 5.
+    a call to the aggregator is made. max_epsilon: what clients and aggregator allow, over all runs; a run takes 5. min_share: of a run's
+    users, who must report in every round; whoever operates the servers lowers it where a client has left for good.
     """
 
     clients: int = 3
@@ -69,6 +71,7 @@ class Setup:
     tries: int = 3
     runs: int = 1
     max_epsilon: float = 8.0
+    min_share: float = 0.8
 
     @property
     def client_names(self) -> tuple[str, ...]:
@@ -93,11 +96,14 @@ class Script:
 
 
 def script(seed: int) -> Script:
-    """The script of a seed: one operation to fourteen."""
-    rng = Streams(seed).numpy("fault-script")
-    setup = _setup(rng)
+    """The script of a seed: one operation to fourteen, and in one of six a client that leaves."""
+    rng, quorum = Streams(seed).numpy("fault-script"), Streams(seed).numpy("fault-script-quorum")
+    setup = replace(_setup(rng), min_share=float(quorum.choice([0.0, 0.5, 0.8, 0.8, 0.8, 1.0])))
     count = int(rng.choice([1, 2, 2, 3, 4, 6, 8, 10, 14]))
-    return Script(setup, tuple(sorted(_operation(rng, setup) for _ in range(count))))
+    operations = [_operation(rng, setup) for _ in range(count)]
+    if quorum.random() < 1 / 6:
+        operations.append(Operation(_one(quorum, setup.client_names), int(quorum.integers(_STEPS["client"])), Kind.LEAVE))
+    return Script(setup, tuple(sorted(operations)))
 
 
 def shortened(failing: Script, fails: Callable[[Script], bool]) -> Script:

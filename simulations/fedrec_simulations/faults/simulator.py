@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -99,11 +99,11 @@ def _prepared(steps: int, num_users: int) -> Prepared:
     return prepare(chosen, _public().facts(num_users=num_users, seed=chosen.seed))
 
 
-def _trained(run: str, folder: Path, steps: int) -> Trained:
+def _trained(run: str, folder: Path, steps: int, min_share: float) -> Trained:
     """A client may lie about how many users it has; the plan is the same then, and the training is for that many."""
     notes = folder / "run.json"
     num_users = int(read_json(notes)["num_users"]) if notes.exists() else 0
-    return Trained(run, _prepared(steps, num_users or USERS), population(), folder)
+    return Trained(run, _prepared(steps, num_users or USERS), population(), folder, num_users, min_share)
 
 
 @cache
@@ -127,7 +127,7 @@ class _World:
         self.network.hosts |= {
             name: self._client(name, *bounds) for name, bounds in zip(self.setup.client_names, _shards(self.setup), strict=True)
         }
-        self.servers = {name: _Server(name, self.network, self.setup, folder / name) for name in self.setup.server_names}
+        self.servers = {name: _Server(name, self.network, self.setup, folder / name, self._there) for name in self.setup.server_names}
         self.clock.passed = self._tick
 
     def outcome(self) -> Outcome:
@@ -143,7 +143,7 @@ class _World:
                 for server in self.servers.values():
                     server.stop()
         verdict = Verdict(self.auditor, self.noise, self.limit)
-        runs = [_trained(server.run, server.folder, self.setup.steps) for server in self.servers.values()]
+        runs = [_trained(server.run, server.folder, self.setup.steps, server.min_share) for server in self.servers.values()]
         broken = [*defects, *self.auditor.broken, *verdict.judge(self.setup.client_names, runs), *self._endings_that_should_not_be(defects)]
         return Outcome(
             self.script,
@@ -181,6 +181,12 @@ class _World:
         for party in self.setup.client_names:
             self.network.end(party)
 
+    def _there(self) -> tuple[int, int]:
+        """Clients who have not left for good, and their users."""
+        shards = zip(self.setup.client_names, _shards(self.setup), strict=True)
+        users = [last - first for name, (first, last) in shards if not self.machines[name].gone]
+        return len(users), sum(users)
+
     def _turn(self, server: str) -> None:
         for other in self.servers.values():
             if other.name != server and not other.done:
@@ -199,7 +205,9 @@ class _World:
         misled = any(operation.kind is Kind.DAMAGE and "> client" in operation.where for operation in self.fate.struck)
         for server in self.servers.values():
             # a client that was misled about a run's terms or question stays with what it was told first, as it must
-            if server.ending != "model" and affordable and not misled and not defects:
+            # nor can a run end without those who left, where the aggregator wants more than are there
+            too_few = self._there()[1] < self.setup.min_cohort
+            if server.ending != "model" and affordable and not misled and not too_few and not defects:
                 yield Broken(ENDS, f"{server.run}: {server.ending}")
 
     # --- who is there ---
@@ -233,11 +241,12 @@ def _shards(setup: Setup) -> list[tuple[int, int]]:
 
 
 class _Server:
-    """The server's rounds, and the operator who starts them again."""
+    """The server's rounds, and the operator who starts them again: with a smaller `min_share` where a client has left for good."""
 
-    def __init__(self, name: str, network: Network, setup: Setup, folder: Path) -> None:
+    def __init__(self, name: str, network: Network, setup: Setup, folder: Path, there: Callable[[], tuple[int, int]]) -> None:
         self.name, self.run, self.folder = name, name.replace("server", "run"), folder
-        self.ending, self.starts, self.crashes = "", 0, 0
+        self.ending, self.starts, self.crashes, self.min_share = "", 0, 0, setup.min_share
+        self._there = there
         self._network, self._setup = network, setup
         self._rounds: Iterator[Progress] | None = None
         self._at_work = False
@@ -275,14 +284,17 @@ class _Server:
 
     def _begin(self) -> Iterator[Progress]:
         sleep, clock = self._network.clock.wait, lambda: self._network.clock.now_s
+        clients, users = self._there()
+        if clients < self._setup.clients and "too few to release" in self.ending:
+            self.min_share = min(self.min_share, users / int(read_json(self.folder / "run.json")["num_users"]))
         return run_rounds(
             scenario(self._setup.steps),
             _public(),
             ReleaseDeskAfar(self.name, self._network, self._setup.tries),
             BroadcastAfar(self.name, self._network, self._setup.client_names),
             self.folder,
-            gathering=Gathering(expected_users=USERS, min_clients=self._setup.clients, timeout_s=_GATHERING_S, sleep=sleep, clock=clock),
-            patience=Patience(round_s=_ROUND_S, sleep=sleep),
+            gathering=Gathering(expected_users=users, min_clients=clients, timeout_s=_GATHERING_S, sleep=sleep, clock=clock),
+            patience=Patience(round_s=_ROUND_S, min_share=self.min_share, sleep=sleep, clock=clock),
             absent_s=self._setup.absent_s,
             run=self.run,
         )

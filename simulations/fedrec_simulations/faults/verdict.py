@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from fedrec_simulations.faults.script import AGGREGATOR
 
 EXACT_PLUS_NOISE = "what is released is the exact sum and noise that was drawn for it alone"
 COHORT = "nothing is released for fewer users than the minimum cohort"
+QUORUM = "no round is released below its quorum, and all say which that was"
 CHARGED_ONCE = "no release is charged twice, and no limit is passed"
 LEDGER_KEPT = "a ledger holds every head that was told of it"
 NO_REPORT_ON_DISK = "no report is on the aggregator's disk"
@@ -68,12 +70,16 @@ class _ReplayedNoise(Streams):
 
 @dataclass(frozen=True)
 class Trained:
-    """A run to judge: what it was to train, on whose data, and its server's folder."""
+    """A run to judge: what it was to train, on whose data, and its server's folder. min_share: the smallest that its operator ever chose of
+    the num_users who joined (0: nobody yet).
+    """
 
     run: str
     prepared: Prepared
     data: Interactions
     folder: Path
+    num_users: int
+    min_share: float
 
 
 @dataclass
@@ -135,6 +141,8 @@ class Verdict:
             yield Broken(REASONS, f"{name} was released with {entry['rejected']}, clients were told {dict(collected.rejected)}")
         if len(collected.counted) < self.auditor.min_cohort:
             yield Broken(COHORT, f"{name} was released for {len(collected.counted)} users")
+        if len(collected.counted) < collected.opening.quorum or entry["quorum"] != collected.opening.quorum:
+            yield Broken(QUORUM, f"{name}: {len(collected.counted)} users, opened with {collected.opening.quorum}, noted {entry['quorum']}")
         yield from self._about_sums(where, name, collected, content)
 
     def _about_sums(self, where: Round, name: str, collected: Collected, content: bytes) -> Iterator[Broken]:
@@ -207,21 +215,31 @@ class Verdict:
         if len(kept) > len(entries):
             yield Broken(SAME_MODEL, f"{trained.run} has {len(kept)} checkpoints and {len(entries)} releases")
             return
-        if self._replayed(trained, len(kept)) != kept:
+        if self._replayed(trained, [entry["reported"] for entry in entries[: len(kept)]]) != kept:
             yield Broken(SAME_MODEL, f"the states of {trained.run} do not follow from its releases")
         yield from _about_notes(trained, entries[: len(kept)])
+        least = trained.num_users * Fraction(trained.min_share)
+        for entry in entries:
+            if Fraction(entry["reported"]) * (1 + Fraction(1, 10**9)) < least:
+                yield Broken(QUORUM, f"round {entry['round']} of {trained.run}: {entry['reported']} users, {float(least):g} must report")
         if kept and not self.unexplained and self._is_complete(trained, len(kept)):
             self.complete.add(trained.run)
             if self._loopback(trained, len(kept)) != kept:
                 yield Broken(SAME_MODEL, f"{trained.run} had everybody in every round, and is not the loopback's")
 
-    def _replayed(self, trained: Trained, rounds: int) -> list[dict[str, bytes]]:
+    def _replayed(self, trained: Trained, reported: Sequence[int]) -> list[dict[str, bytes]]:
+        """States that follow from what is kept of the releases, each of which stands for everybody who joined."""
         recipe, states = trained.prepared.recipe, list[dict[str, bytes]]()
         state = recipe.begin()
-        for round in range(rounds):
+        for round, users in enumerate(reported):
             question = recipe.ask(state)
             assert question is not None
-            state = recipe.tell(state, question, unpack_release(self._content((trained.run, round)), question.releases))
+            released = unpack_release(self._content((trained.run, round)), question.releases)
+            if users != trained.num_users:
+                for_all = {name: trained.num_users / users if name in {"counts", "mean"} else 1.0 for name in released.values}
+                values = {name: array * for_all[name] for name, array in released.values.items()}
+                released = Release(values, {name: std * for_all[name] for name, std in released.noise_std.items()})
+            state = recipe.tell(state, question, released)
             states.append(_as_bytes(state))
         return states
 
@@ -242,7 +260,7 @@ def _about_notes(trained: Trained, entries: Sequence[Mapping[str, Any]]) -> Iter
     path = trained.folder / "rounds.jsonl"
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     for line, entry in zip(lines, entries, strict=False):
-        if any(line[name] != entry[name] for name in ("round", "attempt", "reported", "clipped", "rejected", "release_sha256")):
+        if any(line[name] != entry[name] for name in ("round", "attempt", "quorum", "reported", "clipped", "rejected", "release_sha256")):
             yield Broken(KEPT_AS_RELEASED, f"round {entry['round']} of {trained.run}")
     if len(lines) < len(entries):
         yield Broken(KEPT_AS_RELEASED, f"{len(lines)} lines for {len(entries)} rounds of {trained.run}")

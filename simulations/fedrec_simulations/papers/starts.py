@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import fedrec_simulations
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario, load, validated
 from fedrec.settings_tables import FigureSettings
 from fedrec_simulations.bench.rows import Row, merged
+from fedrec_simulations.shipped import path_of
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,6 @@ def _loaded(start: Start) -> Scenario:
         return load(path, (*([f"data.path={start.data!r}"] if start.data else []), *start.overrides))
     made_up = "planted-news" if load(path).recipe == "privaterec" else "auto"
     return load(path, ('data.path=""', f"data.format={made_up}", "data.preset=small", *start.overrides))
-
-
-def path_of(name: str) -> Path:
-    """The scenario file of this name. Raises SettingsError where there is none."""
-    package = Path(fedrec_simulations.__file__).parent
-    for folder in (package.parent, package / "scenarios"):
-        if (path := folder / f"{name}.toml").is_file():
-            return path
-    raise SettingsError(f"there is no scenario {name}.toml", "Install fedrec again: the scenarios of the papers come with it.")
 
 
 def started(name: str, data: str, overrides: tuple[str, ...] = ()) -> Start:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'fedrec_server/serving/api/serving.proto\x12\x11\x66\x65\x64rec.serving.v1\"X\n\x10RecommendRequest\x12\x0f\n\x07version\x18\x01 \x01(\x06\x12\x14\n\x0c\x63oefficients\x18\x02 \x03(\x02\x12\t\n\x01k\x18\x03 \x01(\r\x12\x12\n\ncategories\x18\x04 \x01(\x06\"@\n\x0eRecommendReply\x12\x0f\n\x07version\x18\x01 \x01(\x06\x12\r\n\x05items\x18\x02 \x03(\r\x12\x0e\n\x06scores\x18\x03 \x03(\x02\"\"\n\x0fGetModelRequest\x12\x0f\n\x07version\x18\x01 \x01(\x06\"@\n\nModelPiece\x12\x0f\n\x07version\x18\x01 \x01(\x06\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x32\xb3\x01\n\x0bRecommender\x12S\n\tRecommend\x12#.fedrec.serving.v1.RecommendRequest\x1a!.fedrec.serving.v1.RecommendReply\x12O\n\x08GetModel\x12\".fedrec.serving.v1.GetModelRequest\x1a\x1d.fedrec.serving.v1.ModelPiece0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'fedrec_server/serving/api/serving.proto\x12\x11\x66\x65\x64rec.serving.v1\"X\n\x10RecommendRequest\x12\x0f\n\x07version\x18\x01 \x01(\x06\x12\x14\n\x0c\x63oefficients\x18\x02 \x03(\x02\x12\t\n\x01k\x18\x03 \x01(\r\x12\x12\n\ncategories\x18\x04 \x01(\x06\"@\n\x0eRecommendReply\x12\x0f\n\x07version\x18\x01 \x01(\x06\x12\r\n\x05items\x18\x02 \x03(\r\x12\x0e\n\x06scores\x18\x03 \x03(\x02\"\"\n\x0fGetModelRequest\x12\x0f\n\x07version\x18\x01 \x01(\x06\"R\n\nModelPiece\x12\x0f\n\x07version\x18\x01 \x01(\x06\x12\x13\n\x0btotal_bytes\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\x10\n\x08protocol\x18\x04 \x01(\r2\xb3\x01\n\x0bRecommender\x12S\n\tRecommend\x12#.fedrec.serving.v1.RecommendRequest\x1a!.fedrec.serving.v1.RecommendReply\x12O\n\x08GetModel\x12\".fedrec.serving.v1.GetModelRequest\x1a\x1d.fedrec.serving.v1.ModelPiece0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,7 +38,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETMODELREQUEST']._serialized_start=218
   _globals['_GETMODELREQUEST']._serialized_end=252
   _globals['_MODELPIECE']._serialized_start=254
-  _globals['_MODELPIECE']._serialized_end=318
-  _globals['_RECOMMENDER']._serialized_start=321
-  _globals['_RECOMMENDER']._serialized_end=500
+  _globals['_MODELPIECE']._serialized_end=336
+  _globals['_RECOMMENDER']._serialized_start=339
+  _globals['_RECOMMENDER']._serialized_end=518
 # @@protoc_insertion_point(module_scope)

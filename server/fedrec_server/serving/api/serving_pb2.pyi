@@ -35,11 +35,13 @@ class GetModelRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class ModelPiece(_message.Message):
-    __slots__ = ("version", "total_bytes", "data")
+    __slots__ = ("version", "total_bytes", "data", "protocol")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     version: int
     total_bytes: int
     data: bytes
-    def __init__(self, version: _Optional[int] = ..., total_bytes: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    protocol: int
+    def __init__(self, version: _Optional[int] = ..., total_bytes: _Optional[int] = ..., data: _Optional[bytes] = ..., protocol: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,38 @@
+# One image for all roles: what it runs is the command's arguments, for example `docker run fedrec aggregator --settings ...`.
+# Everything is installed from wheels, so no compiler is needed; versions are those of constraints.txt.
+#   docker build -t fedrec .
+#   docker build -t fedrec:news --build-arg EXTRAS=[news] .      # with torch, for clients and servers of news
+ARG PYTHON=python:3.11.13-slim-bookworm
+
+FROM ${PYTHON} AS build
+WORKDIR /src
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY fedrec fedrec
+COPY server server
+COPY client client
+COPY aggregator aggregator
+COPY simulations simulations
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM ${PYTHON}
+ARG EXTRAS=
+COPY constraints.txt /tmp/constraints.txt
+COPY --from=build /wheels /tmp/wheels
+RUN python -m venv /opt/fedrec \
+ && /opt/fedrec/bin/pip install --no-cache-dir --disable-pip-version-check --only-binary :all: --constraint /tmp/constraints.txt \
+      "$(echo /tmp/wheels/fedrec-*.whl)${EXTRAS}" \
+ && rm -r /tmp/wheels /tmp/constraints.txt \
+ && groupadd --gid 10001 fedrec \
+ && useradd --uid 10001 --gid fedrec --no-create-home --home-dir /var/lib/fedrec --shell /usr/sbin/nologin fedrec \
+ && install -d -o fedrec -g fedrec -m 0700 /var/lib/fedrec
+ENV PATH=/opt/fedrec/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    NUMBA_CACHE_DIR=/tmp/numba
+USER 10001:10001
+WORKDIR /var/lib/fedrec
+STOPSIGNAL SIGTERM
+# Whoever starts a role mounts its settings here: they say which role it is, and `status --own` asks that one only.
+HEALTHCHECK --interval=60s --timeout=20s --start-period=120s --retries=3 \
+  CMD ["fedrec", "status", "--own", "/etc/fedrec/settings.toml"]
+ENTRYPOINT ["fedrec"]
+CMD ["--help"]

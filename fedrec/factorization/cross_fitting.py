@@ -1,0 +1,199 @@
+"""Cross-fitted residuals and user vectors, exactly, from one factorisation a user.
+
+A user's n ratings are modelled as t_e = phi_e' w + noise of variance v_e, w ~ N(0, I). Its items fall into K public folds, item j into
+j mod K. Without the ratings of fold F the posterior mean of w is w_(F), and the residual r_e = t_e - phi_e' w_(F) of a rating in F is
+independent of what that rating itself did to w. So E[r_e w_(F)'] = (phi* - phi_e)' E[w w_(F)'] is zero where phi is right, however
+wrong v and the prior are. In-sample residuals do not have that: theirs is off by a multiple of phi (I + sum phi phi' / v)^-1, nearly
+all of phi in directions that n ratings hardly determine. Leaving out single ratings has it too, but gives each item a vector of its
+own; K vectors make a report small, and sums of it products of few numbers.
+
+With S = (I + sum phi phi' / v)^-1, w = S sum phi t / v, V_F the variances and Phi_F the rows of a fold (Woodbury):
+
+    u_F = (V_F - Phi_F S Phi_F')^-1 (t_F - Phi_F w),    r_F = V_F u_F,    w_(F) = w - S Phi_F' u_F
+
+where r_F has the covariance V_F (V_F - Phi_F S Phi_F')^-1 V_F. Users with fewer ratings than directions are solved in the space of
+items, with K = Phi Phi' + V: r_F = ((K^-1)_FF)^-1 (K^-1 t)_F, of covariance ((K^-1)_FF)^-1, and w_(F) = Phi' (K^-1 t - (K^-1)_F' r_F).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.interactions import Interactions
+from fedrec.threads import map_ranges
+
+Float64s = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
+
+_REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums as vectors; the order is fixed when compiled
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """residuals: (n,) r of each rating. vectors: (num_users * folds, d) first d coordinates of w without a fold, zero where the user has
+    none of it. noise_share: (n,) v over the variance of r."""
+
+    residuals: Float64s
+    vectors: Float64s
+    noise_share: Float64s
+
+
+def cross_fit(mine: Interactions, phi: Float64s, targets: Float64s, variance: Float64s, *, width: int, folds: int) -> CrossFit:
+    """phi: (m, D). targets: (n,). variance: (m,) > 0 of each item's noise. Depends on each user's ratings alone, whatever the batch.
+
+    Raises ValueError where the arrays do not have these shapes, width is not in 0..D or folds below 1: compiled code looks at no bounds.
+    """
+    n, m = len(mine), mine.num_items
+    if phi.ndim != 2 or len(phi) != m or targets.shape != (n,) or variance.shape != (m,) or not 0 <= width <= phi.shape[1]:
+        raise ValueError(f"shapes {phi.shape}, {targets.shape}, {variance.shape} and width {width} do not fit {n} ratings of {m} items")
+    if folds < 1:
+        raise ValueError(f"items fall into one fold or more, found {folds}")
+    found = CrossFit(np.empty(n), np.zeros((mine.num_users * folds, width)), np.empty(n))
+    arrays = np.ascontiguousarray(phi), targets, variance, folds, found.residuals, found.vectors, found.noise_share
+    map_ranges(lambda first, last: _cross_fit_range(first, last, mine.user_ptr, mine.items, *arrays), mine.num_users)
+    return found
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+def _inverse(A: Float64s) -> Float64s:
+    """The inverse of a positive definite matrix of which only the lower triangle is read, through its Cholesky factor; A is used up."""
+    n = len(A)
+    for e in range(n):
+        for f in range(e + 1):
+            total = A[e, f]
+            for g in range(f):
+                total -= A[e, g] * A[f, g]
+            A[e, f] = math.sqrt(total) if e == f else total / A[f, f]
+    L = np.zeros((n, n))  # rows of the factor's inverse, transposed: L[c, e] = (factor^-1)[e, c]
+    for c in range(n):
+        L[c, c] = 1 / A[c, c]
+        for e in range(c + 1, n):
+            total = 0.0
+            for g in range(c, e):
+                total -= A[e, g] * L[c, g]
+            L[c, e] = total / A[e, e]
+    S = np.empty((n, n))
+    for c in range(n):
+        for e in range(c, n):
+            total = 0.0
+            for g in range(e, n):
+                total += L[c, g] * L[e, g]
+            S[c, e] = S[e, c] = total
+    return S
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+def _times(S: Float64s, x: Float64s) -> Float64s:
+    out = np.zeros(len(x))
+    for i in range(len(x)):
+        for c in range(len(x)):
+            out[i] += S[i, c] * x[c]
+    return out
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+def _among_directions(
+    X: Float64s, t: Float64s, v: Float64s, fold: Int64s, residuals: Float64s, vectors: Float64s, noise_share: Float64s
+) -> None:
+    (n, D), (folds, d) = X.shape, vectors.shape
+    A, w = np.eye(D), np.zeros(D)
+    for e in range(n):
+        for i in range(D):
+            x = X[e, i] / v[e]
+            w[i] += x * t[e]
+            for c in range(i + 1):
+                A[i, c] += x * X[e, c]
+    S = _inverse(A)
+    w = _times(S, w)
+    SX, misfit = np.zeros((n, D)), t.copy()
+    for e in range(n):
+        for i in range(D):
+            for c in range(D):
+                SX[e, i] += S[i, c] * X[e, c]
+            misfit[e] -= w[i] * X[e, i]
+    for k in range(folds):
+        mine = np.flatnonzero(fold == k)
+        M = np.empty((len(mine), len(mine)))
+        for a in range(len(mine)):
+            for b in range(a + 1):
+                total = 0.0
+                for c in range(D):
+                    total += SX[mine[a], c] * X[mine[b], c]
+                M[a, b] = -total
+            M[a, a] += v[mine[a]]
+        M = _inverse(M)
+        u = _times(M, misfit[mine])
+        if len(mine):
+            vectors[k] = w[:d]
+        for a in range(len(mine)):
+            e = mine[a]
+            residuals[e] = v[e] * u[a]
+            noise_share[e] = 1 / (v[e] * M[a, a])
+            for i in range(d):
+                vectors[k, i] -= SX[e, i] * u[a]
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_REASSOCIATE)
+def _among_items(
+    X: Float64s, t: Float64s, v: Float64s, fold: Int64s, residuals: Float64s, vectors: Float64s, noise_share: Float64s
+) -> None:
+    (n, D), (folds, d) = X.shape, vectors.shape
+    A = np.zeros((n, n))
+    for e in range(n):
+        for f in range(e + 1):
+            for c in range(D):
+                A[e, f] += X[e, c] * X[f, c]
+        A[e, e] += v[e]
+    K = _inverse(A)
+    weights = _times(K, t)
+    for k in range(folds):
+        mine = np.flatnonzero(fold == k)
+        M = np.empty((len(mine), len(mine)))
+        for a in range(len(mine)):
+            for b in range(a + 1):
+                M[a, b] = K[mine[a], mine[b]]
+        M = _inverse(M)
+        r = _times(M, weights[mine])
+        for a in range(len(mine)):
+            e = mine[a]
+            residuals[e] = r[a]
+            noise_share[e] = v[e] / M[a, a]
+        if len(mine):
+            for f in range(n):
+                weight = weights[f]
+                for a in range(len(mine)):
+                    weight -= K[f, mine[a]] * r[a]
+                for i in range(d):
+                    vectors[k, i] += weight * X[f, i]
+
+
+@numba.njit(nogil=True, cache=True)
+def _cross_fit_range(
+    first: int,
+    last: int,
+    user_ptr: Int64s,
+    items: npt.NDArray[np.int32],
+    phi: Float64s,
+    targets: Float64s,
+    variance: Float64s,
+    folds: int,
+    residuals: Float64s,
+    vectors: Float64s,
+    noise_share: Float64s,
+) -> None:
+    for k in range(first, last):
+        a, b = user_ptr[k], user_ptr[k + 1]
+        X, t, v, fold = np.empty((b - a, phi.shape[1])), targets[a:b], np.empty(b - a), np.empty(b - a, np.int64)
+        for e in range(b - a):
+            j = items[a + e]
+            X[e], v[e], fold[e] = phi[j], variance[j], j % folds
+        mine = vectors[k * folds : (k + 1) * folds]
+        if b - a < phi.shape[1]:
+            _among_items(X, t, v, fold, residuals[a:b], mine, noise_share[a:b])
+        else:
+            _among_directions(X, t, v, fold, residuals[a:b], mine, noise_share[a:b])

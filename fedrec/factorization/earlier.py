@@ -1,0 +1,45 @@
+"""The model of an earlier training as a start of the next one: public, so it costs nothing more.
+
+What was released before is an observation of every item beside the new one: an item's bias and deviations with their variance, and how
+often it was rated. It enters the default recipe where what public people taught does (`public_people`), so that the new training
+spends nothing on what it knows, and half as much on counts.
+
+Guarantee: post-processing. A person who took part in both is protected by the composition of both, as without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrec.federation.rounds import State
+
+_KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
+_BY_ITEM = (*_KEPT[1:], "observed", "observed_variance", "counts")
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """The last state of an earlier training, rows in the order of the new catalogue, and how many users it had."""
+
+    state: State
+    num_users: int
+
+    @staticmethod
+    def of(state: State, num_users: int, *, items: Sequence[str], now: Sequence[str]) -> Earlier | None:
+        """items, now: ids of both catalogues. None where the state is no start: of another recipe, or an item of `now` is new to it."""
+        place = {item: j for j, item in enumerate(items)}
+        if any(name not in state for name in (*_BY_ITEM, "mean")) or any(item not in place for item in now):
+            return None
+        rows = np.array([place[item] for item in now], np.int64)
+        return Earlier({"mean": state["mean"], **{name: state[name][rows] for name in _BY_ITEM}}, num_users)
+
+    def start(self, *, num_users: int, weight: float) -> State:
+        """Before the first question of `default.DefaultRecipe`. weight: of what was observed, relative to its precision."""
+        state = self.state
+        counts = np.asarray(state["counts"], np.float64) * (num_users / self.num_users)
+        precision = weight / np.asarray(state["observed_variance"], np.float64)
+        known = {"people_observed": state["observed"], "people_precision": precision, "people_counts": counts}
+        return {name: state[name] for name in _KEPT} | known

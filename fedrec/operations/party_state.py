@@ -1,0 +1,139 @@
+"""What a party is doing, as Prometheus gauges of the same names in every party: phase, round, what it waits for, who is there.
+
+A gauge is exported from its first value on. A zero that nobody set would be a false alarm: the server, for one, does not know the budget.
+Labels are the closed sets below; nothing is labelled by user, client or run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+from threading import Lock
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from fedrec.operations import logs
+
+
+class Doing(StrEnum):
+    """Phases of a party."""
+
+    STARTING = "starting"
+    GATHERING = "gathering"  # server: clients are told the run's terms
+    COLLECTING = "collecting"  # server, aggregator: a round is open, reports come in
+    RELEASING = "releasing"  # server, aggregator: the round's sums are noised and fetched
+    LEARNING = "learning"  # server: it takes its step, and writes down what it has
+    ANSWERING = "answering"  # client: its users' reports are made and handed in
+    SERVING = "serving"
+    IDLE = "idle"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+
+
+class Awaited(StrEnum):
+    """What a party waits for, and cannot go on without."""
+
+    NOTHING = "nothing"
+    CLIENTS = "clients"  # too few have joined
+    USERS = "users"  # too few are there of those who must be
+    REPORTS = "reports"  # of clients that were asked
+    QUORUM = "quorum"  # too few users have reported in a round
+    AGGREGATOR = "aggregator"  # it does not answer
+    SERVER = "server"  # it has asked for nothing, or does not answer
+    MODEL = "model"  # there is none to serve
+    SCHEDULE = "schedule"  # the next run is not due yet
+    BUDGET = "budget"  # the next run cannot be afforded yet
+
+
+class LateGauge:
+    """A gauge that is exported from its first use on. Any thread may call."""
+
+    def __init__(self, registry: CollectorRegistry, name: str, words: str, *labels: str) -> None:
+        self._registry, self._gauge, self._lock, self._exported = registry, Gauge(name, words, labels, registry=None), Lock(), False
+
+    def __call__(self, *labels: str) -> Gauge:
+        """The gauge, or that of these labels."""
+        with self._lock:
+            if not self._exported:
+                self._registry.register(self._gauge)
+                self._exported = True
+        return self._gauge.labels(*labels) if labels else self._gauge
+
+
+class PartyState:
+    """Gauges of one party. Any thread may call; `clock` is unix time."""
+
+    def __init__(self, registry: CollectorRegistry, *, clock: Callable[[], float] = time.time) -> None:
+        self._clock, gauge = clock, partial(LateGauge, registry)
+        self._enrolled = gauge("fedrec_users_enrolled", "Users enrolled; at a client its own")
+        self._clients = gauge("fedrec_clients", "Clients by state: connected, joined, absent", "state")
+        self._round = gauge("fedrec_round", "Number of the round in progress, or of the last one")
+        self._needed = gauge("fedrec_quorum_needed_users", "Users that must report before the round in progress is released")
+        self._there = gauge("fedrec_quorum_users", "Users that have reported in the round in progress, as far as this party knows")
+        self._success = gauge(
+            "fedrec_last_success_timestamp_seconds", "Unix time of the last round released, question answered or model loaded"
+        )
+        self._phase = gauge("fedrec_phase", "1 for the phase that this party is in", "phase")
+        self._waiting = gauge("fedrec_waiting", "1 for what this party waits for", "reason")
+        self._since = gauge("fedrec_waiting_since_timestamp_seconds", "Unix time since when it waits for that")
+        gauge("fedrec_start_time_seconds", "Unix time at which this process started")().set(clock())
+        self.doing(Doing.STARTING)
+        self._await(Awaited.NOTHING)
+
+    def doing(self, phase: Doing) -> None:
+        """The phase that begins."""
+        self.phase = phase
+        for each in Doing:
+            self._phase(each.value).set(each is phase)
+
+    def waiting(self, reason: Awaited) -> bool:
+        """What it waits for from now on; whether that is something else than before."""
+        if new := reason is not self.awaited:
+            self._await(reason)
+        return new
+
+    def enrolled(self, users: int) -> None:
+        """Users enrolled."""
+        self._enrolled().set(users)
+
+    def clients(self, *, connected: Callable[[], float] | None = None, joined: int | None = None, absent: int | None = None) -> None:
+        """Clients; `connected` is asked at every scrape."""
+        if connected is not None:
+            self._clients("connected").set_function(connected)
+        for state, count in (("joined", joined), ("absent", absent)):
+            if count is not None:
+                self._clients(state).set(count)
+
+    def round(self, number: int) -> None:
+        """The round in progress."""
+        self._round().set(number)
+
+    def quorum(self, *, needed: int | None = None, there: int | None = None) -> None:
+        """Users that must report in the round in progress, and that have."""
+        for gauge, users in ((self._needed, needed), (self._there, there)):
+            if users is not None:
+                gauge().set(users)
+
+    def succeeded(self, at_s: float | None = None) -> None:
+        """A round was released, a question answered, a model loaded: now, or at a unix time."""
+        self._success().set(self._clock() if at_s is None else at_s)
+
+    def _await(self, reason: Awaited) -> None:
+        self.awaited = reason
+        for each in Awaited:
+            self._waiting(each.value).set(each is reason)
+        self._since().set(self._clock())
+
+
+def noting(state: PartyState, reason: Awaited, sleep: Callable[[float], None], log: logging.Logger) -> Callable[[float], None]:
+    """`sleep` between attempts at a call, which says at the first of them what is waited for."""
+
+    def wait(seconds: float) -> None:
+        if state.waiting(reason):
+            logs.say(log, "waiting", level=logging.WARNING, code=reason.value)
+        sleep(seconds)
+
+    return wait

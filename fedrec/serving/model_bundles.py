@@ -1,0 +1,150 @@
+"""The serving bundle of a released factorisation model: made of its model folder alone, by whoever trained it and by `fedrec export`.
+
+    model/model.safetensors, model/manifest.json    the model (`fedrec.factorization.released`)
+    model/serving.json                              what a bundle says besides: catalogue, guarantee, scale, the run's name and seed
+    model/popularity.safetensors                    counts (m,) as they were released
+
+All of it is the release or public, so a bundle is post-processing: no event is read. The same folder gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fedrec.checkpoint import read_arrays, read_json, write_arrays, write_bytes, write_json
+from fedrec.data.interactions import Interactions, Kind
+from fedrec.errors import RunError, SettingsError
+from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.released import load
+from fedrec.factorization.ssp import PublishedRecipe
+from fedrec.federation.rounds import Recipe, State
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.recipes import TrainableRecipe
+from fedrec.serving.bundle import FILE, About, read, write
+from fedrec.serving.export_factorization import factorization_bundle
+from fedrec.serving.exporting import Export, Origin, PublicItems
+from fedrec.serving.synthetic import Released
+from fedrec.settings import Scenario
+from fedrec.streams import Streams
+
+FORMAT = "fedrec-model-serving/1"
+_FACTS, _COUNTS = "serving.json", "popularity.safetensors"
+_REMEDY = "It was trained by an older version, or with a recipe that releases no counts: train again."
+
+
+@dataclass(frozen=True)
+class ServingFacts:
+    """What a bundle needs besides the model. events: how many a typical user has, by the counts; liked: the least rating for a click."""
+
+    origin: Origin
+    kind: Kind
+    value_range: tuple[float, float]
+    events: float
+    liked: float
+    seed: int
+    catalogue: PublicItems
+
+    @staticmethod
+    def of(recipe: Recipe, state: State, facts: PublicFacts, scenario: Scenario, catalogue: PublicItems, origin: Origin) -> ServingFacts:
+        """Of a finished training. Raises SettingsError where it released no counts."""
+        if "counts" not in state:
+            raise SettingsError("this recipe releases no counts, which a bundle is made with", 'Serve a model of recipe = "default".')
+        events = _events(recipe, state, facts)
+        liked = liked_of(scenario, facts.kind, facts.value_range)
+        return ServingFacts(origin, facts.kind, facts.value_range, events, liked, scenario.seed, catalogue)
+
+    def keep(self, folder: Path, state: State) -> None:
+        """In a model folder, beside the model."""
+        write_arrays(folder / _COUNTS, {"counts": np.asarray(state["counts"], np.float64)})
+        write_json(folder / _FACTS, {"format": FORMAT, **asdict(self)})
+
+
+def bundle_of(folder: Path) -> Export:
+    """About and arrays of the bundle of a model folder.
+
+    Raises RunError where the folder lacks what that takes, SettingsError where its items cannot be ranked.
+    """
+    facts, (model, _) = _facts(folder), load(folder)
+    counts = np.asarray(read_arrays(folder / _COUNTS)["counts"], np.float64)
+    released = Released.of(model, counts, events=facts.events, empty=_nobody(facts.kind, facts.value_range, len(counts)))
+    return factorization_bundle(released, facts.catalogue, facts.origin, liked=facts.liked, streams=Streams(facts.seed))
+
+
+def export(source: Path, output: Path) -> About:
+    """Write the bundle of a run folder, a server's state folder or a model folder to a file; what it says of itself.
+
+    Of a factorisation model it is made anew; of news, whose training makes it, the one that lies there is checked and copied. Raises
+    RunError where there is neither, SettingsError where the model cannot be served.
+    """
+    folder = next((place for place in (source, source / "model") if (place / _FACTS).exists()), None)
+    if folder is not None:
+        about, arrays = bundle_of(folder)
+        write(output, about, arrays)
+        return about
+    if not (source / FILE).exists():
+        raise RunError(f"{source} holds neither a model with its {_FACTS} nor a {FILE}", _REMEDY)
+    content = (source / FILE).read_bytes()  # once: a server may be replacing it
+    write_bytes(output, content)
+    return read(output).about
+
+
+def released_of(recipe: TrainableRecipe, state: State, facts: PublicFacts) -> Released:
+    """The same of a training in memory, whose model was not rounded for a file."""
+    empty = _nobody(facts.kind, facts.value_range, facts.num_items)
+    return Released.of(recipe.model(state), np.asarray(state["counts"], np.float64), events=_events(recipe, state, facts), empty=empty)
+
+
+def write_bundle(folder: Path, export: Callable[[], Export]) -> dict[str, object]:
+    """For the result: version, coefficients and form of the bundle that was written, or `refused` with the reason."""
+    try:
+        about, arrays = export()
+    except SettingsError as refusal:
+        return {"refused": f"{refusal}"}
+    version = write(folder / FILE, about, arrays)
+    return {"version": version, "coefficients": len(arrays["users.linear"]), "form": about.form}
+
+
+def liked_of(scenario: Scenario, kind: Kind, value_range: tuple[float, float]) -> float:
+    """The least rating that counts as a click: the scenario's threshold, or three quarters up the scale (4 of 1 to 5); 0 for clicks."""
+    low, high = value_range
+    return 0.0 if kind == "clicks" else scenario.data.click_threshold or low + 0.75 * (high - low)
+
+
+def _facts(folder: Path) -> ServingFacts:
+    path = folder / _FACTS
+    if not path.exists():
+        raise RunError(f"{folder} holds no {_FACTS}, which a bundle is made with", _REMEDY)
+    content = read_json(path)
+    try:
+        if content.pop("format") != FORMAT:
+            raise KeyError("format")
+        content["origin"] = _origin(content["origin"])
+        content["catalogue"] = PublicItems(**content["catalogue"])
+        content["value_range"] = tuple(map(float, content["value_range"]))
+        return ServingFacts(**content)
+    except (KeyError, TypeError, ValueError, AttributeError) as failure:
+        raise RunError(f"{path} is not in format {FORMAT}: {failure}", _REMEDY) from None
+
+
+def _origin(content: dict[str, Any]) -> Origin:
+    guarantee, noise = dict(content["guarantee"]), content["noise"]
+    guarantee["epsilon"] = float(guarantee["epsilon"])  # an infinite one is a string
+    origins: tuple[Literal["seeded"], Literal["system"]] = ("seeded", "system")
+    known = next(origin for origin in origins if origin == noise)
+    return Origin(content["name"], content["delta"], Guarantee(**guarantee), float(content["spent"]), known, content["runs"])
+
+
+def _events(recipe: Recipe, state: State, facts: PublicFacts) -> float:
+    mean = float(np.maximum(np.asarray(state["counts"], np.float64), 0).sum()) / max(facts.num_users, 1)
+    # the default recipes let a user weigh 1 / sqrt(n) on each of its n items, the published one 1
+    return mean if isinstance(recipe, PublishedRecipe) else mean**2
+
+
+def _nobody(kind: Kind, value_range: tuple[float, float], items: int) -> Interactions:
+    """One user without events, on the same items and scale."""
+    return Interactions(np.zeros(2, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), items, value_range, kind)

@@ -1,0 +1,200 @@
+"""The trainings of one state folder, one after the other: which there were, which model is current, what they cost together.
+
+    STATE/runs.json              every training in order: id, begun, finished, version of its bundle, guarantee
+    STATE/runs/<run>/            what one training keeps (`rounds`, `news`)
+    STATE/model                  a link to `runs/<run>/model` of the last one that finished
+    STATE/serving.safetensors    its bundle, replaced in one step; `fedrec serve STATE` takes it over
+
+An entry is written before its training asks anybody, and its guarantee before the first question. It is finished by the last of four
+steps: model, bundle, link, entry. A crash in between repeats them, to the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fedrec.checkpoint import read_json, write_bytes, write_json
+from fedrec.errors import PrivacyError, RunError
+from fedrec.privacy.accounting import compose, epsilon_of
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.serving.bundle import FILE
+
+FORMAT = "fedrec-runs/1"
+_OLD = ("checkpoints", "releases", "rounds.jsonl", "model", "clients.json", "progress.json", "reports.safetensors", "run.json")
+"""What a state folder of one training held itself, before there were several; `run.json` moves last."""
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """One training. Times in seconds since 1970, finished_s 0 until then. version: of its bundle, or `refused` says why there is none.
+
+    guarantee: what it promises, None until its plan is known. mu: of all its releases together, 0 where that is not known (news told by
+    devices). total: the guarantee of all trainings up to this one. dropped: it was left unfinished for good.
+    """
+
+    run: str
+    begun_s: float
+    finished_s: float = 0.0
+    version: str = ""
+    refused: str = ""
+    guarantee: Guarantee | None = None
+    mu: float = 0.0
+    total: Guarantee | None = None
+    dropped: bool = False
+    warm: str = ""
+
+    @property
+    def open(self) -> bool:
+        """Whether it goes on where the server is started again."""
+        return not (self.finished_s or self.dropped)
+
+
+def together(runs: Sequence[TrainingRun]) -> Guarantee | None:
+    """The guarantee of a person's part in all of these, at the last one's delta; None where none has asked anybody.
+
+    Neighbours differ in all that one person held in any of them. Where every one is of Gaussian releases, exact; otherwise epsilons and
+    deltas add up. An unfinished one counts whole. Raises PrivacyError where units differ.
+    """
+    promised = [run.guarantee for run in runs if run.guarantee is not None]
+    if not promised:
+        return None
+    last = promised[-1]
+    for guarantee in promised:
+        last.require_same_unit(guarantee)
+    if len(promised) == 1:
+        return last
+    mus = [run.mu for run in runs if run.guarantee is not None]
+    established, notes = all(g.established for g in promised), dict.fromkeys(g.note for g in promised if g.note)
+    if all(mus):
+        epsilon, delta = epsilon_of(math.sqrt(sum(mu**2 for mu in mus)), last.delta), last.delta
+    else:
+        epsilon, delta = sum(g.epsilon for g in promised), min(sum(g.delta for g in promised), 1 - 1e-9)
+    return Guarantee(epsilon, delta, last.unit, last.neighbours, established, "; ".join(notes))
+
+
+@dataclass
+class Runs:
+    """The trainings of `state`, oldest first. One process at a time changes them (`notes.only_one`)."""
+
+    state: Path
+
+    def __post_init__(self) -> None:
+        self._entries = _read(self.state / "runs.json")
+
+    @property
+    def entries(self) -> tuple[TrainingRun, ...]:
+        """All of them."""
+        return tuple(self._entries)
+
+    @property
+    def last(self) -> TrainingRun | None:
+        """The newest one."""
+        return self._entries[-1] if self._entries else None
+
+    @property
+    def finished(self) -> TrainingRun | None:
+        """The newest one that has a model."""
+        return next((entry for entry in reversed(self._entries) if entry.finished_s), None)
+
+    def folder(self, run: str) -> Path:
+        """Where a training keeps everything."""
+        return self.state / "runs" / run
+
+    def adopt(self) -> None:
+        """Take over a folder of the layout before there were several trainings. A crash leaves it to the next start."""
+        notes = self.state / "run.json"
+        if not notes.exists():
+            return
+        run = str(read_json(notes)["run"])
+        folder = self.folder(run)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not any(entry.run == run for entry in self._entries):
+            self._entries.append(TrainingRun(run, notes.stat().st_mtime))
+            self._keep()
+        for name in _OLD:
+            if (self.state / name).exists() and not (self.state / name).is_symlink():
+                os.replace(self.state / name, folder / name)
+
+    def begin(self, *, name: str, now_s: float, warm: str = "") -> TrainingRun:
+        """A new training. name: of the first one, those after it get a number; "" makes ids up."""
+        number = len(self._entries) + 1
+        run = f"run-{secrets.token_hex(8)}" if not name else name if number == 1 else f"{name}-{number}"
+        self._entries.append(TrainingRun(run, now_s, warm=warm))
+        self._keep()
+        return self._entries[-1]
+
+    def planned(self, guarantee: Guarantee, plan: Plan | None) -> TrainingRun:
+        """The last training promises this. Durable before it asks; again with the same is the same."""
+        mu = compose([plan.event(release.name) for release in plan.releases]) if plan is not None else 0.0
+        entry = replace(self._entries[-1], guarantee=guarantee, mu=mu)
+        return self._changed(replace(entry, total=together([*self._entries[:-1], entry])))
+
+    def drop(self) -> None:
+        """Leave the last training unfinished for good; what it promised counts whole."""
+        self._changed(replace(self._entries[-1], dropped=True))
+
+    def publish(self, *, now_s: float) -> TrainingRun:
+        """The last training is finished: its model and its bundle, if there is one, are current from here on."""
+        entry, folder = self._entries[-1], self.folder(self._entries[-1].run)
+        bundle = folder / FILE
+        if bundle.exists():
+            write_bytes(self.state / FILE, bundle.read_bytes())
+        _link(self.state / "model", Path("runs") / entry.run / "model")
+        return self._changed(replace(entry, finished_s=entry.finished_s or now_s))
+
+    def made(self, bundle: Mapping[str, object]) -> None:
+        """What `write_bundle` said of the last training's bundle."""
+        version, refused = str(bundle.get("version", "")), str(bundle.get("refused", ""))
+        self._changed(replace(self._entries[-1], version=version, refused=refused))
+
+    def _changed(self, entry: TrainingRun) -> TrainingRun:
+        if entry != self._entries[-1]:
+            self._entries[-1] = entry
+            self._keep()
+        return entry
+
+    def _keep(self) -> None:
+        write_json(self.state / "runs.json", {"format": FORMAT, "runs": [asdict(entry) for entry in self._entries]})
+
+
+def run_folder(state: Path) -> Path:
+    """Where the newest training of a state folder keeps everything: the folder itself where it holds one of the older layout."""
+    entries = _read(state / "runs.json")
+    return state / "runs" / entries[-1].run if entries and not (state / "run.json").exists() else state
+
+
+def _read(path: Path) -> list[TrainingRun]:
+    """Raises RunError where the file is there and cannot be read."""
+    if not path.exists():
+        return []
+    content = read_json(path)
+    try:
+        if content["format"] != FORMAT:
+            raise KeyError("format")
+        return [_entry(entry) for entry in content["runs"]]
+    except (KeyError, TypeError, ValueError, PrivacyError):
+        raise RunError(f"{path} is not in format {FORMAT}", "Put back the file as it was: it says what was promised to people.") from None
+
+
+def _entry(content: dict[str, Any]) -> TrainingRun:
+    guarantees = {name: _guarantee(content[name]) for name in ("guarantee", "total")}
+    return TrainingRun(**{**content, **guarantees, "mu": float(content["mu"])})
+
+
+def _guarantee(content: dict[str, Any] | None) -> Guarantee | None:
+    return None if content is None else Guarantee(**{**content, "epsilon": float(content["epsilon"])})
+
+
+def _link(path: Path, target: Path) -> None:
+    """Point `path` there in one step."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside.unlink(missing_ok=True)
+    os.symlink(target, beside)
+    os.replace(beside, path)

@@ -1,0 +1,112 @@
+"""When a server trains again: once because it was told to, whenever the last model is old enough, or when somebody asks a standing one.
+
+`fedrec server ... --again` trains once more. With `--every 7d` the process stays up. A standing server is asked by the same flag: the
+command finds the state folder in use, leaves a request in it, and ends.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedrec.checkpoint import read_json, write_json
+from fedrec.errors import RunError, SettingsError
+from fedrec_server.notes import only_one
+from fedrec_server.runs import Runs, TrainingRun
+
+REQUEST = "train-again.json"
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
+_LOOK_S = 1.0
+
+
+def duration_s(text: str) -> float:
+    """Seconds of `90s`, `15m`, `12h`, `7d` or `2w`. Raises SettingsError."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", text.strip())
+    if not match or float(match[1]) <= 0:
+        raise SettingsError(f"{text!r} is no duration", "Write a number and s, m, h, d or w, for example 7d.")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+@dataclass
+class Schedule:
+    """every_s: how old the last model may become, 0 for a process that ends. again: train once more now, however old it is.
+
+    Age is by the clock, or by how long this process has waited: a clock that was set back postpones nothing.
+    """
+
+    state: Path
+    every_s: float = 0.0
+    again: bool = False
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    _since_s: float = field(init=False)
+    _refused: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self._since_s = self.monotonic()
+
+    @property
+    def stands(self) -> bool:
+        """Whether the process stays up between trainings."""
+        return self.every_s > 0
+
+    def due(self, last: TrainingRun | None) -> bool:
+        """Whether a new training begins now. The first one always does."""
+        if last is None or self.again or (self.state / REQUEST).exists():
+            return True
+        return self.stands and self.left_s(last) <= 0
+
+    def left_s(self, last: TrainingRun) -> float:
+        """Until the model of a finished training is old enough."""
+        waited, age = self.monotonic() - self._since_s, self.clock() - last.finished_s
+        return self.every_s - (waited if self._refused else max(age, waited))
+
+    def taken(self, *, refused: bool = False) -> None:
+        """A training has begun, or was refused: the next one is asked for anew, or due as long after a refusal as after a training."""
+        self.again, self._refused = False, refused
+        (self.state / REQUEST).unlink(missing_ok=True)
+        self._since_s = self.monotonic()
+
+    def wait(self, sleep: Callable[[float], None]) -> None:
+        """A moment."""
+        sleep(_LOOK_S)
+
+
+def ask_standing(state: Path) -> int:
+    """Leave a request for the standing server of this folder; its process id, or 0 where none stands there.
+
+    Raises RunError where a server is at work that ends after its training.
+    """
+    try:
+        with only_one(state):
+            return 0
+    except RunError as busy:
+        try:
+            told = read_json(state / "server.json")
+        except RunError:
+            raise busy from None  # it is about to start, or to end
+        if not told.get("stands"):
+            raise
+    write_json(state / REQUEST, {"asked_s": time.time()})
+    return int(told["pid"])
+
+
+def words_of(runs: Runs) -> str:
+    """What a finished state folder says to whoever starts its server: when, which version, what was promised, how to train again."""
+    last = runs.finished
+    if last is None:
+        return ""
+    when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(last.finished_s))
+    version = f"version {last.version}" if last.version else f"no bundle to serve: {last.refused}"
+    count = sum(1 for run in runs.entries if run.guarantee is not None)
+    together = "1 training" if count == 1 else f"{count} trainings together"
+    lines = [
+        f"trained  {last.run}, finished {when}",
+        f"model    {runs.state / 'model'}, {version}",
+        f"promise  {last.total}, of {together}",
+        "again    --again trains once more now; --every 7d stays up and trains whenever the model is that old",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,150 @@
+"""One training after the other in a state folder: begun when it is due and can be afforded, published when it is finished."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from fedrec.errors import RefusedError, RunError, UnreachableError
+from fedrec.federation.protocol import Budget, Refusal
+from fedrec.operations import logs
+from fedrec.operations.party_state import Awaited, Doing, PartyState
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.serving.exporting import Export, Origin
+from fedrec.serving.model_bundles import bundle_of, write_bundle
+from fedrec_server.budget import require_affordable, words
+from fedrec_server.runs import Runs, TrainingRun
+from fedrec_server.schedule import Schedule, words_of
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Trainings:
+    """promised: what one training promises. budget: asks the aggregator, None where there is none. noise: of devices, where they draw it.
+
+    name: of the first run, "" makes one. say: told what the operator should read. export: what a bundle of the last model is made by; by
+    default, of its model folder. state: what metrics say of the wait between trainings.
+    """
+
+    runs: Runs
+    schedule: Schedule
+    promised: Guarantee
+    budget: Callable[[], Budget | None] | None = None
+    noise: Literal["seeded", "system"] = "system"
+    name: str = ""
+    say: Callable[[str], None] = lambda words: None
+    clock: Callable[[], float] = time.time
+    export: Callable[[], Export] | None = None
+    state: PartyState | None = None
+    _known: Budget | None = field(default=None, init=False)
+
+    @property
+    def entry(self) -> TrainingRun:
+        """The training in progress."""
+        assert self.runs.last is not None
+        return self.runs.last
+
+    @property
+    def folder(self) -> Path:
+        """Where it keeps everything."""
+        return self.runs.folder(self.entry.run)
+
+    def each(self, sleep: Callable[[float], None]) -> Iterator[TrainingRun]:
+        """Every training that is due, one at a time; each is published when the next is asked for. Ends unless the schedule stands.
+
+        Raises RefusedError (`BUDGET`) where one cannot be afforded; a standing server says so, and waits until the next is due.
+        """
+        while True:
+            if self.runs.last is not None and self.runs.last.open:
+                self.schedule.again = False
+                self._require_own_name(self.runs.last)
+                self._say_budget(self.runs.entries[:-1])
+            elif not self.schedule.due(self.runs.finished):
+                if not self.schedule.stands:
+                    return
+                self.schedule.wait(sleep)
+                continue
+            elif not self._begun():
+                self._idle(Awaited.BUDGET)
+                continue
+            yield self.entry
+            self._publish()
+            if not self.schedule.stands:
+                return
+            self._idle(Awaited.SCHEDULE)
+
+    def planned(self, plan: Plan) -> Origin | None:
+        """Keeps what the training promises, before it asks anybody; what its bundle will say, None where no noise is known."""
+        self.runs.planned(plan.guarantee, plan)
+        if self.budget is not None and self._known is None:
+            self._known = self.budget()  # whoever gathered clients has reached it
+        return self.origin(plan.guarantee.delta)
+
+    def origin(self, delta: float, *, spent: float | None = None) -> Origin | None:
+        """What a bundle says of the training in progress: the guarantee is of all trainings of this folder up to it."""
+        known = self.noise if self.budget is None else self._known.noise if self._known else None
+        total = self.entry.total
+        if known is None or total is None:
+            return None
+        count = sum(1 for run in self.runs.entries if run.guarantee is not None)
+        return Origin(self.entry.run, delta, total, total.epsilon if spent is None or count > 1 else spent, known, count)
+
+    def _idle(self, reason: Awaited) -> None:
+        if self.state is not None:
+            self.state.doing(Doing.IDLE)
+            self.state.waiting(reason)
+
+    def _begun(self) -> bool:
+        self._say_budget(self.runs.entries)
+        try:
+            require_affordable(self.promised, self._known)
+        except RefusedError as refusal:
+            if not self.schedule.stands:
+                raise
+            logs.say_failure(log, "training-refused", refusal, code=Refusal.BUDGET.value)
+            self.say(f"not trained: {refusal.cause}. {refusal.remedy}")
+            self.schedule.taken(refused=True)
+            return False
+        self.schedule.taken()
+        self.runs.begin(name=self.name, now_s=self.clock())
+        if self.state is not None:
+            self.state.waiting(Awaited.NOTHING)
+        return True
+
+    def _say_budget(self, before: tuple[TrainingRun, ...]) -> None:
+        if self.budget is not None:
+            with suppress(UnreachableError):  # it is waited for with the clients
+                self._known = self.budget()
+        for line in words(self.promised, before, self._known):
+            self.say(line)
+            logs.say(log, f"budget: {line}")
+
+    def _require_own_name(self, entry: TrainingRun) -> None:
+        if self.name and entry.run != self.name and not entry.run.startswith(f"{self.name}-"):
+            raise RunError(
+                f"{self.runs.state} holds run {entry.run}, not {self.name}", "Give another state folder, or go on with the same settings."
+            )
+
+    def _publish(self) -> None:
+        """Model, bundle, link, entry: a crash in between repeats what is missing."""
+        export, self.export = self.export or partial(bundle_of, self.folder / "model"), None
+        made: Mapping[str, object]
+        try:
+            made = write_bundle(self.folder, export) if self._known or self.budget is None else {"refused": _UNKNOWN_NOISE}
+        except RunError as failure:
+            made = {"refused": failure.cause}
+        self.runs.made(made)
+        done = self.runs.publish(now_s=self.clock())
+        logs.say(log, "published" if done.version else "published-without-bundle", run=done.run, version=done.version or None)
+        self.say(words_of(self.runs))
+
+
+_UNKNOWN_NOISE = "the aggregator does not say where it draws noise: it needs the same version of fedrec"

@@ -1,0 +1,185 @@
+"""What the server's metrics and log say while it gathers, asks, and waits: desk and broadcast as they are, and watched.
+
+Each is put around what it watches where the process is wired, so that rounds and their tests know nothing of metrics. A call that is
+tried again says so at its first pause, not when its patience has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from fedrec.errors import RefusedError
+from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Opening, Phase, Refusal, RoundStatus, Terms
+from fedrec.operations import logs
+from fedrec.operations.metrics import Metrics
+from fedrec.operations.party_state import Awaited, Doing, PartyState
+from fedrec.privacy.calibration import Plan
+from fedrec.privaterec.messages import Ask, NewsBroadcast, Reply
+from fedrec_server.seen_ledger import GrowingDesk
+from fedrec_server.stragglers import UNREACHABLE
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class WatchedDesk:
+    """An aggregator's desk. A round that ends in an error counts as failed, one that is not released as short."""
+
+    desk: GrowingDesk
+    metrics: Metrics
+    _open: tuple[str, int] | None = field(default=None, init=False)
+
+    def enrolled(self) -> int:
+        """As the desk's."""
+        with self._calling():
+            users = self.desk.enrolled()
+        self._state.enrolled(users)
+        return users
+
+    def growth(self, since: LedgerHead) -> LedgerGrowth:
+        """As the desk's."""
+        with self._calling():
+            return self.desk.growth(since)
+
+    def open_run(self, run: str, plan: Plan) -> None:
+        """As the desk's; gathering is over."""
+        if self._state.awaited in {Awaited.CLIENTS, Awaited.USERS}:
+            self._state.waiting(Awaited.NOTHING)
+        with self._calling():
+            self.desk.open_run(run, plan)
+
+    def open_round(self, opening: Opening) -> RoundStatus:
+        """As the desk's."""
+        self._open = opening.run, opening.round
+        self._state.round(opening.round)
+        self._state.doing(Doing.COLLECTING)
+        with self._calling():
+            return self._seen(self.desk.open_round(opening))
+
+    def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
+        """As the desk's."""
+        with self._calling():
+            return self._seen(self.desk.status(run, round, wait_s=wait_s))
+
+    def close(self, run: str, round: int) -> RoundStatus:
+        """As the desk's; nobody's report is waited for any more."""
+        self._state.doing(Doing.RELEASING)
+        if self._state.awaited is Awaited.REPORTS:
+            self._state.waiting(Awaited.NOTHING)
+        with self._calling():
+            return self._seen(self.desk.close(run, round))
+
+    def release(self, run: str, round: int) -> bytes:
+        """As the desk's."""
+        self._state.doing(Doing.RELEASING)
+        with self._calling():
+            content = self.desk.release(run, round)
+        self._open = None
+        self._state.doing(Doing.LEARNING)
+        return content
+
+    @property
+    def _state(self) -> PartyState:
+        return self.metrics.state
+
+    @contextmanager
+    def _calling(self) -> Iterator[None]:
+        """What follows a wait for the aggregator, however it ends."""
+        try:
+            yield
+        except Exception as failure:
+            # what it says, it says; that it is away stays true until it answers
+            if isinstance(failure, RefusedError):
+                self._answered()
+            if self._open is not None:
+                self._open = None
+                self.metrics.decided("failed")
+            raise
+        self._answered()
+
+    def _answered(self) -> None:
+        if self._state.awaited is Awaited.AGGREGATOR:
+            self._state.waiting(Awaited.NOTHING)
+            logs.say(log, "aggregator-answers")
+
+    def _seen(self, status: RoundStatus) -> RoundStatus:
+        self._state.enrolled(status.enrolled)
+        self._state.quorum(needed=status.quorum or None, there=status.reported)
+        if status.phase in {Phase.RELEASING, Phase.RELEASED} and self._state.awaited is Awaited.QUORUM:
+            self._state.waiting(Awaited.NOTHING)
+        elif status.phase is Phase.OPEN and self._state.awaited is Awaited.REPORTS and status.reported < status.quorum:
+            self._state.waiting(Awaited.QUORUM)  # clients have answered, and it goes on waiting
+        elif status.phase is Phase.SHORT:
+            self._state.waiting(Awaited.QUORUM)
+            if self._open is not None:
+                self._open = None
+                self.metrics.decided("short")
+        return status
+
+
+@dataclass
+class WatchedClients:
+    """A broadcast to clients; `connected` is asked at every scrape. min_clients: with fewer, clients are waited for, else their users."""
+
+    clients: NewsBroadcast
+    metrics: Metrics
+    connected: Callable[[], float] = float
+    min_clients: int = 1
+    _joined: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self.metrics.state.clients(connected=self.connected, joined=0, absent=0)
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        """As the broadcast's."""
+        state = self.metrics.state
+        if state.phase in {Doing.STARTING, Doing.IDLE}:
+            state.doing(Doing.GATHERING)
+        if state.phase is Doing.GATHERING and state.awaited is Awaited.NOTHING:
+            state.waiting(Awaited.CLIENTS)
+        answers = self.clients.join(terms)
+        self._joined |= {answer.client for answer in answers if not answer.refusal}
+        self._there(answers)
+        return answers
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        """As the broadcast's."""
+        self._asking(invitation.question.round)
+        answers = self.clients.ask(invitation)
+        self._there(answers)
+        return answers
+
+    def tell(self, ask: Ask) -> list[Reply]:
+        """As the broadcast's."""
+        self._asking(ask.round)
+        replies = self.clients.tell(ask)
+        self._there([reply.answer for reply in replies])
+        self.metrics.state.doing(Doing.LEARNING)
+        self.metrics.state.waiting(Awaited.NOTHING)
+        return replies
+
+    def pausing(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
+        """`sleep` between two attempts at gathering, which says who is missing."""
+
+        def wait(seconds: float) -> None:
+            state = self.metrics.state
+            if state.phase is Doing.GATHERING and state.awaited is not Awaited.AGGREGATOR:
+                state.waiting(Awaited.CLIENTS if len(self._joined) < self.min_clients else Awaited.USERS)
+            sleep(seconds)
+
+        return wait
+
+    def _asking(self, round: int) -> None:
+        state = self.metrics.state
+        state.round(round)
+        state.doing(Doing.COLLECTING)
+        if state.awaited is not Awaited.QUORUM:  # asking again does not bring it
+            state.waiting(Awaited.REPORTS)
+
+    def _there(self, answers: Sequence[Answer]) -> None:
+        away = {UNREACHABLE, Refusal.BUSY.value}
+        there = {answer.client for answer in answers if answer.refusal not in away}
+        self.metrics.state.clients(joined=len(self._joined), absent=len(self._joined - there))

@@ -1,0 +1,131 @@
+"""What do a thousand idle nodes cost the server? A real gate and SuperLink, and synthetic nodes over mutual TLS.
+
+The server's process has all of `fedrec server` loaded and does its Flower side: a message to all nodes and their answers, the time between
+rounds, and another message. Between rounds its resident memory and processor time are taken, and those of its SuperLink; during
+rounds, seconds until the last node has answered. Nodes are of `fedrec_simulations.bench.light_nodes`, in a process of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from fedrec.federation.protocol import Terms
+from fedrec.operations.certificates import write_development_certificates
+from fedrec_simulations.bench import intake
+from fedrec_simulations.bench.rows import table
+
+_TERMS = Terms("nodes", "{}", "ratings", (1.0, 5.0), ("item",))
+_ARRIVAL_S = 900.0
+_ALLOWED_MB, _ALLOWED_CORES = 500.0, 0.1
+
+
+def run(*, nodes: int = 1_000, seconds: float = 300.0, quick: bool = False) -> dict[str, Any]:
+    """seconds: between rounds. `quick` takes 12 nodes and 2 s, for tests of the wiring. Raises RuntimeError where nodes stay away."""
+    nodes, seconds = (12, 2.0) if quick else (nodes, seconds)
+    names = [f"phone-{number}" for number in range(nodes)]
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        write_development_certificates(Path(folder), clients=names)
+        here, there = intake.SPAWN.Pipe()
+        server = intake.SPAWN.Process(target=_serve, args=(Path(folder), names, seconds, there))
+        server.start()
+        stack.callback(server.join)
+        stack.callback(server.terminate)
+        address = here.recv()
+        fleet = intake.SPAWN.Process(target=_live, args=(address, Path(folder), names), daemon=True)
+        fleet.start()
+        stack.callback(fleet.join)
+        stack.callback(fleet.kill)
+        measured: dict[str, Any] = here.recv()
+        fleet_mb = _resident_mb(fleet.pid or 0)
+    if "failure" in measured:
+        raise RuntimeError(measured["failure"])
+    allowed = {"mb": _ALLOWED_MB, "cores": _ALLOWED_CORES}
+    return {"nodes": nodes, "seconds_between_rounds": seconds, "allowed": allowed, "nodes_mb": fleet_mb, **measured}
+
+
+def _live(address: str, keys: Path, names: Sequence[str]) -> None:
+    from fedrec_simulations.bench import light_nodes
+
+    light_nodes.run(address, keys, names, 10 * 86_400.0)
+
+
+def _serve(keys: Path, names: Sequence[str], seconds: float, there: Connection) -> None:
+    import fedrec_server.main  # noqa: F401 - what a server has loaded counts
+    from fedrec.operations.addresses import Address
+    from fedrec_server.executor import Executor
+    from fedrec_server.flower import bundle, server_app
+    from fedrec_server.gate import Certificate, Gate
+    from fedrec_server.superlink import SuperLink
+
+    certificate = Certificate(keys / "server.pem", keys / "server-key.pem", keys / "ca.pem")
+    with (
+        SuperLink(keys / "flower", keys / "flower" / "superlink.sqlite") as superlink,
+        Gate(Address("127.0.0.1", 0), lambda: superlink.address, certificate, holds=True) as gate,
+    ):
+        superlink.wait_until_up()
+        there.send(str(gate.address))
+
+        def rounds(broadcast: Any) -> None:
+            there.send(_measured(broadcast, gate, [os.getpid(), superlink.pid], len(names), seconds))
+
+        app = server_app(rounds, timeout_s=1_800.0, again_s=1_800.0, owner=gate.owner, wake=gate.wake)
+        Executor(superlink.address, superlink.secret).run(app, bundle("0" * 64))
+
+
+def _measured(broadcast: Any, gate: Any, pids: Sequence[int], nodes: int, seconds: float) -> dict[str, Any]:
+    deadline = time.monotonic() + _ARRIVAL_S
+    while len(list(broadcast.grid.get_node_ids())) < nodes or gate.held < nodes:
+        if time.monotonic() > deadline:
+            return {"failure": f"{len(list(broadcast.grid.get_node_ids()))} of {nodes} nodes are there, {gate.held} wait"}
+        time.sleep(0.5)
+    before = _round(broadcast, nodes)
+    while gate.held < nodes and time.monotonic() < deadline + 60:
+        time.sleep(0.2)
+    cpu_s, started = [intake.processor_s(pid) for pid in pids], time.monotonic()
+    most_mb = [0.0, 0.0]
+    while time.monotonic() - started < seconds:
+        time.sleep(min(5.0, seconds / 2))
+        most_mb = [max(most, _resident_mb(pid)) for most, pid in zip(most_mb, pids, strict=True)]
+    took_s = time.monotonic() - started
+    cores = [(intake.processor_s(pid) - cpu) / took_s for pid, cpu in zip(pids, cpu_s, strict=True)]
+    held = gate.held
+    after = _round(broadcast, nodes)
+    parts = dict(zip(("server", "superlink"), zip(most_mb, cores, strict=True), strict=True))
+    return {
+        "held": held,
+        "between_rounds": {name: {"mb": mb, "cores": share} for name, (mb, share) in parts.items()},
+        "peak_mb": {name: intake.peak_mb(pid) for name, pid in zip(parts, pids, strict=True)},
+        "round_seconds": [before, after],
+    }
+
+
+def _round(broadcast: Any, nodes: int) -> float:
+    started = time.monotonic()
+    answers = broadcast.join(_TERMS)
+    if (heard := sum(not answer.refusal for answer in answers)) != nodes:
+        raise RuntimeError(f"{heard} of {nodes} nodes answered")
+    return time.monotonic() - started
+
+
+def _resident_mb(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """For docs/benchmarks.md."""
+    parts = result["between_rounds"]
+    lines = [[name, f"{row['mb']:,.0f}", f"{row['cores']:.1%}"] for name, row in parts.items()]
+    total = [sum(row[key] for row in parts.values()) for key in ("mb", "cores")]
+    lines.append(["together", f"{total[0]:,.0f}", f"{total[1]:.1%}"])
+    lines.append(["allowed", f"{result['allowed']['mb']:,.0f}", f"{result['allowed']['cores']:.0%}"])
+    rounds = ", ".join(f"{seconds:.1f}" for seconds in result["round_seconds"])
+    words = f"{result['held']:,} requests waited at the end. A message to all nodes and all answers: {rounds} s."
+    head = (f"{result['nodes']:,} nodes, {result['seconds_between_rounds']:,.0f} s between rounds", "resident MB", "of a core")
+    return f"{table(head, lines)}\n\n{words}"

@@ -1,0 +1,139 @@
+"""What a demonstration prints: a line for each step, two lists side by side, a table of who saw what, what it cost, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, TaskID
+from rich.table import Table
+from rich.text import Text
+
+from fedrec_simulations.demo.evidence import Seen
+from fedrec_simulations.recommend import plain
+from fedrec_simulations.report.wording import power, size
+from fedrec_simulations.simulate import progress_bar, stage
+
+_TITLE = 38
+
+
+class Screen:
+    """Steps on standard error as they happen, results on standard output; nothing at all where `quiet`."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._steps, self._results = Console(stderr=True, quiet=quiet), Console(quiet=quiet)
+
+    @contextmanager
+    def step(self, words: str) -> Iterator[None]:
+        """One thing that takes a while."""
+        with stage(self._steps, words):
+            yield
+
+    @contextmanager
+    def rounds(self, words: str, total: int) -> Iterator[Rounds]:
+        """A training, round by round."""
+        with progress_bar(self._steps) as progress:
+            yield Rounds(progress, progress.add_task(words, total=total), words, total)
+
+    def note(self, words: str) -> None:
+        """A line below a step."""
+        self._steps.print(f"  {words}", style="dim", highlight=False)
+
+    def failed(self, party: str, log: str, lines: Sequence[str]) -> None:
+        """The end of a log."""
+        self._steps.print(Text(f"{party}: the end of {log}", style="bold red"))
+        for line in lines:
+            self._steps.print(Text(f"  {line}"), soft_wrap=True)
+
+    def show(self, content: Mapping[str, Any], parties: Sequence[Seen]) -> None:
+        """Everything at the end."""
+        self._results.print(lists_table(content))
+        self._results.print()
+        self._results.print(parties_table(parties))
+        self._results.print()
+        self._results.print(facts_table(content))
+        self._results.print()
+        self._results.print(Text(content["verdict"], style="bold green" if content["holds"] else "bold red"))
+
+
+class Rounds:
+    """Progress of one training."""
+
+    def __init__(self, progress: Progress, task: TaskID, words: str, total: int) -> None:
+        self._progress, self._task, self._words, self._total, self._done = progress, task, words, total, 0
+
+    def done(self, counted: int) -> None:
+        """One more round is kept."""
+        self._done += 1
+        words = f"{self._words}: round {self._done} of {self._total}, {counted:,} people"
+        self._progress.update(self._task, completed=self._done, description=words)
+
+    def say(self, words: str) -> None:
+        """Something that happened meanwhile."""
+        self._progress.console.print(f"  {words}", style="yellow", highlight=False)
+
+
+def lists_table(content: Mapping[str, Any]) -> Table:
+    """What the person got from each model, and from the last one on the device alone."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("", justify="right", style="dim", min_width=2)
+    answers, number = content["answers"], 1
+    for answer in answers:
+        name = "ranked on the device, exactly" if answer["guarantee"] is None else f"answer {number}, by model {answer['version'][:8]}"
+        number += answer["guarantee"] is not None
+        table.add_column(name, no_wrap=True, max_width=_TITLE, overflow="ellipsis")
+    columns = [[plain(item["title"]) for item in answer["items"]] for answer in answers]
+    for row in range(max(map(len, columns))):
+        cells = [Text(column[row] if row < len(column) else "") for column in columns]
+        table.add_row(str(row + 1), *cells)
+    return table
+
+
+def parties_table(parties: Sequence[Seen]) -> Table:
+    """Who received, kept and cannot know what; bytes of messages before TLS, as each party's own files say."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name, right in (("party", False), ("received", False), ("in", True), ("kept", False), ("out", True), ("cannot know", False)):
+        table.add_column(name, justify="right" if right else "left", no_wrap=right or name == "party")
+    for one in parties:
+        words = (one.party, one.received, size(one.bytes_in), one.kept, size(one.bytes_out), one.cannot_know)
+        table.add_row(*(Text(word) for word in words))
+    table.caption, table.caption_justify = "Bytes of messages, both trainings and all questions together, before TLS.", "left"
+    return table
+
+
+def facts_table(content: Mapping[str, Any]) -> Table:
+    """What was spent, who was killed, what the models are worth, and the same bytes, a line each."""
+    table = Table.grid(padding=(0, 3, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    for name, words in facts(content).items():
+        table.add_row(name, Text(words))
+    return table
+
+
+def facts(content: Mapping[str, Any]) -> dict[str, str]:
+    """The same as words by name."""
+    training, serving, killed = content["spent"]["training"], content["spent"]["serving"], content["killed"]
+    errors = ", then ".join(f"{name.upper()} {value:.3f}" for one in content["trainings"] for name, value in one["metrics"].items())
+    spent = f"of {training['limit']:.3g} {training['unit']}, δ = {power(training['delta'])}, over {training['trainings']} trainings"
+    asked = f"of {serving['limit']:.3g} {serving['unit']}, δ = {power(serving['delta'])}, over {serving['answers']} answers"
+    found = {
+        "training": f"ε = {training['epsilon']:.3g} {spent}",
+        "serving": f"ε = {serving['epsilon']:.3g} {asked}",
+        "models": f"{errors} on test, measured here and not private",
+        "killed": f"{killed['party']}, with kill -9 in round {killed['round']} of training {killed['training']}; another process went on",
+    }
+    if content["noise"] == "seeded":
+        found["noise"] = "seeded: an experiment on invented people. Whoever knows the seed can remove it; a deployment draws it anew"
+        found["bytes"] = _same(content)
+    else:
+        found["noise"] = "the operating system's: no other training gives the same bytes, so none was compared"
+    return found | ({"files": content["folder"]} if content["folder"] else {})
+
+
+def _same(content: Mapping[str, Any]) -> str:
+    if content["same_bytes"]:
+        return "each model is the one that a single process trains from the same data, byte for byte"
+    return "A MODEL DIFFERS from the one that a single process trains from the same data"

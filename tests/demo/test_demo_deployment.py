@@ -1,0 +1,80 @@
+"""`fedrec demo --deployment --json` with real processes: what it says is what the parties' folders hold, and nobody is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from fedrec_client.ledger import read_entries
+from fedrec_client.serving_ledger import read_answers
+from tests.demo.conftest import SMALLEST
+from tests.waiting import HANG_S, until
+
+
+def test_it_trains_twice_answers_from_each_model_and_gives_a_single_process_s_bytes_after_a_kill(demonstration: Any) -> None:
+    content = demonstration.content
+    assert content.keys() >= {"trained", "answers", "spent", "killed", "same_bytes", "seconds"}
+    assert len(set(content["trained"])) == 2
+    private = [answer for answer in content["answers"] if answer["guarantee"] is not None]
+    assert [answer["version"] for answer in private] == content["trained"]
+    assert all(answer["items"] and answer["fresh"] for answer in private)
+    assert content["same_bytes"] is True
+    assert content["killed"]["signal"] == 9
+    assert content["holds"]
+    assert all(content["checks"].values())
+    assert content["trainings"][0]["users"] == 300
+
+
+def test_what_was_spent_is_what_every_ledger_says(demonstration: Any) -> None:
+    training, serving = (demonstration.content["spent"][name] for name in ("training", "serving"))
+    assert 3.5 < training["epsilon"] <= training["limit"]
+    assert training["unit"].startswith("per user (add/remove")
+    assert training["ledgers_agree"] is True
+    assert serving["unit"] == "per click (replace)"
+    assert serving["answers"] == len(read_answers(demonstration.folder / "person" / "state" / "ledger.sqlite")) == 2
+    charged = [entry.run for entry in read_entries(demonstration.folder / "client-1" / "ledger.sqlite")]
+    runs = [run["run"] for run in json.loads((demonstration.folder / "server" / "runs.json").read_text())["runs"]]
+    assert list(dict.fromkeys(charged)) == runs
+
+
+def test_the_kill_is_in_the_log_and_no_process_of_it_is_left(demonstration: Any) -> None:
+    victim = demonstration.content["killed"]["party"]
+    starts = {"aggregator": "listening", "server": "server-started"}.get(victim, "client-started")
+    said = [json.loads(line) for line in (demonstration.folder / victim / "process.log").read_text().splitlines() if line.startswith("{")]
+    assert sum(line["event"] == starts for line in said) >= 2
+    assert running(demonstration.folder) == []
+
+
+def test_ctrl_c_ends_every_process_and_frees_the_ports(tmp_path: Path) -> None:
+    words = [word for key in SMALLEST for word in ("--set", key)]
+    command = [sys.executable, "-m", "fedrec_simulations", "demo", "--deployment", "--keep", "kept", *words]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    told = tmp_path / "kept" / "aggregator" / "address.json"
+    until(lambda: told.exists() or process.poll() is not None, "an aggregator that listens")
+    host, port = json.loads(told.read_text())["address"].split(":")
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=HANG_S)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+    assert running(tmp_path) == []
+    with socket.create_server((host, int(port))):
+        pass
+
+
+def running(folder: Path) -> list[str]:
+    """Processes whose command line names the folder."""
+    found = list[str]()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if str(folder) in words and int(path.parent.name) != os.getpid():
+            found.append(words)
+    return found

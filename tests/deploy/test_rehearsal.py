@@ -1,0 +1,236 @@
+"""docs/deploy.md carried out: aggregator, server with serving, and two sites, each a host of its own in a network namespace.
+
+Settings and commands are the page's, but for folders, sizes and the program's path. FEDREC_BIN names the folder of another installation's
+`fedrec`, such as one of a wheel in a clean environment (`make rehearsal`). Without it this one's is rehearsed, and only in CI: it takes
+a minute and a half of a core. Needs root and iproute2.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.waiting import HANG_S, until
+
+PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+FEDREC = Path(os.environ.get("FEDREC_BIN", Path(sys.executable).parent)) / "fedrec"
+HOSTS = ("aggregator", "server", "hospital", "library")
+USERS, ITEMS, EVENTS = 240, 120, 6_000
+UNREACHABLE = 7
+_CONNECT = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5)
+    print("taken")
+except ConnectionRefusedError:
+    print("refused")
+except OSError:
+    print("nobody")
+"""
+
+
+def command(start: str) -> list[str]:
+    """The command of the page that begins so, the shortest where there are several, without the word fedrec."""
+    lines = {line for block in re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) for line in block.splitlines()}
+    return shlex.split(min((line for line in lines if line.startswith(f"fedrec {start}")), key=len))[1:]
+
+
+def settings(name: str) -> str:
+    return re.search(rf"^```toml\n# {name}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1]  # type: ignore[index]
+
+
+@dataclass
+class Host:
+    """One machine: a folder for /etc/fedrec, /var/lib/fedrec, /srv and the home of who works there; a namespace for its network."""
+
+    name: str
+    folder: Path
+    namespace: str
+    hosts_file: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def here(self, text: str) -> str:
+        """The page's folders as this host's."""
+        for path in ("/etc/fedrec", "/var/lib/fedrec", "/srv", "/run/fedrec-serving"):
+            text = re.sub(rf"(?<![\w.]){path}\b", str(self.folder) + path, text)
+        return text
+
+    def write(self, name: str, content: str, **changes: str) -> None:
+        for old, new in changes.items():
+            content = re.sub(rf"^{old} = \S+", f"{old} = {new}", content, flags=re.MULTILINE)
+        (self.folder / "etc" / "fedrec" / name).write_text(self.here(content))
+
+    def run(self, words: Sequence[str], *, expected: int = 0) -> str:
+        """What a command of this host prints; it works in /etc/fedrec."""
+        done = subprocess.run(self._there([str(FEDREC), *map(self.here, words)]), **self._how(), timeout=HANG_S, capture_output=True)  # type: ignore[call-overload]
+        said = done.stdout.decode() + done.stderr.decode()
+        assert done.returncode == expected, f"{self.name}: fedrec {' '.join(words)}: {done.returncode}\n{said[-4_000:]}"
+        return str(done.stdout.decode())
+
+    def start(self, words: Sequence[str]) -> subprocess.Popen[bytes]:
+        """A party, as a service would start it."""
+        with (self.folder / f"{words[0]}.log").open("ab") as log:
+            started = subprocess.Popen(self._there([str(FEDREC), *map(self.here, words)]), stdout=log, stderr=log, **self._how())  # type: ignore[call-overload]
+        self.processes.append(started)
+        return started
+
+    def stop(self, process: subprocess.Popen[bytes]) -> None:
+        process.send_signal(signal.SIGTERM)
+        process.wait(HANG_S)
+        self.processes.remove(process)
+
+    def listens(self, other: str, port: int) -> bool:
+        """Whether somebody takes a connection there."""
+        return self._connected(other, port) == "taken"
+
+    def finds(self, other: str) -> bool:
+        """Whether the other host is there at all: it takes a connection or refuses it."""
+        return self._connected(other, 9) in ("taken", "refused")
+
+    def _connected(self, other: str, port: int) -> str:
+        words = self._there([sys.executable, "-c", _CONNECT, f"{other}.example.org", str(port)])
+        return subprocess.run(words, **self._how(), capture_output=True, check=True).stdout.decode().strip()  # type: ignore[call-overload, no-any-return]
+
+    def _there(self, words: Sequence[str]) -> list[str]:
+        named = 'mount --bind "$0" /etc/hosts && exec "$@"'  # `ip netns exec` has its own mounts already
+        return ["ip", "netns", "exec", self.namespace, "sh", "-c", named, str(self.hosts_file), *words]
+
+    def _how(self) -> dict[str, object]:
+        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        quiet = {"HOME": str(self.folder / "home"), "OMP_NUM_THREADS": "1", "NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", "")}
+        return {"cwd": self.folder / "etc" / "fedrec", "env": kept | {name: value for name, value in quiet.items() if value}}
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[dict[str, Host]]:
+    """Four hosts on one bridge; the two sites' ports are isolated, so that these reach everybody but each other."""
+    if not {"CI", "FEDREC_BIN"} & set(os.environ):
+        pytest.skip("takes minutes: make rehearsal, or CI=1")
+    if shutil.which("ip") is None or os.geteuid() != 0:
+        pytest.skip("network namespaces need iproute2's ip, and root")
+    mark = f"fd{os.getpid() % 10**6}"
+    names = tmp_path / "hosts"
+    addresses = {name: f"10.213.78.{number}" for number, name in enumerate(HOSTS, start=1)}
+    names.write_text("127.0.0.1 localhost\n" + "".join(f"{address} {name}.example.org\n" for name, address in addresses.items()))
+    with ExitStack() as stack:
+        made = dict[str, Host]()
+        try:
+            _ip(stack, "netns", "add", f"{mark}-bridge")
+            middle = ("-n", f"{mark}-bridge", "link")
+            _ip(stack, *middle, "add", "middle", "type", "bridge")
+            _ip(stack, *middle, "set", "middle", "up")
+            for number, (name, address) in enumerate(addresses.items()):
+                inside, port = f"{mark}-{name}", f"{mark}p{number}"
+                _ip(stack, "netns", "add", inside)
+                _ip(stack, *middle, "add", port, "type", "veth", "peer", "name", "eth0", "netns", inside)
+                _ip(stack, *middle, "set", port, "master", "middle", "up")
+                if name in ("hospital", "library"):
+                    _ip(stack, *middle, "set", port, "type", "bridge_slave", "isolated", "on")
+                _ip(stack, "-n", inside, "address", "add", f"{address}/24", "dev", "eth0")
+                for device in ("lo", "eth0"):
+                    _ip(stack, "-n", inside, "link", "set", device, "up")
+                for folder in ("etc/fedrec", "var/lib/fedrec", "srv", "run", "home"):
+                    (tmp_path / name / folder).mkdir(parents=True)
+                made[name] = Host(name, tmp_path / name, inside, names)
+            subprocess.run(made["server"]._there(["true"]), check=True, capture_output=True)
+        except subprocess.CalledProcessError as failure:
+            pytest.skip(f"hosts cannot be made here: {failure.stderr.decode().strip()}")
+        yield made
+        for host in made.values():
+            for process in host.processes:
+                process.kill()
+                process.wait()
+
+
+def _ip(stack: ExitStack, *words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+    if words[:2] == ("netns", "add"):
+        stack.callback(subprocess.run, ["ip", "netns", "delete", words[2]], check=False, capture_output=True)
+
+
+def _furnish(hosts: dict[str, Host], folder: Path) -> None:
+    """What the page takes for granted: certificates from an operator's own machine, settings, data of the sites and of the items."""
+    office = Host("office", folder / "office", hosts["server"].namespace, hosts["server"].hosts_file)
+    for name in ("etc/fedrec", "home"):
+        (office.folder / name).mkdir(parents=True)
+    office.run(command("certs certificates --client hospital --client library --aggregator-host"))
+    made = office.folder / "etc" / "fedrec" / "certificates"
+    for name, host in hosts.items():
+        own = name if name in ("aggregator", "server") else f"client-{name}"
+        for file in ("ca.pem", "pins.toml", f"{own}.pem", f"{own}-key.pem"):
+            shutil.copy(made / file, host.folder / "etc" / "fedrec" / file)
+    office.run(["data", "plant", "planted", *("--users", str(USERS), "--items", str(ITEMS), "--events", str(EVENTS))])
+    planted = office.folder / "etc" / "fedrec" / "planted"
+    events = pl.concat([pl.read_parquet(part) for part in planted.glob("*.parquet")])
+    for number, site in enumerate(("hospital", "library")):
+        mine = events.filter(pl.col("user") % 2 == number).select(reader="user", book="item", stars=pl.col("rating").ceil())
+        mine.write_csv(hosts[site].folder / "srv" / "ratings.csv")
+        hosts[site].write("client.toml", settings("client").replace("hospital", site))
+        hosts[site].write("scenario.toml", settings("scenario"))
+    items = pl.read_csv(planted / "items.csv").rename({"item": "book"})
+    items.write_csv(hosts["server"].folder / "srv" / "books.csv")
+    hosts["aggregator"].write("aggregator.toml", settings("aggregator"), min_cohort="50")
+    hosts["aggregator"].write("scenario.toml", settings("scenario"))
+    hosts["server"].write("server.toml", settings("server"), expected_users=str(USERS))
+    hosts["server"].write("scenario.toml", settings("scenario"))
+    hosts["server"].write("serving.toml", settings("serving"))
+    (hosts["library"].folder / "etc" / "fedrec" / "read.txt").write_text("\n".join(map(str, range(1, 9))))
+
+
+def test_the_page_is_carried_out_on_four_hosts(hosts: dict[str, Host], tmp_path: Path) -> None:
+    aggregator, server, hospital, library = (hosts[name] for name in HOSTS)
+    _furnish(hosts, tmp_path)
+
+    # Check and start, in the page's order: each party is fine once the parties before it are there, and not sooner
+    assert re.search(r"FAILS\s+server\s+aggregator", server.run(command("doctor --server"), expected=UNREACHABLE))
+    aggregator.run(command("doctor --aggregator"))
+    listening = aggregator.start(command("aggregator --settings"))
+    until(lambda: (aggregator.folder / "var/lib/fedrec/aggregator/address.json").exists(), "the aggregator listens")
+    server.run(command("doctor --server"))
+    assert re.search(r"FAILS\s+client\s+superlink", hospital.run(command("doctor --client"), expected=UNREACHABLE))
+    training = server.start(command("server --settings"))
+    until(lambda: hospital.listens("server", 7002), "the gate listens")
+    for site in (hospital, library):
+        site.run(command("doctor --client"))
+        site.start(command("client --settings"))
+    assert training.wait(HANG_S) == 0, (server.folder / "server.log").read_text()[-4_000:]
+    server.processes.remove(training)
+    assert not hospital.finds("library")  # sites find aggregator and server, and not each other
+    assert not library.finds("hospital")
+    assert library.finds("aggregator")
+
+    # Serve, and ask from a site
+    server.run(command("doctor --serving"))
+    server.start(command("serve "))
+    asking = [*command("recommend --history read.txt --server"), "--json"]
+    until(lambda: library.listens("server", 7443), "serving listens")
+    first = json.loads(library.run(asking))
+    assert len(first["items"]) == 10
+
+    # Train again: what serves takes the new version over
+    before = {path.name for path in (server.folder / "var/lib/fedrec/server/runs").iterdir()}
+    server.run(command("server --settings server.toml --scenario scenario.toml --again"))
+    assert len({path.name for path in (server.folder / "var/lib/fedrec/server/runs").iterdir()} - before) == 1
+
+    # Renew: the aggregator's certificate with its key; nobody else does anything
+    office = tmp_path / "office"
+    renewing = Host("office", office, server.namespace, server.hosts_file)
+    renewing.run(command("certs certificates --renew aggregator"))
+    shutil.copy(office / "etc/fedrec/certificates/aggregator.pem", aggregator.folder / "etc/fedrec/aggregator.pem")
+    aggregator.stop(listening)
+    aggregator.start(command("aggregator --settings"))
+    until(lambda: hospital.listens("aggregator", 7001), "the aggregator is back")
+    hospital.run(command("doctor --client"), expected=UNREACHABLE)  # for the server has ended: the aggregator's part is fine

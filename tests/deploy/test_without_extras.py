@@ -1,0 +1,30 @@
+"""The plain wheel, as the container image has it: nothing of ratings and clicks needs a package of an extra."""
+
+import subprocess
+import sys
+
+MODULES = """
+fedrec_aggregator.main fedrec_client.main fedrec_client.flower fedrec_client.participant fedrec_server.main fedrec_server.flower
+fedrec_server.rounds fedrec_server.serving.main fedrec_server.serving.http_door fedrec_server.serving.grpc_door fedrec.serving.exporting
+fedrec_simulations.account fedrec_simulations.audit.command fedrec_simulations.bench.command fedrec_simulations.data_verbs
+fedrec_simulations.demo.verbs fedrec_simulations.doctor fedrec_simulations.faults.command fedrec_simulations.inspect
+fedrec_simulations.processes fedrec_simulations.recommend fedrec_simulations.recommend_demo fedrec_simulations.runtimes
+fedrec_simulations.simulate fedrec_simulations.split_files fedrec_simulations.status
+"""
+BLOCKED = """
+import importlib, sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"torch", "opacus", "implicit", "threadpoolctl", "faiss", "ray"}:
+            raise ModuleNotFoundError(f"no module named {name}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+"""
+
+
+def test_no_verb_of_ratings_and_clicks_needs_an_optional_package() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", BLOCKED, *MODULES.split()], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]

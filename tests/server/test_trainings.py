@@ -1,0 +1,356 @@
+"""One training after the other: what each leaves, what all of them promise together, and what a server that cheats gets."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedrec.errors import RefusedError, RunError, SettingsError
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.serving import bundle
+from fedrec.serving.model_bundles import export
+from fedrec.settings import load
+from fedrec_server.budget import require_affordable
+from fedrec_server.runs import Runs, TrainingRun, run_folder, together
+from fedrec_server.schedule import REQUEST, Schedule, ask_standing, duration_s, words_of
+
+SMALL = ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id"]
+World = Any
+NewWorld = Callable[..., Any]
+
+
+def delta_of(mu: float, epsilon: float) -> float:
+    """Of mu-GDP (Dong, Roth, Su 2022, Cor. 1), for comparison."""
+    return float(stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu))
+
+
+def served(world: World) -> bundle.Bundle:
+    return bundle.read(world.folder / "server" / bundle.FILE)
+
+
+def rate_everything(world: World, rating: float) -> None:
+    """What people of all sites hold from now on."""
+    for site in world.sites:
+        users = site.participant.users
+        site.participant.users = replace(users, events=replace(users.events, values=np.full_like(users.events.values, rating)))
+
+
+# --- what a training leaves ---
+
+
+def test_a_training_leaves_a_bundle_of_its_model_with_its_guarantee(new_world: NewWorld, tmp_path: Path) -> None:
+    world = new_world("default")
+    entry = world.train().runs.finished
+    found, state = served(world), world.folder / "server"
+    assert (found.version, found.about.family, found.size) == (entry.version, "ratings", len(world.public.items))
+    assert [found.ids[j] for j in range(found.size)] == list(world.public.items)
+    assert [found.titles[j] for j in range(found.size)] == list(world.public.items)  # where nothing but ids is known
+    assert found.about.training["epsilon"] == 5.0
+    assert found.about.noise == "seeded"  # the aggregator of these tests says so itself
+    assert (state / "model").resolve() == (run_folder(state) / "model").resolve()
+    for source in (state, state / "model", run_folder(state)):
+        export(source, tmp_path / "b.safetensors")
+        assert (tmp_path / "b.safetensors").read_bytes() == (state / bundle.FILE).read_bytes()
+
+
+def test_titles_and_categories_of_public_data_reach_the_bundle(new_world: NewWorld) -> None:
+    world = new_world("default")
+    world.public = replace(world.public, titles=tuple(f"title {j}" for j in range(len(world.public.items))))
+    world.train()
+    assert served(world).titles[3] == "title 3"
+    assert served(world).about.categories  # of the planted genres
+
+
+def test_a_model_that_cannot_be_served_says_why_and_leaves_the_bundle_before_it(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = new_world(client_limit=8.0)
+    world.train()
+    before = (world.folder / "server" / bundle.FILE).read_bytes()
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise SettingsError("its items are all alike", "Train it with a larger epsilon.")
+
+    monkeypatch.setattr("fedrec.serving.model_bundles.factorization_bundle", refuse)
+    entry = world.train(again=True).runs.finished
+    assert (entry.version, "all alike" in entry.refused) == ("", True)
+    assert (world.folder / "server" / bundle.FILE).read_bytes() == before
+
+
+def test_without_the_aggregators_word_on_its_noise_there_is_no_bundle(new_world: NewWorld) -> None:
+    world = new_world()
+    trainings = world.trainings()
+    trainings.budget = lambda: None
+    entry = world.train(trainings=trainings).runs.finished
+    assert "does not say where it draws noise" in entry.refused
+    assert not (world.folder / "server" / bundle.FILE).exists()
+
+
+def test_a_crash_at_any_step_of_publishing_leaves_the_old_bundle_or_the_new_one(
+    new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = new_world(client_limit=8.0)
+    world.train()
+    state, saved = world.folder / "server", world.folder / "saved"
+    old, move = (state / bundle.FILE).read_bytes(), os.replace
+    trainings = world.trainings(again=True)
+    each = trainings.each(world.time.sleep)
+    next(each)
+    world.trained_in(trainings)
+    shutil.copytree(state, saved, symlinks=True)
+    next(each, None)
+    new, runs = (state / bundle.FILE).read_bytes(), trainings.runs.entries
+    assert new != old
+
+    class CrashError(Exception):
+        pass
+
+    for crash_at in range(100):
+        shutil.rmtree(state)
+        shutil.copytree(saved, state, symlinks=True)
+        steps = iter(range(crash_at))
+
+        def replacing(source: Any, target: Any, steps: Any = steps) -> None:
+            if next(steps, None) is None:
+                raise CrashError
+            move(source, target)
+
+        resumed = world.trainings()
+        each = resumed.each(world.time.sleep)
+        next(each)
+        with monkeypatch.context() as patch:
+            patch.setattr("os.replace", replacing)
+            try:
+                next(each, None)
+            except CrashError:
+                crashed = True
+            else:
+                crashed = False
+        assert (state / bundle.FILE).read_bytes() in (old, new)
+        world.train()  # to the same end
+        assert (state / bundle.FILE).read_bytes() == new
+        assert [replace(entry, finished_s=0) for entry in Runs(state).entries] == [replace(entry, finished_s=0) for entry in runs]
+        if not crashed:
+            assert crash_at == 5  # bundle, its entry, the current bundle, the link, the end
+            return
+    raise AssertionError("publishing never ends")
+
+
+# --- again ---
+
+
+def test_a_finished_folder_asks_nobody_and_says_what_it_holds(new_world: NewWorld) -> None:
+    world = new_world()
+    runs = world.train().runs
+    said, charges = words_of(runs), world.charges
+    assert not world.trainings().schedule.due(runs.finished)
+    assert all(word in said for word in (runs.finished.run, runs.finished.version, "epsilon 5", "--again", "1970-01-01"))
+    assert world.charges == charges
+
+
+def test_training_again_is_a_new_run_charged_on_top_by_aggregator_and_clients(new_world: NewWorld) -> None:
+    world = new_world("default", client_limit=8.0, aggregator_limit=8.0)
+    first = world.train(name="books").runs.finished
+    files = {path: path.read_bytes() for path in run_folder(world.folder / "server").rglob("*.*") if path.is_file()}
+    second = world.train(name="books", again=True).runs.finished
+    assert (first.run, second.run) == ("books", "books-2")
+    assert {path: path.read_bytes() for path in files} == files
+    for spent in (world.desk.ledger.spends().epsilon, *(site.participant.ledger.epsilon for site in world.sites)):
+        assert spent == pytest.approx(second.total.epsilon, rel=1e-6)
+    mu = math.sqrt(2) * first.mu  # two runs of the same plan
+    assert delta_of(mu, second.total.epsilon) == pytest.approx(1e-5, rel=1e-4)
+    found = served(world).about
+    assert (found.training["epsilon"], found.training["runs"]) == (second.total.epsilon, 2)
+    assert f"{second.total.epsilon}" in replace_noise(found).trained
+    assert "2 trainings" in replace_noise(found).trained
+
+
+def replace_noise(about: bundle.About) -> bundle.About:
+    return about.model_copy(update={"noise": "system"})
+
+
+def test_a_later_training_learns_from_what_devices_hold_then(new_world: NewWorld) -> None:
+    world, asked = new_world(client_limit=8.0), list[int]()
+    world.train()
+    world.clients.sites = world.sites[:2]  # a site has left
+    rate_everything(world, 5.0)
+    trainings = world.trainings(again=True)
+    world.train(trainings=trainings)
+    for line in (trainings.folder / "rounds.jsonl").read_text().splitlines():
+        asked.append(json.loads(line)["reported"])
+    assert asked == [27, 27, 27]
+    assert (trainings.folder.parent / trainings.runs.entries[0].run / "model" / "model.safetensors").read_bytes() != world.model
+
+
+def test_an_unfinished_training_goes_on_and_counts_whole(new_world: NewWorld) -> None:
+    world = new_world(client_limit=8.0)
+    trainings = world.trainings()
+    next(trainings.each(world.time.sleep))
+    trainings.planned(world.plan)
+    dropped = together(trainings.runs.entries)
+    assert dropped is not None
+    assert dropped.epsilon == 5.0
+    finished = world.train(again=True).runs
+    assert [entry.run for entry in finished.entries] == [trainings.entry.run]  # --again goes on with it
+    assert not finished.last.open
+
+
+@pytest.mark.parametrize("mus", [(1.0, 0.0), (0.0, 0.0)])
+def test_where_a_training_is_not_of_known_releases_epsilons_and_deltas_add_up(mus: tuple[float, float]) -> None:
+    promised = Guarantee(2.0, 1e-5, "click", "replace")
+    total = together([TrainingRun(f"r{k}", 0.0, guarantee=promised, mu=mu) for k, mu in enumerate(mus)])
+    assert total is not None
+    assert (total.epsilon, total.delta, total.unit) == (4.0, 2e-5, "click")
+
+
+def test_a_folder_of_one_training_is_taken_over_also_after_a_crash(new_world: NewWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = new_world()
+    world.run(run="old")  # the layout before there were several
+    state = world.folder / "server"
+    model, move, moved = world.model, os.replace, list[str]()
+
+    def crashing(source: Any, target: Any) -> None:
+        if len(moved) == 3:
+            raise KeyboardInterrupt
+        moved.append(str(target))
+        move(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedrec_server.runs.os.replace", crashing)
+        with pytest.raises(KeyboardInterrupt):
+            world.trainings()
+    charges = world.charges
+    runs = world.train().runs
+    assert [entry.run for entry in runs.entries] == ["old"]
+    assert not (state / "run.json").exists()
+    assert (world.model, world.charges) == (model, charges)
+    assert runs.finished.total.epsilon == 5.0
+
+
+# --- what cannot be afforded ---
+
+
+def test_what_the_aggregators_limit_does_not_hold_is_refused_before_anybody_is_asked(new_world: NewWorld) -> None:
+    world, said = new_world(client_limit=8.0, aggregator_limit=6.0), list[str]()
+    world.train()
+    charges, world.clients.join = world.charges, None  # nobody may be called
+    with pytest.raises(RefusedError, match=r"epsilon 5 does not fit the aggregator's limit of epsilon 6") as caught:
+        world.train(again=True, say=said.append)
+    assert caught.value.code == "budget"
+    assert "Still possible: a training of epsilon 2.799" in caught.value.remedy
+    assert "spent so far epsilon 5 in 1 training, this training epsilon 5, after it epsilon 7.5" in said[0]
+    assert world.charges == charges
+    assert len(Runs(world.folder / "server").entries) == 1
+
+
+def test_what_is_said_to_be_still_possible_is_what_the_ledger_takes(new_world: NewWorld) -> None:
+    world = new_world(client_limit=20.0, aggregator_limit=6.0)
+    world.train()
+    left = world.desk.budget().left_epsilon
+    require_affordable(Guarantee(left, 1e-5), world.desk.budget())
+    with pytest.raises(RefusedError):
+        require_affordable(Guarantee(left * 1.01, 1e-5), world.desk.budget())
+    world.scenario = load(None, [*SMALL, f"privacy.epsilon={left * 0.9999}"])
+    world.train(again=True)
+    assert world.desk.ledger.spends().epsilon == pytest.approx(6.0, rel=1e-3)
+
+
+def test_a_standing_server_that_cannot_afford_a_training_waits(new_world: NewWorld) -> None:
+    world, said = new_world(client_limit=8.0, aggregator_limit=6.0), list[str]()
+
+    class OverError(Exception):
+        pass
+
+    def sleep(seconds: float) -> None:
+        world.time.sleep(60 * seconds)
+        if world.time() > 30_000:
+            raise OverError
+
+    trainings = world.trainings(every_s=7_200.0, say=said.append)
+    each = trainings.each(sleep)
+    next(each)
+    world.trained_in(trainings)
+    with pytest.raises(OverError):
+        next(each)
+    assert 2 <= sum(line.startswith("not trained") for line in said) <= 4  # once in two hours, of eight
+    assert len(trainings.runs.entries) == 1
+
+
+# --- when ---
+
+
+def test_durations_are_a_number_and_a_unit() -> None:
+    assert [duration_s(text) for text in ("90s", "15m", "12h", "7d", "2w", "0.5h")] == [90, 900, 43_200, 604_800, 1_209_600, 1_800]
+    for wrong in ("", "7", "d", "-1d", "0s", "7 days", "1e9d", "inf"):
+        with pytest.raises(SettingsError):
+            duration_s(wrong)
+
+
+def test_a_model_is_old_by_the_clock_or_by_how_long_the_process_has_waited(tmp_path: Path) -> None:
+    wall, steady = [10_000.0], [0.0]
+    schedule = Schedule(tmp_path, 100.0, clock=lambda: wall[0], monotonic=lambda: steady[0])
+    last = TrainingRun("r", 0.0, finished_s=9_950.0)
+    assert not schedule.due(last)
+    wall[0] = 10_051.0
+    assert schedule.due(last)
+    schedule.taken()
+    wall[0], steady[0] = 500.0, 99.0  # set back
+    assert not schedule.due(last)
+    steady[0] = 101.0
+    assert schedule.due(last)
+
+
+def test_a_request_is_taken_once_and_only_where_a_server_stands(tmp_path: Path, new_world: NewWorld) -> None:
+    from fedrec_server.notes import only_one
+
+    assert ask_standing(tmp_path) == 0
+    with only_one(tmp_path):
+        with pytest.raises(RunError, match="another server is at work"):
+            ask_standing(tmp_path)
+        (tmp_path / "server.json").write_text(json.dumps({"pid": 4711, "stands": False}))
+        with pytest.raises(RunError, match="another server is at work"):
+            ask_standing(tmp_path)
+        (tmp_path / "server.json").write_text(json.dumps({"pid": 4711, "stands": True}))
+        assert ask_standing(tmp_path) == 4711
+    schedule, last = Schedule(tmp_path, 1e9), TrainingRun("r", 0.0, finished_s=1e12)
+    assert (tmp_path / REQUEST).exists()
+    assert schedule.due(last)
+    schedule.taken()
+    assert not schedule.due(last)
+
+
+# --- a server that cheats ---
+
+
+def test_a_run_id_that_comes_again_with_other_public_data_is_refused_by_clients_and_costs_nothing(new_world: NewWorld) -> None:
+    world = new_world(client_limit=8.0)
+    world.train(name="books")
+    spent, charges = [site.participant.ledger.epsilon for site in world.sites], world.charges
+    shutil.rmtree(world.folder / "server")
+    world.public = replace(world.public, items=world.public.items[::-1])
+    with pytest.raises(Exception, match="the terms of run books changed"):
+        world.train(name="books")
+    assert [site.participant.ledger.epsilon for site in world.sites] == spent
+    assert world.charges == charges
+
+
+def test_the_same_run_again_is_the_same_release_and_the_same_reports(new_world: NewWorld) -> None:
+    """Whoever loses its state folder and asks anew under the old name learns nothing new, and nobody is charged."""
+    world = new_world(client_limit=8.0)
+    world.train(name="books")
+    spent, charges, model = [site.participant.ledger.epsilon for site in world.sites], world.charges, world.model
+    shutil.rmtree(world.folder / "server")
+    rate_everything(world, 1.0)
+    world.train(name="books")
+    assert [site.participant.ledger.epsilon for site in world.sites] == spent
+    assert (world.charges, world.model) == (charges, model)

@@ -1,0 +1,210 @@
+"""A serving process on another machine takes over what the server trains: fetched with a token, checked, never half."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fedrec.errors import RunError, SettingsError, UnreachableError
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import write_development_certificates
+from fedrec.serving import bundle
+from fedrec_server.bundle_endpoint import BundleEndpoint
+from fedrec_server.serving import main
+from fedrec_server.serving.fetching import Source
+from fedrec_server.serving.settings import FetchTable, validated
+from fedrec_server.settings import PublishTable
+from tests.waiting import HANG_S, until
+
+from .conftest import planted
+
+TOKEN = "a token of this test"
+KNOWN = (hashlib.sha256(TOKEN.encode()).hexdigest(),)
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    """A server's state folder."""
+    (tmp_path / "server").mkdir()
+    return tmp_path / "server"
+
+
+def endpoint(folder: Path) -> BundleEndpoint:
+    return BundleEndpoint(folder, Address("127.0.0.1", 0), KNOWN, certificate=None, key=None)
+
+
+def source(url: str, folder: Path, **table: Any) -> Source:
+    (folder / "token").write_text(f"{TOKEN}\n")
+    return Source.of(url, folder, FetchTable(**{"token": str(folder / "token"), **table}), demo=False)
+
+
+@contextmanager
+def answering(answer: Callable[[BaseHTTPRequestHandler], None]) -> Iterator[str]:
+    """A server that says what the test wants."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(HANG_S)
+
+
+def test_a_bundle_is_fetched_once_and_a_new_one_again(trained: Path, tmp_path: Path) -> None:
+    with endpoint(trained) as served:
+        fetched = source(f"http://{served.address}", tmp_path)
+        assert fetched.fetch() == ""  # nothing was trained yet
+        assert not fetched.path.exists()
+        for seed in (1, 2):
+            version = planted(trained / bundle.FILE, seed=seed)
+            assert fetched.fetch()[:16] == version
+            assert fetched.path.read_bytes() == (trained / bundle.FILE).read_bytes()
+            inode = fetched.path.stat().st_ino
+            assert fetched.fetch() == ""
+            assert fetched.path.stat().st_ino == inode
+            headers = {"Authorization": f"Bearer {TOKEN}", "If-None-Match": f'"{bundle.sha256_of(fetched.path)}"'}
+            assert httpx.get(f"http://{served.address}/v1/bundle", headers=headers).status_code == 304
+    assert not list(tmp_path.glob(".*.part"))
+
+
+@pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"bearer {TOKEN}"])
+def test_without_the_token_nothing_is_sent(trained: Path, authorization: str) -> None:
+    planted(trained / bundle.FILE)
+    with endpoint(trained) as served:
+        answer = httpx.get(f"http://{served.address}/v1/bundle", headers={"Authorization": authorization})
+        assert (answer.status_code, answer.content) == (401, b"")
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/bundle/", "/v1/bundle/../../runs.json", "/runs.json", "/v1/bundle?x"])
+def test_nothing_but_the_bundle_is_there(trained: Path, path: str) -> None:
+    planted(trained / bundle.FILE)
+    (trained / "runs.json").write_text("{}")
+    with endpoint(trained) as served, httpx.Client(base_url=f"http://{served.address}") as client:
+        request = client.build_request("GET", "/x", headers={"Authorization": f"Bearer {TOKEN}"})
+        request.url = request.url.copy_with(raw_path=path.encode())
+        assert client.send(request).status_code == 404
+
+
+def test_over_tls_the_authority_must_vouch_for_the_server(trained: Path, tmp_path: Path) -> None:
+    for name in ("ours", "theirs"):
+        write_development_certificates(tmp_path / name, clients=["c"], server_hosts=["127.0.0.1"])
+    planted(trained / bundle.FILE)
+    pair = {"certificate": tmp_path / "ours" / "server.pem", "key": tmp_path / "ours" / "server-key.pem"}
+    with BundleEndpoint(trained, Address("127.0.0.1", 0), KNOWN, **pair) as served:
+        url = f"https://{served.address}"
+        with pytest.raises(UnreachableError):
+            source(url, tmp_path, ca=str(tmp_path / "theirs" / "ca.pem")).fetch()
+        assert source(url, tmp_path, ca=str(tmp_path / "ours" / "ca.pem")).fetch()
+
+
+def test_a_token_is_never_sent_in_the_clear_to_another_machine(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="not https"):
+        source("http://server.example.org:7003", tmp_path)
+    with pytest.raises(ValueError, match="a token needs TLS"):
+        PublishTable(listen="0.0.0.0:7003", tokens=KNOWN)
+    with pytest.raises(ValueError, match="nobody could fetch"):
+        PublishTable(listen="127.0.0.1:7003")
+
+
+def lies(whole: bytes, seeded: bytes) -> dict[str, tuple[dict[str, str], bytes]]:
+    """Headers and body of answers that must not replace what is served."""
+
+    def tagged(content: bytes) -> dict[str, str]:
+        return {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "Content-Length": str(len(content))}
+
+    return {
+        "other bytes": ({**tagged(whole), "Content-Length": str(len(whole))}, whole[:-1] + b"\x01"),
+        "no tag": ({"Content-Length": str(len(whole))}, whole),
+        "half": (tagged(whole), whole[: len(whole) // 2]),
+        "garbage, well tagged": (tagged(b"x" * 5_000), b"x" * 5_000),
+        "nothing": (tagged(b""), b""),
+        "too large": ({"ETag": '"x"'}, b"x" * 3_000_000),
+        "an experiment": (tagged(seeded), seeded),
+    }
+
+
+@pytest.mark.parametrize("name", ["other bytes", "no tag", "half", "garbage, well tagged", "nothing", "too large", "an experiment"])
+def test_a_broken_or_lying_answer_never_replaces_what_serves(name: str, tmp_path: Path) -> None:
+    planted(tmp_path / "new", seed=2)
+    planted(tmp_path / "seeded", seed=3, noise="seeded")
+    headers, body = lies((tmp_path / "new").read_bytes(), (tmp_path / "seeded").read_bytes())[name]
+
+    def answer(to: BaseHTTPRequestHandler) -> None:
+        to.send_response(200)
+        for key, value in headers.items():
+            to.send_header(key, value)
+        to.end_headers()
+        with suppress(OSError):  # it hung up
+            to.wfile.write(body)
+
+    with answering(answer) as url:
+        fetched = source(url, tmp_path, max_bytes=2_000_000)
+        before = planted(fetched.path, seed=1)
+        with pytest.raises((RunError, UnreachableError)):
+            fetched.fetch()
+        assert bundle.read(fetched.path).version == before
+    assert not list(tmp_path.glob(".*.part"))
+
+
+@pytest.mark.parametrize("status", [301, 401, 500])
+def test_a_refusal_is_said_and_redirects_are_not_followed(status: int, tmp_path: Path) -> None:
+    def answer(to: BaseHTTPRequestHandler) -> None:
+        to.send_response(status)
+        to.send_header("Location", "/elsewhere")
+        to.end_headers()
+
+    with answering(answer) as url, pytest.raises(RunError, match=f"answers {status}"):
+        source(url, tmp_path).fetch()
+
+
+def test_a_serving_process_waits_for_the_first_model_and_takes_the_next_one_over(trained: Path, tmp_path: Path) -> None:
+    with endpoint(trained) as served:
+        (tmp_path / "token").write_text(TOKEN)
+        settings = validated(
+            {
+                "grpc": "",
+                "http": "127.0.0.1:0",
+                "state": str(tmp_path / "state"),
+                "log": str(tmp_path / "log"),
+                "fetch": {"token": str(tmp_path / "token"), "every_s": 0.1},
+                "models": {"watch_s": 0.05},
+            }
+        )
+        told, stop = list[main.Serving](), threading.Event()
+        options: dict[str, Any] = {"wait": True, "ready": told.append, "stop": stop}
+        thread = threading.Thread(target=main.run, args=([f"http://{served.address}"], settings), kwargs=options)
+        thread.start()
+        try:
+            until(lambda: (tmp_path / "log").exists() and "waiting: no model" in (tmp_path / "log").read_text(), "a wait that is said")
+            first = planted(trained / bundle.FILE, seed=1)
+            until(lambda: told, "the first model")
+            assert told[0].newest == first
+            second = planted(trained / bundle.FILE, seed=2)
+            until(lambda: httpx.get(f"{told[0].http}/v1/models").json()["newest"] == second, "the next model")
+            (trained / bundle.FILE).write_bytes(b"half a bundle")
+            until(lambda: "not-fetched" in (tmp_path / "log").read_text(), "a refusal of what is no bundle")
+            assert httpx.get(f"{told[0].http}/v1/models").json()["newest"] == second
+        finally:
+            stop.set()
+            thread.join(HANG_S)
+    events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
+    assert events.count("fetched") == 1  # the first one came before anything listened
