@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from fedrec.federation.versions import FIELD, PROTOCOL
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedrec.federation.protocol import Refusal
+from fedrec.federation.versions import FIELD, PROTOCOL
 from fedrec_client.flower import client_app
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_simulations.grid import InProcessGrid
