@@ -318,6 +318,10 @@ class ReleaseLedger:
         except (sqlite3.Error, ValueError, TypeError, KeyError) as failure:
             raise RunError(f"{self.folder / 'ledger.sqlite'} is damaged: {failure}", _RESTORE) from failure
         if not self._chain.links:
+            if any(self.folder.glob(".restoring-*")):
+                raise RunError(
+                    f"a restore into {self.folder} was cut off", "Move the folder away and restore again: no new ledger is begun here."
+                )
             self._append([Birth(os.urandom(16).hex())])
         self._clock_note(self._clock())
 

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import sqlite3
 import tarfile
 from collections.abc import Iterator, Sequence
@@ -60,6 +61,8 @@ def restore(settings: Path, archive: Path) -> Backup:
         party.state.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _held(party.state):
             _require_empty(party.state, found)
+            for left in party.state.glob(".restoring-*"):  # of a restore that ended before it moved anything
+                shutil.rmtree(left)
             _put_back(party, archive)
     except OSError as failure:
         remedy = f"Free space or correct permissions, empty {party.state} and restore again before the party is started."

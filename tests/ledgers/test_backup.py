@@ -284,6 +284,45 @@ def test_nothing_is_overwritten_and_a_newer_ledger_is_said_to_be_newer(settings:
     assert (settings / "c" / "ledger.sqlite").read_bytes() == before
 
 
+@pytest.mark.parametrize("moved", range(4))
+def test_a_restore_that_is_cut_off_is_gone_on_from_by_nobody(settings: Path, monkeypatch: pytest.MonkeyPatch, moved: int) -> None:
+    world = World(settings / "a")
+    world.enroll()
+    round_of(world, 0)
+    ledger = ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT)
+    ledger.charge("run", 0, "0", PLAN, ["x/0"])
+    (settings / "c" / "terms").mkdir()
+    (settings / "c" / "terms" / "run.json").write_text("{}")
+    for name in ("aggregator", "client"):
+        backup(settings / f"{name}.toml", settings / f"{name}.tar")
+    world.stop()
+    ledger.close()
+    for name, folder in (("aggregator", "a"), ("client", "c")):
+        shutil.rmtree(settings / folder)
+        done, real = list[str](), os.replace
+
+        def replace(source: Path, target: Path) -> None:
+            if len(done) == moved:  # noqa: B023
+                raise KeyboardInterrupt
+            done.append(target.name)  # noqa: B023
+            real(source, target)  # noqa: B023
+
+        with monkeypatch.context() as patch:
+            patch.setattr("fedrec_simulations.restoring.os.replace", replace)
+            try:
+                restore(settings / f"{name}.toml", settings / f"{name}.tar")
+            except KeyboardInterrupt:
+                if moved:
+                    with pytest.raises(RunError, match="not empty"):
+                        restore(settings / f"{name}.toml", settings / f"{name}.tar")
+                    with pytest.raises(RunError):
+                        World(settings / "a") if name == "aggregator" else ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT)
+                    shutil.rmtree(settings / folder)
+        if not (settings / folder / "ledger.sqlite").exists():
+            restore(settings / f"{name}.toml", settings / f"{name}.tar")
+        assert not list((settings / folder).glob(".restoring-*"))
+
+
 def test_a_server_s_backup_has_its_trainings_and_never_takes_back_what_it_saw_of_the_aggregator(settings: Path) -> None:
     state = settings / "s"
     (state / "runs" / "one" / "model").mkdir(parents=True)

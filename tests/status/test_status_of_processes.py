@@ -1,0 +1,107 @@
+"""`fedrec status` beside a real aggregator with certificates, and serving's routes: up, then down."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.pins import write_pins
+from fedrec_aggregator.channel import Access
+from fedrec_aggregator.main import run
+from fedrec_aggregator.remote import RemoteReportDesk
+from fedrec_aggregator.settings import load
+from fedrec_server.serving.counts import Counts
+from fedrec_simulations import status
+from tests.waiting import HANG_S
+
+
+@contextmanager
+def aggregator(path: Path) -> Iterator[Address]:
+    """The process's own main, in a thread."""
+    ready, stop, told = threading.Event(), threading.Event(), list[Address]()
+
+    def listening(address: Address) -> None:
+        told.append(address)
+        ready.set()
+
+    thread = threading.Thread(target=lambda: run(load(path), ready=listening, stop=stop))
+    thread.start()
+    assert ready.wait(HANG_S)
+    try:
+        yield told[0]
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_settings_name_it(tmp_path: Path) -> None:
+    write_development_certificates(tmp_path / "c", clients=["library"])
+    write_pins(tmp_path / "c")
+    pair: Callable[[str], str] = lambda name: f'certificate = "c/{name}.pem"\nkey = "c/{name}-key.pem"\n'  # noqa: E731
+    own = tmp_path / "aggregator.toml"
+    own.write_text(
+        'listen = "127.0.0.1:0"\nstate = "a"\nmetrics = "127.0.0.1:0"\nlog = "a.jsonl"\npins = "c/pins.toml"\n[tls]\n'
+        f'{pair("aggregator")}client_ca = "c/ca.pem"\n[[clients]]\nname = "library"\n[privacy]\nmax_epsilon = 5.0\n'
+    )
+    server, client = tmp_path / "server.toml", tmp_path / "client.toml"
+    with aggregator(own) as address:
+        table = f'pins = "c/pins.toml"\n[aggregator]\naddress = "{address}"\nca = "c/ca.pem"\n'
+        server.write_text(f'state = "s"\npublic = {{ path = "p" }}\nsuperlink = {{ insecure = true }}\n{table}{pair("server")}')
+        gate = f'[superlink]\naddress = "127.0.0.1:1"\nroot_certificates = "c/ca.pem"\n{pair("client-library")}'
+        head = 'name = "library"\nstate = "l"\ndata = { path = "r.csv" }\n'
+        client.write_text(f"{head}{table}{pair('client-library')}{gate}")
+        access = Access(
+            str(address),
+            ca=str(tmp_path / "c/ca.pem"),
+            certificate=str(tmp_path / "c/client-library.pem"),
+            key=str(tmp_path / "c/client-library-key.pem"),
+        )
+        with RemoteReportDesk(access) as desk:
+            desk.enroll([bytes([number] * 16) for number in range(7)])
+        by_server = status.asked([server])[1]
+        assert (by_server.party, by_server.up, by_server.users, by_server.address) == ("aggregator", True, 7, str(address))
+        by_client = status.asked([client])[1]
+        assert (by_client.party, by_client.up, by_client.users) == ("aggregator", True, None)
+        [itself] = status.asked([own])
+        assert (itself.up, itself.users, itself.epsilon_left, itself.address) == (True, 7, 5.0, str(address))
+        assert itself.version
+        assert itself.since_s is not None
+        assert [one.party for one in status.asked([own, server])] == ["aggregator", "server"]  # each once
+    assert not status.asked([own])[0].up
+    [_, gone] = status.asked([server])
+    assert not gone.up
+    assert "no answer" in gone.why or "no aggregator" in gone.why or gone.why
+
+
+def test_serving_is_asked_by_its_health_route_and_its_metrics(tmp_path: Path) -> None:
+    counts, statuses = Counts("7.7"), {"/health/ready": 200}
+    counts.swapped("loaded", 1)
+
+    class Door(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(statuses.get(self.path, 200))
+            self.end_headers()
+            if self.path == "/metrics":
+                self.wfile.write(counts.text())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    web = ThreadingHTTPServer(("127.0.0.1", 0), Door)
+    thread = threading.Thread(target=web.serve_forever)
+    thread.start()
+    (tmp_path / "serving.toml").write_text(f'http = "127.0.0.1:{web.server_port}"\ngrpc = ""\n')
+    [up] = status.asked([tmp_path / "serving.toml"])
+    assert (up.up, up.version, up.phase, up.epsilon_left) == (True, "7.7", "serving", None)
+    assert up.last_success_s is not None
+    statuses["/health/ready"] = 503
+    [draining] = status.asked([tmp_path / "serving.toml"])
+    assert (draining.up, "not ready" in draining.why) == (False, True)
+    web.shutdown()
+    web.server_close()
+    thread.join()
+    assert not status.asked([tmp_path / "serving.toml"])[0].up
