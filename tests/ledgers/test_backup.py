@@ -1,5 +1,6 @@
 """Backups: consistent while a party runs, whole or absent; peers refuse an old one, and go on with the newest."""
 
+import hashlib
 import io
 import json
 import os
@@ -10,6 +11,7 @@ import sys
 import tarfile
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -234,10 +236,13 @@ def archived(path: Path, names: dict[str, bytes], *, link: str = "") -> Path:
 
 @pytest.mark.parametrize("name", ["files/../../evil", "/files/evil", "evil", "files", "files/a/../../../evil"])
 def test_an_archive_that_leads_out_of_the_folder_is_refused_before_anything_is_written(settings: Path, name: str) -> None:
-    archive = archived(settings / "x.tar", {name: b"1", "manifest.json": json.dumps({"format": taking.FORMAT}).encode()})
+    inside = name.removeprefix("files/")
+    told = taking.Backup("client", "client-0", "1", 0.0, 1, "ab", {inside: hashlib.sha256(b"1").hexdigest()}, {})
+    manifest = json.dumps({"format": taking.FORMAT, **asdict(told)}).encode()
     with pytest.raises(RunError):
-        restore(settings / "client.toml", archive)
+        restore(settings / "client.toml", archived(settings / "x.tar", {name: b"1", "manifest.json": manifest}))
     assert not (settings / "c").exists()
+    assert not (settings / "evil").exists()
     with pytest.raises(RunError, match="leads out"):
         contents(archived(settings / "y.tar", {}, link="../../etc"))
 
