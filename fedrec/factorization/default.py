@@ -33,6 +33,7 @@ from fedrec.data.metadata import METADATA_WEIGHTS
 from fedrec.factorization import clicks_client, default_client
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.default_scales import MOST, StepScales
+from fedrec.factorization.earlier import beside_known
 from fedrec.factorization.empirical_bayes import USUAL_BIASES, ItemPosterior, denoise_counts, expected_counts, regress
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_item import MOST as MOST_ITEMS
@@ -61,8 +62,13 @@ PAIRS, LEAST_HEAD, BLEND = 0.1, 100, 0.8
 Validation NDCG@20 on one split of MovieLens 1M (popularity .136): a share of .1 gave .168 at epsilon 1 and .228 at 5, .2 gave .182 and .243
 and cost .002 of RMSE at epsilon 1. All of the weight is 1% better, half of it 7% worse; .8 leaves something to what people like.
 """
-EARLIER = 1.0
-"""Of what an earlier training observed, relative to its precision."""
+EARLIER = 0.5
+"""Of what an earlier training observed, relative to its precision: people change, and their ratings are partly the same again.
+
+Validation RMSE of a second training on the same ratings, cold and warm, at epsilon 1: MovieLens 1M .888 and .880, planted demo .846 and
+.831 (one draw each); 300 planted users .798 and .803 (six draws, one split) and .865 and .858 (two, another): no difference that so few
+show. At epsilon 5 these .787 and .790, .850 and .844. Weights of .2 to 1 differ by .003 at most; lists (NDCG@20) do not change.
+"""
 NOISE_STD = 0.25
 """How far the noise's variance may be from `DefaultSettings.noise`, before any release."""
 
@@ -406,7 +412,7 @@ class DefaultRecipe:
         slopes = np.maximum(2 * (1 - scales.known), 1.0)
         kept: Arrays = {"observed": observed, "precision": precision, "observed_variance": variance}
         kept |= {"noise": np.array(scales.noise), "noise_std": np.array(scales.noise_std)}
-        return {**kept, **self._shrunk(state, *_beside_people(state, observed, variance), slopes)}
+        return {**kept, **self._shrunk(state, *beside_known(state, observed, variance), slopes)}
 
     def _remember(self, state: State, observed: Float64s, precision: Float64s) -> tuple[Float64s, Float64s]:
         """Average with what earlier rounds observed, which counts `memory` times as much."""
@@ -458,18 +464,6 @@ CLIENT_STEPS: Mapping[str, ClientStep] = {
 
 def _floats(state: State, name: str) -> Float64s:
     return np.asarray(state[name], np.float64)
-
-
-def _beside_people(state: State, observed: Float64s, variance: Float64s) -> tuple[Float64s, Float64s]:
-    """Mean and variance of two independent observations of (b_j, deviations): the private users' and the public people's."""
-    if "people_observed" not in state:
-        return observed, variance
-    k = observed.shape[1]
-    theirs, precision = np.zeros_like(observed), np.zeros_like(variance)  # of a direction that they did not learn, nothing
-    known = min(k, state["people_observed"].shape[1])
-    theirs[:, :known], precision[:, :known] = _floats(state, "people_observed")[:, :known], _floats(state, "people_precision")[:, :known]
-    total = 1 / variance + precision
-    return (observed / variance + theirs * precision) / total, 1 / total
 
 
 def _rotated(columns: Float64s, counts: Float64s) -> Float64s:

@@ -13,8 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fedrec.federation.rounds import State
+
+Float64s = npt.NDArray[np.float64]
 
 _KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
 _BY_ITEM = (*_KEPT[1:], "observed", "observed_variance", "counts")
@@ -34,7 +37,10 @@ class Earlier:
         if any(name not in state for name in (*_BY_ITEM, "mean")) or any(item not in place for item in now):
             return None
         rows = np.array([place[item] for item in now], np.int64)
-        return Earlier({"mean": state["mean"], **{name: state[name][rows] for name in _BY_ITEM}}, num_users)
+        arrays = [np.asarray(state[name], np.float64) for name in ("observed", "observed_variance")]
+        observed, variance = beside_known(state, *arrays)  # what it had begun with itself, too
+        found = {**state, "observed": observed, "observed_variance": variance}
+        return Earlier({"mean": state["mean"], **{name: found[name][rows] for name in _BY_ITEM}}, num_users)
 
     def start(self, *, num_users: int, weight: float) -> State:
         """Before the first question of `default.DefaultRecipe`. weight: of what was observed, relative to its precision."""
@@ -43,3 +49,16 @@ class Earlier:
         precision = weight / np.asarray(state["observed_variance"], np.float64)
         known = {"people_observed": state["observed"], "people_precision": precision, "people_counts": counts}
         return {name: state[name] for name in _KEPT} | known
+
+
+def beside_known(state: State, observed: Float64s, variance: Float64s) -> tuple[Float64s, Float64s]:
+    """Mean and variance of two independent observations of (b_j, deviations): this training's, and what was known before it."""
+    if "people_observed" not in state:
+        return observed, variance
+    k = observed.shape[1]
+    theirs, precision = np.zeros_like(observed), np.zeros_like(variance)  # of a direction that was not learned, nothing
+    known = min(k, state["people_observed"].shape[1])
+    theirs[:, :known] = np.asarray(state["people_observed"], np.float64)[:, :known]
+    precision[:, :known] = np.asarray(state["people_precision"], np.float64)[:, :known]
+    total = 1 / variance + precision
+    return (observed / variance + theirs * precision) / total, 1 / total

@@ -1,7 +1,7 @@
 """What people whose ratings are public teach the default recipe: the recipe itself, trained on them alone without noise.
 
 It leaves a model, which is where the private steps start, and for every number of it an observation with a variance: an item that few
-of them rated is hardly observed. The private observations of later steps are weighed beside it (`default._beside_people`).
+of them rated is hardly observed. The private observations of later steps are weighed beside it (`earlier.beside_known`).
 
 Guarantee: none is needed and none is spent. Everything here is a function of public data, and no private user may be among these
 people: see `data.public_sources`.

@@ -276,6 +276,7 @@ class _Training:
             absent_s=chosen.rounds.absent_s,
             run=self.trainings.entry.run,
             planned=self.trainings.planned,
+            earlier=self.trainings.earlier(public.items) if chosen.warm_start else None,
             tell=self.trainings.say,
             checkpoints=chosen.rounds.checkpoints,
         )

@@ -18,6 +18,7 @@ from fedrec import __version__
 from fedrec.checkpoint import Checkpoints, finite, write_bytes
 from fedrec.data.features import PublicFeatures
 from fedrec.errors import RunError, SettingsError, UnreachableError
+from fedrec.factorization.earlier import Earlier
 from fedrec.factorization.released import save
 from fedrec.federation.link import AggregatedLink, Patience
 from fedrec.federation.protocol import Answer, Broadcast, ReleaseDesk, RoundStatus, Terms
@@ -84,13 +85,15 @@ def run_rounds(
     planned: Callable[[Plan], Origin | None] = lambda plan: None,
     tell: Callable[[str], None] = lambda words: None,
     checkpoints: int = 0,
+    earlier: Earlier | None = None,
 ) -> Iterator[Progress]:
     """Train to the end in `folder`, or on from where it stopped, yielding after every round; then the model lies in `folder/model`.
 
     absent_s: how long a round waits for a client that joined and does not answer. run: the run's id; None makes one, once.
     planned: told the plan before anybody is asked; what it returns is what a bundle says of the run, None where none will be made.
     tell: gets words on a round that misses its quorum (`Patience.min_share`), which waits, and ends the run where it is short too often.
-    checkpoints: how many of the newest are kept, at least 2; 0 for all.
+    checkpoints: how many of the newest are kept, at least 2; 0 for all. earlier: what it begins with of an earlier release, the same
+    whenever the run goes on.
     After a restart the clients are waited for again, and then it goes on with those who are there. Raises SettingsError or
     RunError where the run cannot begin or is not the folder's, UnreachableError where clients or the aggregator stay away,
     RefusedError where the aggregator refuses, with the code of `protocol.Refusal`.
@@ -102,7 +105,8 @@ def run_rounds(
         terms = Terms(notes.run, client_recipe(scenario), public.kind, public.value_range, public.items)
         every = EveryClient(clients, absent_s, gathering.pause_s, gathering.sleep, gathering.clock)
         resumed, num_users = notes.plan is not None, notes.num_users or gather(terms, desk, every, gathering)
-        prepared = prepare(scenario, public.facts(num_users=num_users, seed=scenario.seed))
+        facts = replace(public.facts(num_users=num_users, seed=scenario.seed), earlier=earlier)
+        prepared = prepare(scenario, facts)
         notes = notes.planned(prepared.plan, num_users=num_users)
         notes.keep(folder)
         origin, kept = planned(prepared.plan), _Kept(folder, notes, checkpoints)
@@ -119,7 +123,6 @@ def run_rounds(
         _save_model(folder / "model", scenario, public, prepared, state, origin, kept.took_part())
         if origin is not None and "counts" in state:  # without, no bundle can be made
             catalogue = PublicItems.of_features(public.items, public.titles, everything.features or PublicFeatures({}))
-            facts = public.facts(num_users=notes.num_users, seed=scenario.seed)
             ServingFacts.of(prepared.recipe, state, facts, scenario, catalogue, origin).keep(folder / "model", state)
 
 

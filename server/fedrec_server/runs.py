@@ -36,7 +36,8 @@ class TrainingRun:
     """One training. Times in seconds since 1970, finished_s 0 until then. version: of its bundle, or `refused` says why there is none.
 
     guarantee: what it promises, None until its plan is known. mu: of all its releases together, 0 where that is not known (news told by
-    devices). total: the guarantee of all trainings up to this one. dropped: it was left unfinished for good.
+    devices). total: the guarantee of all trainings up to this one. dropped: it was left unfinished for good. warm: the training
+    whose release it began with.
     """
 
     run: str
@@ -122,11 +123,11 @@ class Runs:
             if (self.state / name).exists() and not (self.state / name).is_symlink():
                 os.replace(self.state / name, folder / name)
 
-    def begin(self, *, name: str, now_s: float, warm: str = "") -> TrainingRun:
+    def begin(self, *, name: str, now_s: float) -> TrainingRun:
         """A new training. name: of the first one, those after it get a number; "" makes ids up."""
         number = len(self._entries) + 1
         run = f"run-{secrets.token_hex(8)}" if not name else name if number == 1 else f"{name}-{number}"
-        self._entries.append(TrainingRun(run, now_s, warm=warm))
+        self._entries.append(TrainingRun(run, now_s))
         self._keep()
         return self._entries[-1]
 
@@ -135,6 +136,10 @@ class Runs:
         mu = compose([plan.event(release.name) for release in plan.releases]) if plan is not None else 0.0
         entry = replace(self._entries[-1], guarantee=guarantee, mu=mu)
         return self._changed(replace(entry, total=together([*self._entries[:-1], entry])))
+
+    def warm(self, run: str) -> None:
+        """The last training begins with what that one released."""
+        self._changed(replace(self._entries[-1], warm=run))
 
     def drop(self) -> None:
         """Leave the last training unfinished for good; what it promised counts whole."""

@@ -192,6 +192,7 @@ class ServerSettings(PinnedTable):
         "", description="file with the newest head of the aggregator's ledger, the same for all runs; empty: in the state folder"
     )
     run: str = Field("", pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]{0,99})?$", description="id of the run; empty makes one, once")
+    warm_start: bool = Field(True, description="begin a further training with the release of the last one, where the recipe can")
     rehearsal: bool = Field(
         False, description="news: clients' noise is seeded (rehearsal_seed), so that the bundle is called an experiment"
     )

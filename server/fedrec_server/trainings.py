@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from fedrec.errors import RefusedError, RunError, UnreachableError
+from fedrec.factorization.earlier import Earlier
 from fedrec.federation.protocol import Budget, Refusal
 from fedrec.operations import logs
 from fedrec.operations.party_state import Awaited, Doing, PartyState
@@ -22,6 +23,7 @@ from fedrec.serving.model_bundles import bundle_of, write_bundle
 from fedrec_server.budget import require_affordable, words
 from fedrec_server.runs import Runs, TrainingRun
 from fedrec_server.schedule import Schedule, words_of
+from fedrec_server.warm_start import earlier_of
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +82,15 @@ class Trainings:
             if not self.schedule.stands:
                 return
             self._idle(Awaited.SCHEDULE)
+
+    def earlier(self, items: tuple[str, ...]) -> Earlier | None:
+        """What the training in progress begins with of the last one's release; said, and kept."""
+        found = earlier_of(self.runs, self.folder, items)
+        last = self.runs.finished
+        if found is not None and last is not None and not self.entry.warm:
+            self.runs.warm(last.run)
+            self.say(f"starts from the release of {last.run}, which costs nothing more")
+        return found
 
     def planned(self, plan: Plan) -> Origin | None:
         """Keeps what the training promises, before it asks anybody; what its bundle will say, None where no noise is known."""

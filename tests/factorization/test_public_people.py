@@ -16,6 +16,7 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS, with_users_made_public
 from fedrec.errors import SettingsError
 from fedrec.factorization import default, public_people
+from fedrec.factorization.earlier import beside_known
 from fedrec.factorization.empirical_bayes import expected_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
@@ -85,7 +86,7 @@ def test_what_they_taught_is_less_certain_where_they_rated_less() -> None:
 
 def test_two_observations_are_weighed_by_their_precision() -> None:
     state = {"people_observed": np.array([[3.0, 1.0]]), "people_precision": np.array([[3.0, 0.0]])}
-    mean, variance = default._beside_people(state, np.array([[1.0, 5.0]]), np.array([[1.0, 2.0]]))
+    mean, variance = beside_known(state, np.array([[1.0, 5.0]]), np.array([[1.0, 2.0]]))
     np.testing.assert_allclose(mean, [[2.5, 5.0]])
     np.testing.assert_allclose(variance, [[0.25, 2.0]])
 

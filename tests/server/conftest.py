@@ -112,6 +112,7 @@ class World:
     min_cohort: int = 1
     client_limit: float = 5.0
     aggregator_limit: float | None = None
+    warm: bool = True
     time: Time = field(default_factory=Time)
 
     def __post_init__(self) -> None:
@@ -162,6 +163,7 @@ class World:
         gathering = Gathering(expected_users=1, min_clients=1, timeout_s=60, sleep=self.time.sleep, clock=self.time)
         patience = Patience(round_s=100, sleep=self.time.sleep)
         options = {"gathering": gathering, "patience": patience, "run": trainings.entry.run, "planned": trainings.planned}
+        options["earlier"] = trainings.earlier(self.public.items) if self.warm else None
         list(run_rounds(self.scenario, self.public, self.desk, self.clients, trainings.folder, **options))
 
     def train(self, *, trainings: Trainings | None = None, **options: Any) -> Trainings:
@@ -251,6 +253,25 @@ def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
             patch.setattr("fedrec.checkpoint.os.replace", replacing)
             world.run(desk=desk, clients=clients, **options)
         return steps.taken
+
+    return run
+
+
+@pytest.fixture
+def crashing_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[World, Trainings, int], None]:
+    """End the server in the rounds of a training, after so many of its checkpoints."""
+
+    def run(world: World, trainings: Trainings, checkpoints: int) -> None:
+        left, save = iter(range(checkpoints)), Checkpoints.save
+
+        def saving(kept: Checkpoints, state: Any, *, round: int) -> None:
+            if next(left, None) is None:
+                raise CrashError
+            save(kept, state, round=round)
+
+        with monkeypatch.context() as patch, suppress(CrashError):
+            patch.setattr(Checkpoints, "save", saving)
+            world.trained_in(trainings)
 
     return run
 

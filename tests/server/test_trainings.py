@@ -237,6 +237,47 @@ def test_a_folder_of_one_training_is_taken_over_also_after_a_crash(new_world: Ne
     assert runs.finished.total.epsilon == 5.0
 
 
+# --- what it begins with ---
+
+
+def test_a_second_training_begins_with_the_release_of_the_first_and_asks_for_less(new_world: NewWorld) -> None:
+    world, said = new_world("default", client_limit=8.0), list[str]()
+    first = world.train().runs.finished
+    trainings = world.train(again=True, say=said.append)
+    names = [charge.release for charge in world.desk.ledger.spends().charges]
+    assert names.count("biases") == 1  # of two trainings
+    assert (trainings.entry.warm, first.warm) == (first.run, "")
+    assert any("starts from the release of" in line for line in said)
+    assert trainings.runs.finished.total.epsilon == pytest.approx(world.desk.ledger.spends().epsilon, rel=1e-6)
+
+
+def test_a_training_that_goes_on_after_a_crash_began_with_the_same(new_world: NewWorld, crashing_at: Callable[..., None]) -> None:
+    whole, crashed = new_world("default", client_limit=8.0), new_world("default", client_limit=8.0, name="crashed")
+    for world in (whole, crashed):
+        world.train(name="books")
+    trainings = crashed.trainings(again=True, name="books")
+    next(trainings.each(crashed.time.sleep))
+    crashing_at(crashed, trainings, 3)
+    crashed.train(name="books")
+    whole.train(again=True, name="books")
+    assert crashed.model == whole.model
+
+
+@pytest.mark.parametrize("change", ["an item is new", "nothing is kept", "it is switched off"])
+def test_where_the_last_release_is_no_start_a_training_begins_cold(change: str, new_world: NewWorld) -> None:
+    world = new_world("default", client_limit=8.0)
+    world.train()
+    if change == "an item is new":
+        world.public = replace(world.public, items=(*world.public.items[:-1], "new"))
+    elif change == "nothing is kept":
+        shutil.rmtree(run_folder(world.folder / "server") / "checkpoints")
+    else:
+        world.warm = False
+    trainings = world.train(again=True)
+    assert trainings.entry.warm == ""
+    assert [charge.release for charge in world.desk.ledger.spends().charges].count("biases") == 2
+
+
 # --- what cannot be afforded ---
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -208,3 +210,12 @@ def test_a_serving_process_waits_for_the_first_model_and_takes_the_next_one_over
             thread.join(HANG_S)
     events = [json.loads(line)["event"] for line in (tmp_path / "log").read_text().splitlines()]
     assert events.count("fetched") == 1  # the first one came before anything listened
+
+
+def test_the_settings_on_the_page_are_valid() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
+    tables = [tomllib.loads(block) for block in re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)]
+    publish = next(table["publish"] for table in tables if "publish" in table)
+    fetch = next(table["fetch"] for table in tables if "fetch" in table)
+    assert PublishTable(**publish).listen == "0.0.0.0:7003"
+    assert FetchTable(**fetch).every_s == 60
