@@ -199,6 +199,7 @@ def test_the_page_is_carried_out_on_four_hosts(hosts: dict[str, Host], tmp_path:
     aggregator.run(command("doctor --aggregator"))
     listening = aggregator.start(command("aggregator --settings"))
     until(lambda: (aggregator.folder / "var/lib/fedrec/aggregator/address.json").exists(), "the aggregator listens")
+    aggregator.run(["status", "--own", "aggregator.toml"])  # the health check of units and containers
     server.run(command("doctor --server"))
     assert re.search(r"FAILS\s+client\s+superlink", hospital.run(command("doctor --client"), expected=UNREACHABLE))
     training = server.start(command("server --settings"))
@@ -217,6 +218,7 @@ def test_the_page_is_carried_out_on_four_hosts(hosts: dict[str, Host], tmp_path:
     server.start(command("serve "))
     asking = [*command("recommend --history read.txt --server"), "--json"]
     until(lambda: library.listens("server", 7443), "serving listens")
+    server.run(["status", "--own", "serving.toml"])
     first = json.loads(library.run(asking))
     assert len(first["items"]) == 10
 
