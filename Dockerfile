@@ -1,7 +1,7 @@
 # One image for all roles: what it runs is the command's arguments, for example `docker run fedrec aggregator --settings ...`.
 # Everything is installed from wheels, so no compiler is needed; versions are those of constraints.txt.
 #   docker build -t fedrec .
-#   docker build -t fedrec:news --build-arg EXTRAS=[news] .      # with torch, for clients and servers of news
+#   docker build -t fedrec:news --build-arg EXTRAS=[news] .      # with torch, for news; PIP_EXTRA_INDEX_URL may name one with its CPU build
 ARG PYTHON=python:3.11.13-slim-bookworm
 
 FROM ${PYTHON} AS build
@@ -16,6 +16,7 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM ${PYTHON}
 ARG EXTRAS=
+ARG PIP_EXTRA_INDEX_URL
 COPY constraints.txt /tmp/constraints.txt
 COPY --from=build /wheels /tmp/wheels
 RUN python -m venv /opt/fedrec \
