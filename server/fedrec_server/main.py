@@ -88,13 +88,15 @@ def run(
     stop: threading.Event | None = None,
     new_aggregator_ledger: bool = False,
     again: bool = False,
+    drop: bool = False,
     every_s: float = 0.0,
     say: Callable[[str], None] = lambda words: None,
 ) -> None:
     """Train to the end; model and bundle then lie in the state folder. `ready` is told when clients can connect.
 
     new_aggregator_ledger: forget what was seen of the aggregator's ledger, and take the one that it has now. A folder whose training is
-    finished trains no more, and says so, unless again or every_s say otherwise (`schedule`). say: told what the operator should read.
+    finished trains no more, and says so, unless again or every_s say otherwise (`schedule`). drop: leave an unfinished
+    training for good. say: told what the operator should read.
 
     SIGTERM, SIGINT and `stop` end it early: raises Stopped. Raises FedRecError where the run cannot begin or go on.
     """
@@ -108,6 +110,8 @@ def run(
         stack.enter_context(only_one(folder))
         runs, schedule = Runs(folder), Schedule(folder, every_s, again)
         runs.adopt()
+        if drop:
+            runs.drop()
         if not (runs.last and runs.last.open) and not schedule.stands and not schedule.due(runs.finished):
             say(words_of(runs))
             return

@@ -142,8 +142,9 @@ class Runs:
         self._changed(replace(self._entries[-1], warm=run))
 
     def drop(self) -> None:
-        """Leave the last training unfinished for good; what it promised counts whole."""
-        self._changed(replace(self._entries[-1], dropped=True))
+        """Leave the last training for good where it is unfinished; what it promised counts whole."""
+        if self._entries and self._entries[-1].open:
+            self._changed(replace(self._entries[-1], dropped=True))
 
     def publish(self, *, now_s: float) -> TrainingRun:
         """The last training is finished: its model and its bundle, if there is one, are current from here on."""

@@ -89,6 +89,9 @@ def server(
     again: Annotated[
         bool, typer.Option("--again", help="Train once more where the folder's training is finished; asks a server that stands there.")
     ] = False,
+    drop: Annotated[
+        bool, typer.Option("--drop-unfinished", help="Leave a training that cannot go on for good; what it promised counts whole.")
+    ] = False,
     every: Annotated[
         str,
         typer.Option("--every", metavar="DURATION", show_default=False, help="Stay up, and train whenever the model is so old: 12h, 7d."),
@@ -122,7 +125,7 @@ def server(
     with _failures_logged("server", chosen.log, chosen):
         preflight(server=settings, scenario=scenario)
     planned = load_scenario(scenario, overrides or ())
-    run(planned, chosen, new_aggregator_ledger=new_aggregator_ledger, again=again, every_s=every_s, say=typer.echo)
+    run(planned, chosen, new_aggregator_ledger=new_aggregator_ledger, again=again, drop=drop, every_s=every_s, say=typer.echo)
 
 
 @app.command(short_help="Make the serving bundle of a trained model.")

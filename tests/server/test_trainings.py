@@ -205,6 +205,19 @@ def test_an_unfinished_training_goes_on_and_counts_whole(new_world: NewWorld) ->
     assert not finished.last.open
 
 
+def test_a_training_that_is_left_for_good_counts_whole_and_another_begins(new_world: NewWorld) -> None:
+    world = new_world(client_limit=8.0)
+    trainings = world.trainings()
+    next(trainings.each(world.time.sleep))
+    trainings.planned(world.plan)
+    trainings.runs.drop()
+    runs = world.train().runs
+    assert [(entry.dropped, bool(entry.finished_s)) for entry in runs.entries] == [(True, False), (False, True)]
+    assert delta_of(math.sqrt(2) * runs.last.mu, runs.last.total.epsilon) == pytest.approx(1e-5, rel=1e-4)
+    runs.drop()  # a finished one stays
+    assert not runs.last.dropped
+
+
 @pytest.mark.parametrize("mus", [(1.0, 0.0), (0.0, 0.0)])
 def test_where_a_training_is_not_of_known_releases_epsilons_and_deltas_add_up(mus: tuple[float, float]) -> None:
     promised = Guarantee(2.0, 1e-5, "click", "replace")

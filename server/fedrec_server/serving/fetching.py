@@ -122,7 +122,7 @@ async def first_models(paths: Sequence[Path], sources: Sequence[Source], *, wait
 
     Without `wait`, raises what the fetch raised where nothing was fetched before; a path without a bundle is found later.
     """
-    said, due_s, loop = "", 0.0, asyncio.get_running_loop()
+    said, due_s, loop = set[str](), 0.0, asyncio.get_running_loop()
     while True:
         for source in sources if loop.time() >= due_s else ():
             try:
@@ -130,15 +130,15 @@ async def first_models(paths: Sequence[Path], sources: Sequence[Source], *, wait
             except FedRecError as failure:
                 if not wait and not source.path.exists():
                     raise
-                if said != failure.cause:
-                    said = failure.cause
+                if failure.cause not in said:
+                    said.add(failure.cause)
                     logs.say(log, "not-fetched", level=logging.WARNING, cause=failure.cause, remedy=failure.remedy)
             due_s = loop.time() + source.table.every_s
         missing = [path for path in paths if found(path) is None]
         if not missing or not wait:
             return True
-        if said != (words := f"waiting: no model at {missing[0]} yet"):
-            said = words
+        if (words := f"waiting: no model at {missing[0]} yet") not in said:
+            said.add(words)
             logs.say(log, words)
         await asyncio.sleep(_LOOK_S)
         if stop.is_set():
