@@ -57,9 +57,12 @@ class Patience:
 class AggregatedLink:
     """A `Link` over an aggregator's desk and a broadcast to clients. `ledger_head` is the last one seen, for the checkpoint.
 
-    num_users: who joined for this run; `patience.quorum` of them must report before a round is released. A round waits for them until its
-    time is over, and is asked again where it was short; what fewer than all reported stands for all (`Release.standing_for`).
+    num_users: who joined for this run, or whom the round asks; `patience.quorum` of them must report before a round is released. A round
+    waits for them until its time is over, and is asked again where it was short; what fewer reported stands for all
+    (`Release.standing_for`).
     watch: told of every release; watch_short: of every round that was short; watch_waiting: whenever one goes on waiting for its quorum.
+    asked: how many users a round asks, where that is a sample of them (None: all). planned_users: for whom reports stand then, those that
+    the recipe counts on in every round.
     told: the public arrays of the question before, which clients have. bytes_down: `wire.invitation_bytes` of the last question.
     """
 
@@ -73,6 +76,8 @@ class AggregatedLink:
     num_users: int = 0
     watch_short: Watch | None = None
     watch_waiting: Watch | None = None
+    asked: Callable[[int], int] | None = None
+    planned_users: int = 0
     told: Mapping[str, npt.NDArray[np.generic]] = field(default_factory=dict)
     bytes_down: int = 0
 
@@ -84,6 +89,8 @@ class AggregatedLink:
     def answer(self, question: Question) -> Release:
         """One round, begun again where it must be. Raises ProtocolError when patience ends, with what was lost and what it cost;
         its code is `TOO_FEW` where the quorum was missed in every attempt."""
+        if self.asked:
+            self.num_users = self.asked(question.round)
         header, quorum = question_header(question, run=self.terms.run, plan=self.plan.digest()), self.quorum
         opening = Opening(self.terms.run, question.round, header, question_digest(header), self.patience.round_s, self.ledger_head, quorum)
         invitation = Invitation(self.terms.run, self.plan, question, coded(question.public, self.told), quorum)
@@ -156,7 +163,7 @@ class AggregatedLink:
         self.ledger_head = status.ledger_head
         if self.watch:
             self.watch(status, answers)
-        return release.standing_for(self.num_users, reported=status.reported)
+        return release.standing_for(self.planned_users or self.num_users, reported=status.reported)
 
     def _too_few(self, status: RoundStatus, answers: Sequence[Answer], attempts: int) -> tuple[str, str]:
         missing = [answer for answer in answers if answer.accepted < answer.users or answer.refusal]

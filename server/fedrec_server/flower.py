@@ -21,7 +21,7 @@ import json
 import logging
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -167,6 +167,13 @@ class FlowerBroadcast:
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
         """One answer per client; `UNREACHABLE` for one that did not answer in time."""
+        return self._asked(invitation, None)
+
+    def ask_some(self, invitation: Invitation, clients: Collection[str]) -> Sequence[Answer]:
+        """As `ask`, of these clients alone."""
+        return self._asked(invitation, clients)
+
+    def _asked(self, invitation: Invitation, only: Collection[str] | None) -> Sequence[Answer]:
         header, plan = pack_invitation(invitation)
 
         def content(payloads: Mapping[str, bytes]) -> RecordDict:
@@ -177,7 +184,8 @@ class FlowerBroadcast:
         def all_of_it() -> RecordDict:
             return content(coded(invitation.question.public, {}))
 
-        return self._gathered(ASK, content(invitation.payloads) if invitation.payloads else all_of_it(), all_of_it=all_of_it)
+        what = content(invitation.payloads) if invitation.payloads else all_of_it()
+        return self._gathered(ASK, what, all_of_it=all_of_it, only=only)
 
     def tell(self, ask: Ask) -> list[Reply]:
         """See `privaterec.messages.NewsBroadcast`."""
@@ -193,15 +201,19 @@ class FlowerBroadcast:
         content: RecordDict,
         told: dict[str, Mapping[str, npt.NDArray[Any]]] | None = None,
         all_of_it: Callable[[], RecordDict] | None = None,
+        only: Collection[str] | None = None,
     ) -> list[Answer]:
-        """`told` gets the arrays of each client's first answer; `all_of_it` makes what a node gets that lacks the question before."""
+        """`told` gets the arrays of each client's first answer; `all_of_it` makes what a node gets that lacks the question before.
+
+        only: clients to ask, None for all.
+        """
         started = self.clock()
         deadline, look_at, wave = started + self.timeout_s, started, _Wave(self.names)
         while True:
             now = self.clock()
             if now >= look_at:
                 look_at = now + self.nodes_s
-                due = wave.due(self._to_ask(), now, self.again_s)
+                due = wave.due(self._to_ask(only), now, self.again_s)
                 ttl_s, lacking = max(1.0, deadline - now), [node for node in due if node in wave.lacking]
                 self._send([node for node in due if node not in wave.lacking], wave, kind, content, ttl_s=ttl_s)
                 if lacking and all_of_it is not None:
@@ -212,10 +224,10 @@ class FlowerBroadcast:
             waiting = {node for node in wave.waiting() if wave.name(node) not in self._silent}
             if not waiting or self.clock() >= deadline:
                 self._note_silence(wave)
-                return self._with_the_silent(wave.results())
+                return self._with_the_silent(wave.results(), only)
             self.sleep(min(max(self.poll_s, _POLLED_SHARE * (self.clock() - started)), _LONGEST_POLL_S))
 
-    def _to_ask(self) -> list[int]:
+    def _to_ask(self, only: Collection[str] | None) -> list[int]:
         """The nodes of clients; not those whose last message is still unanswered after a whole wave of silence."""
         nodes = list(self.grid.get_node_ids())
         if self.owner is not None:
@@ -225,11 +237,12 @@ class FlowerBroadcast:
         self._hear()
         for client in list(self._silent):
             self._forget_gone(client, nodes)
-        return [node for node in nodes if node not in self._silent.get(self.names.get(node, f"node-{node}"), {})]
+        named = [(node, self.names.get(node, f"node-{node}")) for node in nodes]
+        return [node for node, name in named if node not in self._silent.get(name, {}) and (only is None or name in only)]
 
-    def _with_the_silent(self, answers: list[Answer]) -> list[Answer]:
+    def _with_the_silent(self, answers: list[Answer], only: Collection[str] | None) -> list[Answer]:
         heard = {answer.client for answer in answers}
-        mute = [client for client, left in self._silent.items() if left and client not in heard]
+        mute = [client for client, left in self._silent.items() if left and client not in heard and (only is None or client in only)]
         return [*answers, *(Answer(name, 0, refusal=UNREACHABLE, cause="silent since an earlier message") for name in mute)]
 
     def _hear(self) -> None:

@@ -279,6 +279,7 @@ class _Training:
             patience=replace(chosen.patience(), sleep=sleep),
             absent_s=chosen.rounds.absent_s,
             run=self.trainings.entry.run,
+            cohort=chosen.rounds.cohort,
             planned=self.trainings.planned,
             earlier=self.trainings.earlier(public.items) if chosen.warm_start else None,
             tell=self.trainings.say,

@@ -28,6 +28,7 @@ from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.model_bundles import ServingFacts
 from fedrec.settings import Scenario
+from fedrec_server.cohorts import Cohorts, require_sampled
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
 from fedrec_server.notes import RunNotes, only_one, open_notes, trains
@@ -40,9 +41,9 @@ from fedrec_server.stragglers import EveryClient
 class RoundLine:
     """One line of `rounds.jsonl`: what was released, what the aggregator counted, what the clients said.
 
-    joined: users of the run; quorum: how many of them had to report. bytes_down: of the question, for a client that answered the one
-    before (`wire.invitation_bytes`); whoever did not gets all of its arrays. release_bytes: of what came back. seconds: since the last
-    round ended.
+    joined: users of the run; asked: those of the round's clients; quorum: who of them had to report. bytes_down: of the question, for a
+    client that answered the one before (`wire.invitation_bytes`); whoever did not gets all of its arrays. release_bytes: of what came
+    back. seconds: since the last round ended.
     A round that was released before a restart has no `answers`: nobody was asked again.
     """
 
@@ -52,6 +53,7 @@ class RoundLine:
     attempt: int
     enrolled: int
     joined: int
+    asked: int
     quorum: int
     reported: int
     clipped: int
@@ -82,6 +84,7 @@ def run_rounds(
     patience: Patience,
     absent_s: float = 0.0,
     run: str | None = None,
+    cohort: float = 1.0,
     planned: Callable[[Plan], Origin | None] = lambda plan: None,
     tell: Callable[[str], None] = lambda words: None,
     checkpoints: int = 0,
@@ -90,6 +93,7 @@ def run_rounds(
     """Train to the end in `folder`, or on from where it stopped, yielding after every round; then the model lies in `folder/model`.
 
     absent_s: how long a round waits for a client that joined and does not answer. run: the run's id; None makes one, once.
+    cohort: share of the users whom every round asks (`cohorts`); below 1 `clients` must be able to ask some, `stragglers.AsksSome`.
     planned: told the plan before anybody is asked; what it returns is what a bundle says of the run, None where none will be made.
     tell: gets words on a round that misses its quorum (`Patience.min_share`), which waits, and ends the run where it is short too often.
     checkpoints: how many of the newest are kept, at least 2; 0 for all. earlier: what it begins with of an earlier release, the same
@@ -100,23 +104,30 @@ def run_rounds(
     """
     everything, public = public, public if scenario.data.features else public.without_features()
     check(scenario, public)
+    if cohort < 1:
+        require_sampled(scenario.recipe, public.kind)
     with only_one(folder):
         notes = open_notes(folder, trains(scenario, public.digest()), run)
         terms = Terms(notes.run, client_recipe(scenario), public.kind, public.value_range, public.items)
         every = EveryClient(clients, absent_s, gathering.pause_s, gathering.sleep, gathering.clock)
+        cohorts = every.cohorts = Cohorts(notes.run, cohort) if cohort < 1 else None
         resumed, num_users = notes.plan is not None, notes.num_users or gather(terms, desk, every, gathering)
-        facts = replace(public.facts(num_users=num_users, seed=scenario.seed), earlier=earlier)
+        counted = cohorts.planned(num_users) if cohorts else num_users
+        facts = replace(public.facts(num_users=counted, seed=scenario.seed), earlier=earlier)
         prepared = prepare(scenario, facts)
         notes = notes.planned(prepared.plan, num_users=num_users)
         notes.keep(folder)
         origin, kept = planned(prepared.plan), _Kept(folder, notes, checkpoints)
-        quorum = QuorumLog(patience.quorum(num_users), num_users, tell)
+        quorum = QuorumLog(patience.quorum(facts.num_users), facts.num_users, tell)
         state = kept.checkpoints.latest() or prepared.recipe.begin()
         if resumed and prepared.recipe.ask(state) is not None:
             with suppress(UnreachableError):  # the rounds themselves say who is missing, and what it cost
                 gather(terms, desk, every, gathering)
         link = AggregatedLink(terms, prepared.plan, KeptReleases(desk, folder / "releases"), every, patience, notes.ledger_head, kept.watch)
         link.num_users, link.watch_short, link.watch_waiting = num_users, quorum.short, quorum.waiting
+        if cohorts:
+            link.asked, link.planned_users = cohorts.num_users, facts.num_users
+            cohorts.say(tell)
         link.told = told_before(prepared.recipe, state, kept.checkpoints.at)
         yield from kept.rounds(prepared, link, state)
         state = kept.checkpoints.latest() or state
@@ -164,7 +175,7 @@ class _Kept:
         self._prune()  # what a crash left
         started = time.perf_counter()
         for done in train(prepared.recipe, link, state):
-            line = self._line(done, link.bytes_down, time.perf_counter() - started)
+            line = self._line(done, link.bytes_down, time.perf_counter() - started, asked=link.num_users)
             lines.append(json.dumps(finite(asdict(line))))
             self._keep(done.state, lines, link.ledger_head)
             yield Progress(line, done.state)
@@ -173,9 +184,9 @@ class _Kept:
     def took_part(self) -> list[dict[str, int]]:
         """How many of how many reported in each round."""
         rounds = map(json.loads, self._lines())
-        return [{name: int(one.get(name, 0)) for name in ("round", "reported", "joined", "quorum")} for one in rounds]
+        return [{name: int(one.get(name, 0)) for name in ("round", "reported", "asked", "joined", "quorum")} for one in rounds]
 
-    def _line(self, done: RoundDone, bytes_down: int, seconds: float) -> RoundLine:
+    def _line(self, done: RoundDone, bytes_down: int, seconds: float, *, asked: int) -> RoundLine:
         assert self.heard is not None
         status, answers = self.heard
         return RoundLine(
@@ -185,6 +196,7 @@ class _Kept:
             attempt=status.attempt,
             enrolled=status.enrolled,
             joined=self.notes.num_users,
+            asked=asked,
             quorum=status.quorum,
             reported=status.reported,
             clipped=status.clipped,

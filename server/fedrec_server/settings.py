@@ -105,6 +105,13 @@ class RoundsTable(Table):
         description="share of the run's users who must report in every round: it waits for them until its time is over, and with fewer "
         "nothing is released; 0 leaves it to the aggregator's minimum cohort",
     )
+    cohort: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="share of the run's users whom every round asks, by whole clients, a new sample each time; min_share is of those. The "
+        "guarantee is charged as if everybody were in every round. Below 1 for the default recipe on ratings",
+    )
     short_attempts: int = Field(3, ge=1, le=100, description="how often a round is tried that misses min_share, before the run ends")
     attempts: int = Field(8, ge=1, le=100, description="how often a round that a party lost in a crash begins again")
     pause_s: float = Field(1.0, ge=0, le=600, description="before the second attempt; twice as long before each further one")

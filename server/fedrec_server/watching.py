@@ -7,9 +7,10 @@ tried again says so at its first pause, not when its patience has ended.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Opening, Phase, Refusal, RoundStatus, Terms
@@ -19,7 +20,7 @@ from fedrec.operations.party_state import Awaited, Doing, PartyState
 from fedrec.privacy.calibration import Plan
 from fedrec.privaterec.messages import Ask, NewsBroadcast, Reply
 from fedrec_server.seen_ledger import GrowingDesk
-from fedrec_server.stragglers import UNREACHABLE
+from fedrec_server.stragglers import UNREACHABLE, AsksSome
 
 log = logging.getLogger(__name__)
 
@@ -120,11 +121,15 @@ class WatchedDesk:
         return status
 
 
+class SomeBroadcast(NewsBroadcast, AsksSome, Protocol):
+    """What Flower's messages carry: to all clients or to some."""
+
+
 @dataclass
 class WatchedClients:
     """A broadcast to clients; `connected` is asked at every scrape. min_clients: with fewer, clients are waited for, else their users."""
 
-    clients: NewsBroadcast
+    clients: SomeBroadcast
     metrics: Metrics
     connected: Callable[[], float] = float
     min_clients: int = 1
@@ -149,6 +154,13 @@ class WatchedClients:
         """As the broadcast's."""
         self._asking(invitation.question.round)
         answers = self.clients.ask(invitation)
+        self._there(answers)
+        return answers
+
+    def ask_some(self, invitation: Invitation, clients: Collection[str]) -> Sequence[Answer]:
+        """As the broadcast's."""
+        self._asking(invitation.question.round)
+        answers = self.clients.ask_some(invitation, clients)
         self._there(answers)
         return answers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -93,6 +93,9 @@ class Sites:
 
     def ask(self, invitation: Invitation) -> Sequence[Answer]:
         return [site.answer(invitation) for site in self._there()]
+
+    def ask_some(self, invitation: Invitation, clients: Collection[str]) -> Sequence[Answer]:
+        return [site.answer(invitation) for site in self._there() if site.participant.name in clients]
 
     def _there(self) -> Iterator[Site]:
         for site in self.sites:

@@ -129,6 +129,17 @@ def test_open_messages_are_asked_after_together_and_less_and_less_often() -> Non
     assert len(grid.pulled) < 5 * (100 / 0.1) / 5  # a fifth of asking every tenth of a second
 
 
+def test_some_clients_can_be_asked_alone_and_the_others_hear_nothing(grid_of_two: FakeGrid) -> None:
+    broadcast = grid_of_two.broadcast()
+    broadcast.join(TERMS)
+    grid_of_two.nodes[7] = silent  # who is not asked is not waited for
+    before = len(grid_of_two.sent)
+    invitation = Invitation("run", PLAN, Question(0, "step", {}, (SPEC,)))
+    assert broadcast.ask_some(invitation, {"b"}) == [B]
+    assert [message.metadata.dst_node_id for message in grid_of_two.sent[before:]] == [8]
+    assert grid_of_two.now_s < 1.0
+
+
 def test_a_reply_to_a_message_that_was_not_asked_after_is_nobodys(grid_of_two: FakeGrid) -> None:
     stray = Message(RecordDict({"fedrec": ConfigRecord({"answer": pack_answer(A)})}), reply_to=_sent("message-99"))
     grid_of_two.nodes[7] = lambda _: stray

@@ -30,6 +30,8 @@ class Bench(StrEnum):
     news_paper = "news-paper"
     intake = "intake"
     enrolment = "enrolment"
+    nodes = "nodes"
+    cohorts = "cohorts"
     processes = "processes"
     grid = "grid"
     sgld = "sgld"
@@ -45,7 +47,7 @@ class Bench(StrEnum):
 
 
 _OF = {
-    "--endurance": (Bench.serving,),
+    "--endurance": (Bench.serving, Bench.nodes),
     "--jobs": (Bench.paper, Bench.study, Bench.sizes, Bench.simple),
     "--only": (Bench.study,),
     "--seeds": (Bench.study, Bench.sizes, Bench.simple),
@@ -84,8 +86,8 @@ def bench(
         typer.Argument(
             metavar="WHAT",
             show_choices=False,
-            help="Speed: kernels, als, encoder, readers, intake, enrolment, processes, grid, sgld, serving. Quality: ablation, quality, "
-            "clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, sizes, simple.",
+            help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, processes, grid, sgld, serving. Quality: ablation, "
+            "quality, clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, sizes, simple, cohorts.",
         ),
     ],
     name: Annotated[
@@ -107,7 +109,12 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Smaller shapes and fewer repeats: a smoke test, not a figure.")] = False,
     endurance: Annotated[
         float,
-        typer.Option(min=0, metavar="SECONDS", show_default=False, help="Of serving: swaps, cuts and bad messages under load instead."),
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            show_default=False,
+            help="Of serving: swaps, cuts and bad messages under load instead. Of nodes: between rounds, 300 where not given.",
+        ),
     ] = 0.0,
     jobs: Annotated[
         int,
@@ -150,6 +157,7 @@ def bench(
     kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`. quality, ablation, news,
     news-paper and processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
     aggregator's service with two client processes, enrolment what a user more costs it where a million are enrolled,
+    nodes what a thousand idle clients cost the server, cohorts what it costs the model to ask a share of the users in every round,
     processes a whole training by separate processes beside the loopback's,
     grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
     serving puts load on a real `fedrec serve`; serving-basis, serving-lists and serving-news tell what private queries lose on
@@ -199,7 +207,7 @@ def bench(
     elif what is Bench.simple:
         result = simple(folders, overrides=overrides or (), output=output, **chosen, **shared)
     else:
-        result = endure(endurance, quick=quick) if endurance else run(what.value, data=path, quick=quick)
+        result = endure(what.value, endurance, quick=quick) if endurance else run(what.value, data=path, quick=quick)
     if output:
         write_json(output, result)
     typer.echo(json.dumps(finite(result), indent=None if as_json else 2))

@@ -22,18 +22,21 @@ from fedrec_simulations.bench import intake
 from fedrec_simulations.bench.rows import table
 
 _TERMS = Terms("nodes", "{}", "ratings", (1.0, 5.0), ("item",))
-_ARRIVAL_S = 900.0
+_ARRIVAL_S = 1_800.0
 _ALLOWED_MB, _ALLOWED_CORES = 500.0, 0.1
 
 
-def run(*, nodes: int = 1_000, seconds: float = 300.0, quick: bool = False) -> dict[str, Any]:
-    """seconds: between rounds. `quick` takes 12 nodes and 2 s, for tests of the wiring. Raises RuntimeError where nodes stay away."""
+def run(*, nodes: int = 1_000, seconds: float = 300.0, messages: int = 1, quick: bool = False) -> dict[str, Any]:
+    """seconds: between rounds. messages: to all nodes, before and after. `quick` takes 12 nodes and 2 s, for tests of the wiring.
+
+    Raises RuntimeError where nodes stay away.
+    """
     nodes, seconds = (12, 2.0) if quick else (nodes, seconds)
     names = [f"phone-{number}" for number in range(nodes)]
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         write_development_certificates(Path(folder), clients=names)
         here, there = intake.SPAWN.Pipe()
-        server = intake.SPAWN.Process(target=_serve, args=(Path(folder), names, seconds, there))
+        server = intake.SPAWN.Process(target=_serve, args=(Path(folder), names, seconds, messages, there))
         server.start()
         stack.callback(server.join)
         stack.callback(server.terminate)
@@ -56,7 +59,7 @@ def _live(address: str, keys: Path, names: Sequence[str]) -> None:
     light_nodes.run(address, keys, names, 10 * 86_400.0)
 
 
-def _serve(keys: Path, names: Sequence[str], seconds: float, there: Connection) -> None:
+def _serve(keys: Path, names: Sequence[str], seconds: float, messages: int, there: Connection) -> None:
     import fedrec_server.main  # noqa: F401 - what a server has loaded counts
     from fedrec.operations.addresses import Address
     from fedrec_server.executor import Executor
@@ -73,19 +76,19 @@ def _serve(keys: Path, names: Sequence[str], seconds: float, there: Connection) 
         there.send(str(gate.address))
 
         def rounds(broadcast: Any) -> None:
-            there.send(_measured(broadcast, gate, [os.getpid(), superlink.pid], len(names), seconds))
+            there.send(_measured(broadcast, gate, [os.getpid(), superlink.pid], len(names), seconds, messages))
 
         app = server_app(rounds, timeout_s=1_800.0, again_s=1_800.0, owner=gate.owner, wake=gate.wake)
         Executor(superlink.address, superlink.secret).run(app, bundle("0" * 64))
 
 
-def _measured(broadcast: Any, gate: Any, pids: Sequence[int], nodes: int, seconds: float) -> dict[str, Any]:
+def _measured(broadcast: Any, gate: Any, pids: Sequence[int], nodes: int, seconds: float, messages: int) -> dict[str, Any]:
     deadline = time.monotonic() + _ARRIVAL_S
     while len(list(broadcast.grid.get_node_ids())) < nodes or gate.held < nodes:
         if time.monotonic() > deadline:
             return {"failure": f"{len(list(broadcast.grid.get_node_ids()))} of {nodes} nodes are there, {gate.held} wait"}
         time.sleep(0.5)
-    before = _round(broadcast, nodes)
+    before = [_round(broadcast, nodes) for _ in range(messages)]
     while gate.held < nodes and time.monotonic() < deadline + 60:
         time.sleep(0.2)
     cpu_s, started = [intake.processor_s(pid) for pid in pids], time.monotonic()
@@ -96,13 +99,13 @@ def _measured(broadcast: Any, gate: Any, pids: Sequence[int], nodes: int, second
     took_s = time.monotonic() - started
     cores = [(intake.processor_s(pid) - cpu) / took_s for pid, cpu in zip(pids, cpu_s, strict=True)]
     held = gate.held
-    after = _round(broadcast, nodes)
+    after = [_round(broadcast, nodes) for _ in range(messages)]
     parts = dict(zip(("server", "superlink"), zip(most_mb, cores, strict=True), strict=True))
     return {
         "held": held,
         "between_rounds": {name: {"mb": mb, "cores": share} for name, (mb, share) in parts.items()},
         "peak_mb": {name: intake.peak_mb(pid) for name, pid in zip(parts, pids, strict=True)},
-        "round_seconds": [before, after],
+        "round_seconds": [*before, *after],
     }
 
 
@@ -126,6 +129,7 @@ def markdown(result: dict[str, Any]) -> str:
     lines.append(["together", f"{total[0]:,.0f}", f"{total[1]:.1%}"])
     lines.append(["allowed", f"{result['allowed']['mb']:,.0f}", f"{result['allowed']['cores']:.0%}"])
     rounds = ", ".join(f"{seconds:.1f}" for seconds in result["round_seconds"])
-    words = f"{result['held']:,} requests waited at the end. A message to all nodes and all answers: {rounds} s."
+    words = f"{result['held']:,} requests waited at the end."
+    words += f" A message to all nodes and all answers: {rounds} s." if rounds else ""
     head = (f"{result['nodes']:,} nodes, {result['seconds_between_rounds']:,.0f} s between rounds", "resident MB", "of a core")
     return f"{table(head, lines)}\n\n{words}"

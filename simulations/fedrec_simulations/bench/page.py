@@ -138,6 +138,18 @@ def _enrolment(result: Result) -> str:
     return markdown(result)
 
 
+def _nodes(result: Result) -> str:
+    from fedrec_simulations.bench.nodes import markdown
+
+    return markdown(result)
+
+
+def _cohorts(result: Result) -> str:
+    from fedrec_simulations.bench.cohorts import markdown
+
+    return markdown(result)
+
+
 def _intake(result: Result) -> str:
     rates, costs = result["reports_per_second"], result["aggregator_cpu_us_per_report"]
     lines = [[name, f"{rates[name]:,.0f}", f"{costs[name]:,.0f}"] for name in rates]
@@ -343,6 +355,20 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         "Users that enrol where a million are enrolled: the aggregator's rules and ledger alone, and its service. Medians over calls.",
         "fedrec bench enrolment",
         _enrolment,
+    ),
+    (
+        "nodes",
+        "A thousand nodes",
+        "Synthetic nodes over mutual TLS at a real gate and SuperLink, which wait for messages between rounds.",
+        "fedrec bench nodes --endurance 300",
+        _nodes,
+    ),
+    (
+        "cohorts",
+        "Sampled cohorts",
+        "The default recipe on planted ratings, a new sample of users in every round, noise as if all were in it. Validation, 3 seeds.",
+        "fedrec bench cohorts",
+        _cohorts,
     ),
     (
         "grid",

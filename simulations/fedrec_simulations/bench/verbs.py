@@ -81,6 +81,12 @@ def _nodes(data: str, quick: bool) -> dict[str, Any]:
     return nodes.run(quick=quick)
 
 
+def _cohorts(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import cohorts
+
+    return cohorts.run(quick=quick)
+
+
 def _processes(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import processes
 
@@ -135,8 +141,12 @@ def _sgld(data: str, quick: bool) -> dict[str, Any]:
     return sgld.run(quick=quick)
 
 
-def endure(seconds: float, *, quick: bool) -> dict[str, Any]:
-    """`fedrec bench serving --endurance SECONDS`: one JSON object."""
+def endure(what: str, seconds: float, *, quick: bool) -> dict[str, Any]:
+    """`fedrec bench serving --endurance SECONDS`, or of nodes: one JSON object."""
+    if what == "nodes":
+        from fedrec_simulations.bench import nodes
+
+        return nodes.run(seconds=seconds, quick=quick)
     from fedrec_simulations.bench import serving_endurance
 
     return serving_endurance.run(seconds, quick=quick)
@@ -197,6 +207,7 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "intake": _intake,
     "enrolment": _enrolment,
     "nodes": _nodes,
+    "cohorts": _cohorts,
     "processes": _processes,
     "grid": _grid,
     "sgld": _sgld,
