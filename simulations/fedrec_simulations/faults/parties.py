@@ -14,7 +14,19 @@ from typing import Any
 
 from fedrec.checkpoint import Arrays
 from fedrec.errors import BudgetExceededError, FedRecError, PrivacyError, ProtocolError, RefusedError, UnreachableError
-from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Opening, Phase, Receipt, Refusal, RoundStatus, Terms
+from fedrec.federation.protocol import (
+    Answer,
+    Budget,
+    Invitation,
+    LedgerGrowth,
+    LedgerHead,
+    Opening,
+    Phase,
+    Receipt,
+    Refusal,
+    RoundStatus,
+    Terms,
+)
 from fedrec.federation.wire import pack_answer, pack_invitation, pack_terms, read_answer, read_invitation, read_terms
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
@@ -181,6 +193,11 @@ class ReleaseDeskAfar:
             if status.phase in {Phase.RELEASED, Phase.SHORT} or self.network.clock.now_s >= until_s:
                 return status
             self.network.clock.wait(_PAUSE_S)
+
+    def budget(self) -> Budget:
+        """As the protocol's."""
+        budget: Budget = self._call("budget")
+        return budget
 
     def close(self, run: str, round: int) -> RoundStatus:
         """As the protocol's."""

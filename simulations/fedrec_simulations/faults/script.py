@@ -60,7 +60,8 @@ class Setup:
 
     steps: of the model, one round each after the first. absent_s: how long a round waits for a silent client. tries: how often
     a call to the aggregator is made. max_epsilon: what clients and aggregator allow, over all runs; a run takes 5. min_share: of a run's
-    users, who must report in every round; whoever operates the servers lowers it where a client has left for good.
+    users, who must report in every round; whoever operates the servers lowers it where a client has left for good. trainings: of each
+    server, one after the other; each is a run.
     """
 
     clients: int = 3
@@ -72,6 +73,7 @@ class Setup:
     runs: int = 1
     max_epsilon: float = 8.0
     min_share: float = 0.8
+    trainings: int = 1
 
     @property
     def client_names(self) -> tuple[str, ...]:
@@ -99,6 +101,8 @@ def script(seed: int) -> Script:
     """The script of a seed: one operation to fourteen, and in one of six a client that leaves."""
     rng, quorum = Streams(seed).numpy("fault-script"), Streams(seed).numpy("fault-script-quorum")
     setup = replace(_setup(rng), min_share=float(quorum.choice([0.0, 0.5, 0.8, 0.8, 0.8, 1.0])))
+    if setup.runs == 1:
+        setup = replace(setup, trainings=int(Streams(seed).numpy("fault-script-trainings").choice([1, 1, 2])))
     count = int(rng.choice([1, 2, 2, 3, 4, 6, 8, 10, 14]))
     operations = [_operation(rng, setup) for _ in range(count)]
     if quorum.random() < 1 / 6:
@@ -158,13 +162,13 @@ def _operation(rng: np.random.Generator, setup: Setup) -> Operation:
     if rng.random() < 0.5:
         party = str(rng.choice([AGGREGATOR, AGGREGATOR, *setup.server_names, *setup.client_names]))
         kind = _one(rng, _PARTY_KINDS)
-        return Operation(party, int(rng.integers(_STEPS[_role(party)])), kind, _amount(rng, kind))
+        return Operation(party, int(rng.integers(setup.trainings * _STEPS[_role(party)])), kind, _amount(rng, kind))
     sender, receiver = _one(rng, tuple(_MESSAGES))
     senders = setup.server_names if sender == "server" else setup.client_names
     receivers = setup.client_names if receiver == "client" else (AGGREGATOR,)
     kind = _one(rng, _MESSAGE_KINDS[sender, receiver])
     way = f"{_one(rng, senders)} > {_one(rng, receivers)}"
-    return Operation(way, int(rng.integers(_MESSAGES[sender, receiver])), kind, _amount(rng, kind))
+    return Operation(way, int(rng.integers(setup.trainings * _MESSAGES[sender, receiver])), kind, _amount(rng, kind))
 
 
 def _one(rng: np.random.Generator, choices: Sequence[T]) -> T:

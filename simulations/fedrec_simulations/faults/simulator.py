@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,19 +18,26 @@ from fedrec.data.interactions import Interactions
 from fedrec.errors import FedRecError
 from fedrec.federation.link import Patience
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.recipes import Prepared, prepare
+from fedrec.recipes import Prepared, guarantee_of, prepare
+from fedrec.serving import model_bundles
+from fedrec.serving.export_factorization import factorization_bundle
+from fedrec.serving.synthetic import SyntheticSettings
 from fedrec.settings import Scenario, load
 from fedrec_aggregator.core import Limits
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, run_rounds
+from fedrec_server.runs import Runs, TrainingRun, run_folder
+from fedrec_server.schedule import Schedule
+from fedrec_server.trainings import Trainings
 from fedrec_simulations.faults.auditor import Auditor, Broken
 from fedrec_simulations.faults.machine import Clock, Crash, Fate, Machine, simulated_disks
 from fedrec_simulations.faults.network import Host, Network, Process
 from fedrec_simulations.faults.parties import AggregatorProcess, BroadcastAfar, ClientProcess, ReleaseDeskAfar
 from fedrec_simulations.faults.script import AGGREGATOR, Kind, Operation, Script, Setup
 from fedrec_simulations.faults.verdict import RecordedNoise, Trained, Verdict
+from fedrec_simulations.faults.visitor import Visitor
 
 USERS, ITEMS = 7, 5
 DELTA = 1e-5
@@ -62,8 +69,19 @@ class Outcome:
 def simulate(script: Script) -> Outcome:
     """Run a script; the same script gives the same outcome."""
     memory = Path("/dev/shm")
-    with TemporaryDirectory(prefix="fedrec-faults-", dir=memory if memory.is_dir() else None) as folder, _quiet():
+    with TemporaryDirectory(prefix="fedrec-faults-", dir=memory if memory.is_dir() else None) as folder, _quiet(), _small_bundles():
         return _World(script, Path(folder)).outcome()
+
+
+@contextmanager
+def _small_bundles() -> Iterator[None]:
+    """Bundles of fewer synthetic users: what they recommend is not looked at here, and the others take most of a run's time."""
+    there, smaller = vars(model_bundles), partial(factorization_bundle, synthetic=SyntheticSettings(users=200))
+    real, there["factorization_bundle"] = there["factorization_bundle"], smaller
+    try:
+        yield
+    finally:
+        there["factorization_bundle"] = real
 
 
 @contextmanager
@@ -119,7 +137,8 @@ class _World:
         self.script, self.setup, self.folder = script, script.setup, folder
         self.fate, self.clock, self.noise = Fate(script), Clock(), RecordedNoise(0)
         self.limit, limits = Guarantee(self.setup.max_epsilon, DELTA), Limits(min_cohort=self.setup.min_cohort)
-        parties = (AGGREGATOR, *self.setup.client_names, *self.setup.server_names)
+        persons = tuple(f"{name}-person" for name in self.setup.server_names)
+        parties = (AGGREGATOR, *self.setup.client_names, *self.setup.server_names, *persons)
         self.machines = {party: Machine(party, self.fate, self.clock) for party in parties}
         self.auditor = Auditor(folder, self.clock.of(AGGREGATOR), limits.max_round_s, limits.min_cohort)
         self.network = Network(self.fate, self.clock, {}, self.machines, self.auditor, self._turn)
@@ -143,12 +162,19 @@ class _World:
                 for server in self.servers.values():
                     server.stop()
         verdict = Verdict(self.auditor, self.noise, self.limit)
-        runs = [_trained(server.run, server.folder, self.setup.steps, server.min_share) for server in self.servers.values()]
-        broken = [*defects, *self.auditor.broken, *verdict.judge(self.setup.client_names, runs), *self._endings_that_should_not_be(defects)]
+        runs = [
+            _trained(entry.run, server.folder / "runs" / entry.run, self.setup.steps, server.min_share)
+            for server in self.servers.values()
+            for entry in server.entries
+        ]
+        served = [one for server in self.servers.values() for one in server.visitor.judge()]
+        judged = [*verdict.judge(self.setup.client_names, runs), *served]
+        broken = [*defects, *self.auditor.broken, *judged, *self._endings_that_should_not_be(defects)]
+        finished = {entry.run for server in self.servers.values() for entry in server.entries if entry.finished_s}
         return Outcome(
             self.script,
-            {server.run: self._told(server.ending) for server in self.servers.values()},
-            frozenset(run for run in verdict.complete if self.servers[run.replace("run", "server")].ending == "model"),
+            {run: self._told(ending) for server in self.servers.values() for run, ending in server.endings().items()},
+            frozenset(verdict.complete & finished),
             verdict.released,
             tuple(self.fate.struck),
             sum(max(0, starts - 1) for starts in self._starts()),
@@ -166,7 +192,7 @@ class _World:
 
     def _run(self) -> None:
         """Round by round in turns; whoever fails is started again after a repair, as often as something can have struck."""
-        starts = len(self.script.operations) + 2
+        starts = len(self.script.operations) + 1 + self.setup.trainings
         while going := [server for server in self.servers.values() if not server.done and server.starts < starts + server.crashes]:
             for server in going:
                 if server.advance():
@@ -201,7 +227,7 @@ class _World:
                 self.network.end(AGGREGATOR)
 
     def _endings_that_should_not_be(self, defects: Sequence[Broken]) -> Iterator[Broken]:
-        affordable = self.setup.runs == 1 or self.setup.max_epsilon > 5
+        affordable = self.setup.runs * self.setup.trainings == 1 or self.setup.max_epsilon > 5
         misled = any(operation.kind is Kind.DAMAGE and "> client" in operation.where for operation in self.fate.struck)
         for server in self.servers.values():
             # a client that was misled about a run's terms or question stays with what it was told first, as it must
@@ -246,6 +272,7 @@ class _Server:
     def __init__(self, name: str, network: Network, setup: Setup, folder: Path, there: Callable[[], tuple[int, int]]) -> None:
         self.name, self.run, self.folder = name, name.replace("server", "run"), folder
         self.ending, self.starts, self.crashes, self.min_share = "", 0, 0, setup.min_share
+        self.visitor = Visitor(folder, folder.parent / f"{name}-person")
         self._there = there
         self._network, self._setup = network, setup
         self._rounds: Iterator[Progress] | None = None
@@ -254,6 +281,20 @@ class _Server:
     @property
     def done(self) -> bool:
         return self.ending == "model"
+
+    @property
+    def entries(self) -> tuple[TrainingRun, ...]:
+        return Runs(self.folder).entries
+
+    @property
+    def finished(self) -> int:
+        return sum(1 for entry in self.entries if entry.finished_s)
+
+    def endings(self) -> dict[str, str]:
+        """Of every training that was to be: "model", or the words of the last failure."""
+        last, begun = self.ending, [entry.run for entry in self.entries]
+        runs = [*begun, *(f"{self.run}, training {number + 1}" for number in range(len(begun), self._setup.trainings))]
+        return {run: "model" if number < self.finished else last for number, run in enumerate(runs)}
 
     def advance(self) -> bool:
         """One more round, or the end; True where it failed with words and something may need repair."""
@@ -265,7 +306,9 @@ class _Server:
                 self._rounds, self.starts = self._begin(), self.starts + 1
             machine.step()
             if next(self._rounds, None) is None:
-                self.ending = "model"
+                self.stop()
+                if self.finished == self._setup.trainings:
+                    self.ending = "model"
         except Crash as crash:
             if crash.party != self.name:
                 raise
@@ -277,6 +320,7 @@ class _Server:
             return True
         finally:
             self._at_work = False
+            self.visitor.look()
         return False
 
     def stop(self) -> None:
@@ -286,15 +330,21 @@ class _Server:
         sleep, clock = self._network.clock.wait, lambda: self._network.clock.now_s
         clients, users = self._there()
         if clients < self._setup.clients and "too few to release" in self.ending:
-            self.min_share = min(self.min_share, users / int(read_json(self.folder / "run.json")["num_users"]))
-        return run_rounds(
-            scenario(self._setup.steps),
-            _public(),
-            ReleaseDeskAfar(self.name, self._network, self._setup.tries),
-            BroadcastAfar(self.name, self._network, self._setup.client_names),
-            self.folder,
-            gathering=Gathering(expected_users=users, min_clients=clients, timeout_s=_GATHERING_S, sleep=sleep, clock=clock),
-            patience=Patience(round_s=_ROUND_S, min_share=self.min_share, sleep=sleep, clock=clock),
-            absent_s=self._setup.absent_s,
-            run=self.run,
-        )
+            self.min_share = min(self.min_share, users / int(read_json(run_folder(self.folder) / "run.json")["num_users"]))
+        runs, desk = Runs(self.folder), ReleaseDeskAfar(self.name, self._network, self._setup.tries)
+        last = runs.last
+        schedule = Schedule(self.folder, again=last is not None and not last.open, clock=clock, monotonic=clock)
+        trainings = Trainings(runs, schedule, guarantee_of(scenario(self._setup.steps)), desk.budget, name=self.run, clock=clock)
+        for entry in trainings.each(sleep):
+            yield from run_rounds(
+                scenario(self._setup.steps),
+                _public(),
+                desk,
+                BroadcastAfar(self.name, self._network, self._setup.client_names),
+                trainings.folder,
+                gathering=Gathering(expected_users=users, min_clients=clients, timeout_s=_GATHERING_S, sleep=sleep, clock=clock),
+                patience=Patience(round_s=_ROUND_S, min_share=self.min_share, sleep=sleep, clock=clock),
+                absent_s=self._setup.absent_s,
+                run=entry.run,
+                planned=trainings.planned,
+            )
