@@ -14,6 +14,7 @@ import pytest
 from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.link import Patience
 from fedrec.federation.protocol import Phase, Refusal
+from fedrec.serving.bundle import FILE
 from fedrec.streams import Streams
 from fedrec_aggregator import core as aggregator_core
 from fedrec_aggregator import intake
@@ -22,8 +23,10 @@ from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client import delivery, participant
 from fedrec_client.ledger import ClientLedger
+from fedrec_client.serving_ledger import ServingLedger
 from fedrec_server.rounds import _Kept
-from fedrec_simulations.faults import auditor, simulator, verdict
+from fedrec_server.runs import Runs
+from fedrec_simulations.faults import auditor, simulator, verdict, visitor
 from fedrec_simulations.faults.script import script
 from fedrec_simulations.faults.simulator import simulate
 
@@ -262,6 +265,30 @@ def defect(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Aggregator, "open_round", open_round)
 
 
+def unnoted_version(patch: pytest.MonkeyPatch) -> None:
+    """A bundle is served before the server has noted whose it is."""
+    patch.setattr(Runs, "made", lambda self, bundle: None)
+
+
+def old_model_stays(patch: pytest.MonkeyPatch) -> None:
+    """A further training is finished, and the model before it is served on."""
+    honest = Runs.publish
+
+    def publish(self: Any, *, now_s: float) -> Any:
+        before = (self.state / FILE).read_bytes() if (self.state / FILE).exists() else None
+        entry = honest(self, now_s=now_s)
+        if before is not None:
+            (self.state / FILE).write_bytes(before)
+        return entry
+
+    patch.setattr(Runs, "publish", publish)
+
+
+def pays_again(patch: pytest.MonkeyPatch) -> None:
+    """A person's answer is drawn and charged anew at every question."""
+    patch.setattr(ServingLedger, "kept", lambda self, question: None)
+
+
 @pytest.mark.parametrize(
     ("plant", "rule"),
     [
@@ -287,6 +314,9 @@ def defect(patch: pytest.MonkeyPatch) -> None:
         (loses_an_entry, verdict.LEDGER_KEPT),
         (wrong_state, verdict.SAME_MODEL),
         (first_attempts_only, verdict.KEPT_AS_RELEASED),
+        (unnoted_version, visitor.SERVED_WHOLE),
+        (old_model_stays, visitor.SERVED_WHOLE),
+        (pays_again, visitor.PAID_ONCE),
         (stuck, simulator.ENDS),
         (defect, simulator.DEFECTS),
     ],

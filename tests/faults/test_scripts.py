@@ -43,6 +43,26 @@ def test_without_faults_the_model_is_the_loopbacks() -> None:
     assert (outcome.endings, outcome.complete, outcome.broken, outcome.restarts) == ({"run-0": "model"}, {"run-0"}, (), 0)
 
 
+def test_without_faults_a_further_training_is_a_run_of_its_own_and_is_served() -> None:
+    outcome = struck_by(setup=replace(TWO, trainings=2))
+    assert outcome.endings == {"run-0": "model", "run-0-2": "model"}
+    assert (outcome.complete, outcome.broken, outcome.released) == ({"run-0", "run-0-2"}, (), 4)
+
+
+def test_a_further_training_that_the_limit_does_not_leave_room_for_ends_in_words_and_asks_nobody() -> None:
+    outcome = struck_by(setup=replace(TWO, trainings=2, max_epsilon=5.0))
+    assert outcome.endings["run-0"] == "model"
+    assert "does not fit" in outcome.endings["run-0, training 2"]
+    assert (outcome.broken, outcome.released) == ((), 2)
+
+
+def test_a_crash_at_any_step_of_a_server_that_trains_again_ends_in_both_models() -> None:
+    again = replace(TWO, trainings=2)
+    for at in range(0, struck_by(setup=again).steps["server-0"], 5):  # of each write, and of what stands between two
+        outcome = struck_by(Operation("server-0", at, Kind.CRASH, at % 4), setup=again)
+        assert (at, outcome.broken, set(outcome.endings.values())) == (at, (), {"model"})
+
+
 @pytest.mark.parametrize("party", PARTIES)
 def test_a_crash_at_any_step_of_any_party_ends_in_the_loopbacks_model(party: str) -> None:
     for at in steps_of(party):
