@@ -49,16 +49,25 @@ def test_the_person_s_history_grows_between_the_questions_and_can_be_read(trial:
 
 
 def test_the_limit_of_all_parties_is_that_of_two_trainings_together(trial: Trial) -> None:
-    limit, once = trial.files(0).job.limit, trial.prepared.plan.guarantee
+    limit, once = trial.files(0).job.limit, trial.alone(0).prepared.plan.guarantee
     assert mu_for(limit.epsilon, limit.delta) == pytest.approx(math.sqrt(2) * mu_for(once.epsilon, once.delta), rel=1e-6)
 
 
 def test_every_party_is_killed_by_some_seed_and_always_in_a_round_that_there_is(trial: Trial) -> None:
     there = trial.deployment(Company())
-    strikes = [strike(seed, there, trial.rounds) for seed in range(200)]
+    rounds = [trial.alone(number).rounds for number in range(2)]
+    strikes = [strike(seed, there, rounds) for seed in range(200)]
     assert {one.party for one in strikes} == set(there.parties)
-    assert {(one.training, one.round) for one in strikes} == {(t, r) for t in range(2) for r in range(trial.rounds)}
-    assert strikes[:3] == [strike(seed, there, trial.rounds) for seed in range(3)]
+    assert {(one.training, one.round) for one in strikes} == {(t, r) for t in range(2) for r in range(rounds[t])}
+    assert strikes[:3] == [strike(seed, there, rounds) for seed in range(3)]
+
+
+def test_a_further_training_of_the_default_recipe_goes_on_from_the_first(tmp_path: Path) -> None:
+    default = Trial(load(None, ["data.preset=small", "privacy.noise=seeded"]), tmp_path)
+    first, second = (default.alone(number) for number in range(2))
+    assert "people_observed" not in first.state
+    assert "people_observed" in second.state
+    assert second.rounds < first.rounds  # biases are not asked for again
 
 
 def content(**more: Any) -> dict[str, Any]:

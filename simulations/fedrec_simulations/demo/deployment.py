@@ -11,7 +11,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +76,7 @@ class _Demo:
         self._trial, self._screen = Trial(scenario, folder.resolve()), screen
         with screen.step("people are invented, and what is to be trained is tried in one process"):
             self._there = self._trial.deployment(company)
-            self._strike = strike(seed, self._there, self._trial.rounds)
+            self._strike = strike(seed, self._there, [self._trial.alone(number).rounds for number in range(TRAININGS)])
         self._trainings = list[dict[str, Any]]()
         self._answers = list[dict[str, Any]]()
         self._lines = list[dict[str, Any]]()
@@ -105,7 +105,7 @@ class _Demo:
     def _train(self, training: int) -> None:
         there, chosen = self._there, self._strike
         started, ordinal = time.perf_counter(), ("first", "second")[training]
-        with self._screen.rounds(f"the {ordinal} training", self._trial.rounds) as bar:
+        with self._screen.rounds(f"the {ordinal} training", self._trial.alone(training).rounds) as bar:
             rounds, number = there.rounds(), 0
             while True:
                 if (training, number) == (chosen.training, chosen.round):
@@ -171,11 +171,12 @@ class _Demo:
         }
 
 
-def strike(seed: int, there: Deployment, rounds: int) -> Strike:
-    """Who is killed in which of so many rounds, by the seed."""
+def strike(seed: int, there: Deployment, rounds: Sequence[int]) -> Strike:
+    """Who is killed in which round, by the seed. rounds: of each training."""
     rng = Streams(seed).numpy("demo/strike")
     party = str(rng.choice([AGGREGATOR, SERVER, *(shard.name for shard in there.files.shards)]))
-    return Strike(party, int(rng.integers(TRAININGS)), int(rng.integers(rounds)))
+    training = int(rng.integers(len(rounds)))
+    return Strike(party, training, int(rng.integers(rounds[training])))
 
 
 def _verdict(content: dict[str, Any]) -> str:

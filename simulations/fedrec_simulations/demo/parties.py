@@ -122,9 +122,12 @@ class Deployment:
         first, *others = [shard.name for shard in self.files.shards]
         run, before = run_folder(self.server).name, self.pid(victim)
         with self._held(others):
-            self._wait(lambda: self._reported(run, round) >= {first}, f"report of {first} in round {round}")
+            self._wait(lambda: self._reported(run, round) >= {first} or self._finished(run), f"report of {first} in round {round}")
             self.kill(victim)
         self._wait(lambda: self.pid(victim) != before, f"new {victim}")
+
+    def _finished(self, run: str) -> bool:
+        return any(entry.run == run and entry.finished_s for entry in self.runs)
 
     def _reported(self, run: str, round: int) -> set[str]:
         """Clients whose reports the aggregator has counted, by its log."""

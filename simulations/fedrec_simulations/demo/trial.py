@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from fedrec.factorization.earlier import Earlier
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.released import save
+from fedrec.federation.rounds import State
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import Prepared, prepare
@@ -18,7 +19,7 @@ from fedrec_simulations.datasets import public_facts
 from fedrec_simulations.demo.parties import Deployment
 from fedrec_simulations.demo.people import People, invented, write_history
 from fedrec_simulations.party_files import PartyFiles, ratings
-from fedrec_simulations.runtimes import Carried, Job, Shard, loopback
+from fedrec_simulations.runtimes import Job, Shard, loopback
 from fedrec_simulations.supervision import Company
 
 SITES, TRAININGS = 2, 2
@@ -41,11 +42,21 @@ class RepeatedJob(Job):
 
 
 @dataclass(frozen=True)
+class Alone:
+    """A training in one process, without any fault: its recipe and plan, the last state, and how many rounds it took."""
+
+    prepared: Prepared
+    state: State
+    rounds: int
+
+
+@dataclass(frozen=True)
 class Trial:
-    """A scenario, its people, and the folder where everything lies."""
+    """A scenario, its people, and the folder where everything lies. Trainings are counted from 0."""
 
     scenario: Scenario
     folder: Path
+    _alone: dict[int, Alone] = field(default_factory=dict)
 
     @cached_property
     def people(self) -> People:
@@ -54,23 +65,33 @@ class Trial:
 
     @cached_property
     def facts(self) -> PublicFacts:
-        """What everybody knows: the same at both trainings."""
+        """What everybody knows before the first training."""
         return public_facts(self.scenario, self.people.dataset, self.people.split)
 
-    @cached_property
-    def prepared(self) -> Prepared:
-        """Recipe and plan of one training."""
-        return prepare(self.scenario, self.facts)
+    def alone(self, training: int) -> Alone:
+        """What this process makes of a training's data, from the model that it made before where the recipe goes on from one."""
+        if training not in self._alone:
+            prepared, rounds = prepare(self.scenario, replace(self.facts, earlier=self._earlier(training))), 0
+            state = prepared.recipe.begin()
+            for carried in loopback(self._job(training, prepared), state, []):
+                state, rounds = carried.state, rounds + 1
+            self._alone[training] = Alone(prepared, state, rounds)
+        return self._alone[training]
 
-    @cached_property
-    def rounds(self) -> int:
-        """Of one training: releases that are asked for together make one."""
-        return sum(1 for _ in self._alone(0))
+    def _earlier(self, training: int) -> Earlier | None:
+        if training == 0:
+            return None
+        items = self.people.dataset.catalogue.item_ids
+        return Earlier.of(self.alone(training - 1).state, self.facts.num_users, items=items, now=items)
 
     def files(self, training: int) -> PartyFiles[Shard]:
-        """Settings and data of all parties at a training, counted from 0."""
-        job = self._job(training)
+        """Settings and data of all parties at a training."""
+        job = self.job(training)
         return PartyFiles(job, ratings(job, self.people.dataset.catalogue, SITES))
+
+    def job(self, training: int) -> RepeatedJob:
+        """What is promised of a training, and to whom."""
+        return self._job(training, prepare(self.scenario, self.facts))
 
     def deployment(self, company: Company) -> Deployment:
         """The parties, not started yet."""
@@ -89,18 +110,10 @@ class Trial:
 
     def same_bytes(self, there: Deployment, training: int) -> bool:
         """Whether the model of a training is the one that this process makes of the same data, byte for byte."""
-        apart = there.folder(training) / "model" / "model.safetensors"
-        state = self.prepared.recipe.begin()
-        for carried in self._alone(training):
-            state = carried.state
-        folder = self.folder / "alone" / f"{training + 1}"
-        save(folder, self.prepared.recipe.model(state), about={})
-        return apart.read_bytes() == (folder / "model.safetensors").read_bytes()
+        apart, mine = there.folder(training) / "model" / "model.safetensors", self.folder / "alone" / f"{training + 1}"
+        alone = self.alone(training)
+        save(mine, alone.prepared.recipe.model(alone.state), about={})
+        return apart.read_bytes() == (mine / "model.safetensors").read_bytes()
 
-    def _alone(self, training: int) -> Iterator[Carried]:
-        """The rounds of a training in this process."""
-        job = replace(self._job(training), folder=self.folder / "alone")
-        yield from loopback(job, self.prepared.recipe.begin(), [])
-
-    def _job(self, training: int) -> RepeatedJob:
-        return RepeatedJob(self.scenario, self.facts, self.people.events(training), self.prepared, self.folder)
+    def _job(self, training: int, prepared: Prepared) -> RepeatedJob:
+        return RepeatedJob(self.scenario, self.facts, self.people.events(training), prepared, self.folder)

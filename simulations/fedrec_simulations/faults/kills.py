@@ -169,9 +169,9 @@ def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
         kept = evidence.training(there, number)
         tally.rounds, tally.attempts = tally.rounds + kept.rounds, tally.attempts + kept.attempts
         yield from kept.faults
-        if kept.rounds != trial.rounds:
-            yield f"{entry.run} has {kept.rounds} rounds, its plan {trial.rounds}"
-        if number < TRAININGS and not trial.same_bytes(there, number):
+        if kept.rounds != trial.alone(number).rounds:
+            yield f"{entry.run} has {kept.rounds} rounds, a single process {trial.alone(number).rounds}"
+        if not trial.same_bytes(there, number):
             yield f"the model of {entry.run} is not the one that a single process trains"
     if not evidence.spent_on_training(there)["ledgers_agree"]:
         yield "the ledgers of the sites are not the aggregator's"

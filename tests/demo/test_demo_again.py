@@ -1,0 +1,47 @@
+"""What one process makes of two trainings is what real parties make of them, over Flower's messages in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedrec.federation.link import Patience
+from fedrec.recipes import guarantee_of
+from fedrec.settings import load
+from fedrec_server.flower import FlowerBroadcast
+from fedrec_server.gathering import Gathering
+from fedrec_server.public import PublicData
+from fedrec_server.rounds import run_rounds
+from fedrec_server.runs import Runs
+from fedrec_server.schedule import Schedule
+from fedrec_server.trainings import Trainings
+from fedrec_simulations.demo.trial import TRAININGS, Trial
+from fedrec_simulations.in_process import SLOWEST_ROUND_S, parties
+from fedrec_simulations.supervision import Company
+
+
+def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_one_process(tmp_path: Path) -> None:
+    trial = Trial(load(None, ["data.preset=small", "privacy.noise=seeded", "privacy.epsilon=3.5"]), tmp_path)
+    there = trial.deployment(Company())
+    catalogue, facts = trial.people.dataset.catalogue, trial.facts
+    public = PublicData(catalogue.item_ids, facts.kind, facts.value_range, facts.features)
+    for training in range(TRAININGS):
+        runs = Runs(there.server)
+        trainings = Trainings(runs, Schedule(there.server, again=training > 0), guarantee_of(trial.scenario), noise="seeded", name="demo")
+        with parties(trial.job(training), catalogue, clients=2) as cast:
+            for entry in trainings.each(lambda seconds: None):
+                rounds = run_rounds(
+                    trial.scenario,
+                    public,
+                    cast.aggregator,
+                    FlowerBroadcast(cast.grid(), SLOWEST_ROUND_S),
+                    trainings.folder,
+                    gathering=Gathering(expected_users=facts.num_users, min_clients=2, timeout_s=0.0),
+                    patience=Patience(SLOWEST_ROUND_S, attempts=1),
+                    run=entry.run,
+                    planned=trainings.planned,
+                    earlier=trainings.earlier(public.items),
+                )
+                for _ in rounds:
+                    pass
+    assert there.runs[1].warm == there.runs[0].run
+    assert [trial.same_bytes(there, training) for training in range(TRAININGS)] == [True, True]
