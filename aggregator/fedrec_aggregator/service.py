@@ -131,9 +131,9 @@ class Service:
             state.quorum(needed=latest.needed, there=latest.reported)
 
     def show_budget(self) -> None:
-        """Spent and left, as the ledger states it now."""
+        """Spent, and the largest run that still fits, as the ledger states it now."""
         spends = self.core.ledger.spends()
-        self.metrics.budget(spent=spends.epsilon, left=spends.left)
+        self.metrics.budget(spent=spends.epsilon, left=spends.possible)
 
     def _say(self, event: str, **fields: logs.Field) -> None:
         logs.say(self.log, event, level=logging.INFO, **fields)

@@ -39,7 +39,9 @@ class Metrics:
         self._jumps = Counter("fedrec_clock_jumps", "Times that the clock was set by more than an hour", registry=self.registry)
         # exported where they are known, and only there
         self._spent = LateGauge(self.registry, "fedrec_budget_epsilon_spent", "Epsilon of everything charged so far")
-        self._left = LateGauge(self.registry, "fedrec_budget_epsilon_left", "What the limit leaves; +Inf without a limit")
+        self._left = LateGauge(
+            self.registry, "fedrec_budget_epsilon_left", "Epsilon of the largest run that the limit still allows; +Inf without a limit"
+        )
         self.state = PartyState(self.registry)
         for phase in OUTCOMES.get(party, ("released", "short", "failed")):
             self._rounds.labels(phase)

@@ -137,6 +137,7 @@ class PartyFiles(Generic[Part]):
             "listen": listen,
             "state": str(self.state("aggregator")),
             "pins": self._pins,
+            "metrics": ANY_PORT,
             "simulation": True,
             "tls": {**self._pair("aggregator"), "client_ca": str(self._authority)},
             "clients": [{"name": shard.name} for shard in self.shards],
@@ -150,6 +151,7 @@ class PartyFiles(Generic[Part]):
         content = {
             "state": str(self.state("server")),
             "pins": self._pins,
+            "metrics": ANY_PORT,
             "run": self.job.run,
             "rehearsal": self.job.scenario.privacy.noise == "seeded",
             "public": {"path": str(self.root / "public"), "format": self.holdings.formats[0]},
@@ -167,6 +169,7 @@ class PartyFiles(Generic[Part]):
             "name": shard.name,
             "state": str(self.state(shard.name)),
             "pins": self._pins,
+            "metrics": ANY_PORT,
             "keep_sent": True,  # a rehearsal is there to be looked at
             "data": {"path": str(self._shard(shard)), "format": self.holdings.formats[1]},
             "privacy": {"max_epsilon": limit.epsilon, "delta": limit.delta, "allow_not_established": True, **self.holdings.privacy},

@@ -33,7 +33,7 @@ UNREACHABLE = 7
 _CONNECT = """
 import socket, sys
 try:
-    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5)
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=60)
     print("taken")
 except ConnectionRefusedError:
     print("refused")
