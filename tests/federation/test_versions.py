@@ -9,8 +9,9 @@ import pytest
 
 from fedrec.errors import RefusedError
 from fedrec.federation.coding import announced, decoded, deflated, inflated
-from fedrec.federation.messages import Question
+from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.protocol import Invitation, Opening, Phase, Refusal, RoundStatus
+from fedrec.federation.reports import block
 from fedrec.federation.versions import PROTOCOL, spoken
 from fedrec.federation.wire import (
     pack_answer,
@@ -32,11 +33,19 @@ from fedrec.settings import Scenario
 from fedrec_aggregator.api import aggregator_pb2 as pb
 from fedrec_aggregator.api import methods
 from fedrec_server.serving.api import serving_pb2 as serving
-from tests.federation.test_wire import ANSWER, MEAN, PLAN, RELEASE, SPECS, STATISTICS, TERMS
+from tests.federation.test_wire import ANSWER, ITEMS, MEAN, PLAN, TERMS, WIDTH
 
 OLD = json.loads((Path(__file__).parent / "messages_v1.json").read_text())
 PUBLIC = {"V": np.arange(10, dtype=np.float32).reshape(5, 2), "total": np.array(3, np.int64)}
 LATER = {"V": PUBLIC["V"] + 1, "total": np.array(4, np.int64)}
+STATISTICS = ReleaseSpec(
+    "statistics", tuple(block(n, form, rows=ITEMS, width=WIDTH) for n, form in (("gram", "outer"), ("moment", "linear")))
+)  # type: ignore[arg-type]
+SPECS = (*STATISTICS.blocks, *MEAN.blocks)
+RELEASE = Release(
+    {"gram": np.full((ITEMS, 3), 0.1), "moment": np.zeros((ITEMS, WIDTH)), "mean": np.ones((1, 1))},
+    {"gram": 0.3, "moment": 0.3, "mean": 1e-9},
+)
 QUESTION = Question(4, "statistics", PUBLIC, (STATISTICS, MEAN))
 
 
