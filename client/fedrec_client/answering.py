@@ -38,6 +38,10 @@ Private = Interactions | Impressions
 """What a site's users have: ratings and clicks, or impressions of news."""
 
 
+OF_DIRECTIONS = ("base", "pull")
+"""Public arrays of (d, d) and (d,), d the width of V: the sum of a convex loss over the whole catalogue (`convex_client.Catalogue`)."""
+
+
 @dataclass(frozen=True)
 class Bounds:
     """What one question may ask of this machine. Bytes; `columns` are numbers per item in one array (a user solve is cubic in them).
@@ -56,7 +60,11 @@ def require_answerable(question: Question, step: ClientStep, terms: Terms, bound
     items = len(terms.items)
     if sum(array.nbytes for array in question.public.values()) > bounds.public_bytes:
         raise _malformed(f"the public arrays have more than {bounds.public_bytes} bytes", Refusal.TOO_LARGE)
+    width = question.public["V"].shape[1:] if "V" in question.public else ()
     for name, array in question.public.items():
+        if name in OF_DIRECTIONS and len(width) == 1 <= width[0] <= bounds.columns and array.shape in (width, 2 * width):
+            _require_finite(name, array)
+            continue
         _require_plausible(name, array, items=items, columns=bounds.columns, news=terms.kind == "news")
     listed = len(question.public["items"]) if "items" in question.public else 1
     for release in question.releases:
@@ -106,8 +114,7 @@ def _require_plausible(name: str, array: npt.NDArray[np.generic], *, items: int,
 
     Steps of `news` have small matrices besides, and look at every shape themselves (`central_client`).
     """
-    if not np.isfinite(np.asarray(array, np.float64)).all():
-        raise _malformed(f"public array {name!r} has numbers that are not finite")
+    _require_finite(name, array)
     if name == "items":
         if array.ndim != 1 or array.dtype.kind != "i" or len(np.unique(array)) != array.size:
             raise _malformed("public array 'items' must list different items")
@@ -117,6 +124,11 @@ def _require_plausible(name: str, array: npt.NDArray[np.generic], *, items: int,
         return
     elif array.ndim and (array.ndim > 2 or len(array) != items or array.size > items * columns):
         raise _malformed(f"public array {name!r} of shape {array.shape} does not fit {items} items and at most {columns} columns")
+
+
+def _require_finite(name: str, array: npt.NDArray[np.generic]) -> None:
+    if not np.isfinite(np.asarray(array, np.float64)).all():
+        raise _malformed(f"public array {name!r} has numbers that are not finite")
 
 
 def _steps(release: ReleaseSpec) -> list[float]:

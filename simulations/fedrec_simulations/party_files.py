@@ -59,6 +59,10 @@ class Held(Protocol):
 Part = TypeVar("Part", bound=Held)
 
 
+NOT_FOR_PARTIES = ("run", "compare")
+"""Tables of a scenario that parties are not given: where a run folder lies, and comparisons, which are made where the data is."""
+
+
 @dataclass(frozen=True)
 class Holdings(Generic[Part]):
     """Who holds what: ratings or news. formats: of `public` and of `data` in settings; client: further settings of every client."""
@@ -122,7 +126,7 @@ class PartyFiles(Generic[Part]):
         write_pins(self._certificates)
         self.holdings.write_public(self.root / "public")
         self.write_shards()
-        self._write("scenario", self.job.scenario.model_dump(mode="json", exclude={"run"}))
+        self._write("scenario", self.job.scenario.model_dump(mode="json", exclude=set(NOT_FOR_PARTIES)))
 
     def write_shards(self) -> None:
         """Each client's data, in place of what it had before."""

@@ -33,6 +33,7 @@ class Bench(StrEnum):
     nodes = "nodes"
     cohorts = "cohorts"
     processes = "processes"
+    runtimes = "runtimes"
     grid = "grid"
     sgld = "sgld"
     paper = "paper"
@@ -86,8 +87,8 @@ def bench(
         typer.Argument(
             metavar="WHAT",
             show_choices=False,
-            help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, processes, grid, sgld, serving. Quality: ablation, "
-            "quality, clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, sizes, simple, cohorts.",
+            help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, processes, runtimes, grid, sgld, serving. Quality: "
+            "ablation, quality, clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, sizes, simple, cohorts.",
         ),
     ],
     name: Annotated[
@@ -158,7 +159,7 @@ def bench(
     news-paper and processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
     aggregator's service with two client processes, enrolment what a user more costs it where a million are enrolled,
     nodes what a thousand idle clients cost the server, cohorts what it costs the model to ask a share of the users in every round,
-    processes a whole training by separate processes beside the loopback's,
+    processes a whole training by separate processes beside the loopback's, runtimes every shipped scenario on every runtime,
     grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
     serving puts load on a real `fedrec serve`; serving-basis, serving-lists and serving-news tell what private queries lose on
     MovieLens 1M,

@@ -135,6 +135,12 @@ def _linkage(data: str, quick: bool) -> dict[str, Any]:
     return linkage.run(data, quick=quick)
 
 
+def _runtimes(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import runtimes
+
+    return runtimes.run(quick=quick)
+
+
 def _sgld(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import sgld
 
@@ -209,6 +215,7 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "nodes": _nodes,
     "cohorts": _cohorts,
     "processes": _processes,
+    "runtimes": _runtimes,
     "grid": _grid,
     "sgld": _sgld,
     "serving": _serving,

@@ -1,0 +1,124 @@
+"""Every shipped scenario on every runtime: the same model, the same rows and the same figures as from one process, byte for byte.
+
+News that is trained by gradients (`ROUNDED`) is the exception: a mean of clients' means is the mean of all users but for rounding.
+
+Scenarios run as shipped, comparisons included, on a small planted data set of the kind that they are about: a data file cannot be shipped.
+Seeded noise, since system noise is never the same twice. What was changed is said (`reduced`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.checkpoint import read_arrays
+from fedrec.errors import SettingsError
+from fedrec.settings import Scenario, load
+from fedrec_simulations.runtimes import ALONE, Cast
+from fedrec_simulations.shipped import shipped
+
+CLIENTS = 2
+CASTS: Mapping[str, Cast] = {"loopback": ALONE, "flower": Cast("flower", CLIENTS), "processes": Cast("processes", CLIENTS)}
+RAY = "ray"
+RATINGS = ("data.path=", "data.format=auto", "data.preset=small")
+NEWS = ("data.path=", "data.format=planted-news", "data.preset=small")
+COMPARED = ("metrics", "curve", "published", "baselines", "verdicts", "guarantee", "second_opinion")
+"""Parts of a result that no runtime may change."""
+
+
+def reduced(path: Path, *more: str) -> tuple[Scenario, tuple[str, ...]]:
+    """The scenario on small planted data, and the words of --set that make it so. Raises SettingsError on a wrong file."""
+    chosen = load(path)
+    news = chosen.recipe == "privaterec"
+    changes = [*(NEWS if news else RATINGS), "privacy.noise=seeded"]
+    if chosen.split.kind == "given":
+        changes += ["split.kind=random", "split.validation_share=0"]
+    if chosen.recipe == "convex-ssp":  # its data are clicks by their format
+        changes += ["data.kind=clicks"]
+    if chosen.collective.categories:  # of films; planted items have others
+        changes += ['collective.categories=["genre"]']
+    words = (*changes, *more)
+    return load(path, words), words
+
+
+def casts() -> dict[str, Cast]:
+    """Those that this machine has: Ray's only where it is installed."""
+    return dict(CASTS) | ({RAY: Cast("flower", CLIENTS, "ray")} if find_spec("ray") is not None else {})
+
+
+ROUNDED = ("printed", "local", "dp-fedrec")
+"""Variants of news whose model may differ in the last bits (docs/news.md)."""
+
+
+@dataclass(frozen=True)
+class Came:
+    """What came of one scenario on one runtime: the arrays of its models, and what is said of them. why it does not run there, or ""."""
+
+    models: Mapping[str, npt.NDArray[Any]]
+    said: Any
+    seconds: float
+    why: str = ""
+
+    def same_as(self, other: Came, *, rounded: bool = False) -> bool:
+        """Whether both hold the same, byte for byte; `rounded`: up to rounding, of models alone."""
+        if self.models.keys() != other.models.keys() or not self.models:
+            return False
+        pairs = [(self.models[name], other.models[name]) for name in self.models]
+        if rounded:
+            return all(np.allclose(one, two, rtol=1e-3, atol=1e-4) for one, two in pairs)
+        return all(one.tobytes() == two.tobytes() for one, two in pairs) and self.said == other.said
+
+
+def carried(scenario: Scenario, cast: Cast, folder: Path) -> Came:
+    """Run a scenario on a runtime, in a folder of its own."""
+    from fedrec_simulations import simulate, simulate_news
+
+    here, started = scenario.model_copy(update={"run": scenario.run.model_copy(update={"directory": str(folder)})}), time.perf_counter()
+    run = simulate_news.run if scenario.recipe == "privaterec" else simulate.run
+    try:
+        result = run(here, name="r", cast=cast, quiet=True)
+    except SettingsError as failure:
+        return Came({}, None, time.perf_counter() - started, why=failure.cause)
+    made = Path(result["run_dir"])
+    files = [path for path in sorted(made.glob("**/model/*.safetensors")) if "server" not in path.parts]
+    models = {f"{path.relative_to(made)}/{name}": array for path in files for name, array in read_arrays(path).items()}
+    said = {name: result[name] for name in COMPARED if name in result}
+    return Came(models, json.loads(json.dumps(said)), time.perf_counter() - started)
+
+
+def run(*, quick: bool) -> dict[str, Any]:
+    """One row for each scenario and runtime; `quick`: one scenario of each recipe and kind of data. Nothing is kept."""
+    rows, paths = list[dict[str, Any]](), list(shipped().values())
+    for path in families(paths) if quick else paths:
+        scenario, words = reduced(path)
+        with TemporaryDirectory(prefix="fedrec-runtimes-") as place:
+            alone = carried(scenario, ALONE, Path(place) / "loopback")
+            for name, cast in casts().items():
+                came = alone if name == "loopback" else carried(scenario, cast, Path(place) / name)
+                rounded = scenario.recipe == "privaterec" and scenario.news.variant in ROUNDED
+                same = {"same_bytes": came.same_as(alone), "same": came.same_as(alone, rounded=rounded)}
+                told = {"scenario": path.stem, "runtime": name, **same, "why": came.why, "seconds": round(came.seconds, 1)}
+                rows.append({**told, "set": list(words)})
+    missing = [] if RAY in casts() else ["ray: not installed (pip install 'fedrec[ray]')"]
+    return {"rows": rows, "left_out": missing, "within": all(row["same"] or row["why"] for row in rows)}
+
+
+def families(paths: Sequence[Path]) -> list[Path]:
+    """The first file of every recipe, kind of data, variant of news and set of comparisons."""
+    first = dict[tuple[Any, ...], Path]()
+    for path in paths:
+        chosen, _ = reduced(path)
+        sides = tuple(chosen.collective.sides) if chosen.recipe == "dp-cmf" else ()
+        compared = (len(chosen.compare.epsilons) > 0, chosen.compare.published)
+        variant = chosen.news.variant if chosen.recipe == "privaterec" else ""
+        first.setdefault((chosen.recipe, chosen.data.kind, chosen.split.kind, variant, sides, chosen.model.encoder, compared), path)
+    return list(first.values())
