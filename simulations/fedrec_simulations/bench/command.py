@@ -87,8 +87,9 @@ def bench(
         typer.Argument(
             metavar="WHAT",
             show_choices=False,
-            help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, processes, runtimes, grid, sgld, serving. Quality: "
-            "ablation, quality, clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, sizes, simple, cohorts.",
+            help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, processes, runtimes, grid, sgld, serving. "
+            "Quality: ablation, quality, clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, "
+            "sizes, simple, cohorts.",
         ),
     ],
     name: Annotated[
