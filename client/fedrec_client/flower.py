@@ -184,7 +184,7 @@ def _answered(client: str, read: Callable[[], _Request], act: Callable[[_Request
         return act(request)
     except Exception as failure:
         # The words of an error may quote the data, so neither the server nor the log gets them.
-        logs.say_failure(log, "answer-failed", failure)
+        logs.say_failure(log, "answer-failed", failure, quoted=False)
         return _refusal(client, _code(failure), "the client could not answer; its own log says where")
 
 

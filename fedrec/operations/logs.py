@@ -44,6 +44,10 @@ MAX_BYTES, KEPT = 64 * 2**20, 4
 """Default size at which a log file is rotated, and how many rotated ones are kept."""
 
 _LONGEST, _LONGEST_REASON = 200, 800
+_UNQUOTED = (
+    "an error that was met while private data were read",
+    "The place in this line says where; `fedrec doctor` on this machine says more.",
+)
 
 Field = str | int | float | Mapping[str, int] | None
 
@@ -118,11 +122,11 @@ def say(log: logging.Logger, event: str, *, level: int = logging.INFO, **fields:
     log.log(level, event, extra={"fields": {name: _short(name, value) for name, value in fields.items() if value is not None}})
 
 
-def say_failure(log: logging.Logger, event: str, failure: BaseException, **fields: Field) -> None:
-    """An error line: type, place, cause and remedy (`reason`)."""
+def say_failure(log: logging.Logger, event: str, failure: BaseException, *, quoted: bool = True, **fields: Field) -> None:
+    """An error line: type, place, cause and remedy (`reason`). quoted: False where an error's own words may quote private data."""
     frames = traceback.extract_tb(failure.__traceback__)
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else None
-    cause, remedy = reason(failure)
+    cause, remedy = reason(failure) if quoted else _UNQUOTED
     say(log, event, level=logging.ERROR, error=type(failure).__name__, place=place, cause=cause, remedy=remedy, **fields)
 
 

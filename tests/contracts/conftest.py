@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +33,7 @@ from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.main import run as serve
 from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry
 from fedrec_aggregator.settings import validated
+from fedrec_client.answering import Bounds
 from fedrec_client.flower import MESSAGE, client_app
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -45,6 +46,7 @@ from tests.waiting import HANG_S
 SEED, RUN, MIN_COHORT, CLIENTS = 7, "contract", 15, 3
 PROMISE = Guarantee(5.0, 1e-5)
 ITEMS = tuple(f"item-{j}" for j in range(20))
+TOO_SMALL = Bounds(batch_bytes=1)
 TRANSPORTS = ("core", "flower", "grpc", "flower and grpc", "flower and grpc between versions")
 
 
@@ -110,21 +112,21 @@ def events(*, changed_user: int | None = None) -> Interactions:
 
 @pytest.fixture(params=TRANSPORTS)
 def found(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Found]:
-    """Founds federations over one transport. `limits`: of clients by number, where they differ from what the plan promises."""
+    """Founds federations over one transport. `unwilling`: numbers of clients that enrol, then refuse every question."""
     with ExitStack() as stack:
         count = iter(range(100))
 
-        def make(*, changed_user: int | None = None, limits: dict[int, Guarantee] | None = None) -> Federation:
+        def make(*, changed_user: int | None = None, unwilling: Collection[int] = ()) -> Federation:
             data = events(changed_user=changed_user)
             if "versions" in request.param:
                 monkeypatch.setattr(service, "KEY", "not-read")  # an aggregator that neither says nor reads a version
-            return stack.enter_context(_federation(request.param, tmp_path / str(next(count)), data, limits or {}))
+            return stack.enter_context(_federation(request.param, tmp_path / str(next(count)), data, unwilling))
 
         yield make
 
 
 @contextmanager
-def _federation(transport: str, folder: Path, data: Interactions, limits: dict[int, Guarantee]) -> Iterator[Federation]:
+def _federation(transport: str, folder: Path, data: Interactions, unwilling: Collection[int]) -> Iterator[Federation]:
     scenario = load(None, [f"seed={SEED}", "recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2"])
     facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(SEED))
     prepared = prepare(scenario, facts)
@@ -132,7 +134,7 @@ def _federation(transport: str, folder: Path, data: Interactions, limits: dict[i
     with ExitStack() as stack:
         desk, desk_of = stack.enter_context(_over_grpc(folder) if "grpc" in transport else _at_hand(folder))
         participants = [
-            _participant(shard, folder, limits.get(number, PROMISE), desk_of(shard.name), stack)
+            _participant(shard, folder, TOO_SMALL if number in unwilling else Bounds(), desk_of(shard.name), stack)
             for number, shard in enumerate(shards(data, CLIENTS))
         ]
         nodes: dict[int, App] = {node: client_app(participant) for node, participant in enumerate(participants, start=2)}
@@ -159,10 +161,11 @@ def _of_version_1(app: App) -> App:
     return called
 
 
-def _participant(shard: Shard, folder: Path, limit: Guarantee, desk: ReportDesk, stack: ExitStack) -> Participant:
+def _participant(shard: Shard, folder: Path, bounds: Bounds, desk: ReportDesk, stack: ExitStack) -> Participant:
     own = folder / shard.name
-    ledger = stack.enter_context(closing(ClientLedger(own / "ledger.sqlite", limit=limit)))
-    return Participant(shard.name, LocalUsers(shard.events, ITEMS, shard.user_ids), ledger, desk, own, users_per_batch=3)
+    ledger = stack.enter_context(closing(ClientLedger(own / "ledger.sqlite", limit=PROMISE)))
+    users = LocalUsers(shard.events, ITEMS, shard.user_ids)
+    return Participant(shard.name, users, ledger, desk, own, users_per_batch=3, bounds=bounds)
 
 
 Desks = tuple[ReleaseDesk, Callable[[str], ReportDesk]]

@@ -14,10 +14,6 @@ from fedrec.federation.messages import Release
 from fedrec.federation.protocol import Phase, Refusal
 from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
-from fedrec.privacy.guarantee import Guarantee
-
-POOR = Guarantee(0.1, 1e-5)
-"""The limit of a client that will not take part."""
 
 
 def same(one: Release, other: Release) -> bool:
@@ -49,7 +45,7 @@ class TestTransport:
         assert sum(answer.accepted for answer in answers) == federation.data.num_users
 
     def test_a_question_asked_twice_counts_every_user_once(self, found: Callable[..., Any]) -> None:
-        federation = found(limits={2: POOR})  # with everybody there the round would end before the second time
+        federation = found(unwilling={2})  # with everybody there the round would end before the second time
         question = federation.first
         federation.clients.join(federation.terms)
         federation.desk.open_run(federation.terms.run, federation.prepared.plan)
@@ -69,17 +65,17 @@ class TestTransport:
         assert federation.desk.release(run, round_) == federation.desk.release(run, round_) == pack_release(first)
 
     def test_a_client_that_refuses_says_why_and_does_not_stop_the_round(self, found: Callable[..., Any]) -> None:
-        federation, heard = found(limits={1: POOR}), []
+        federation, heard = found(unwilling={1}), []
         federation.clients.join(federation.terms)
         link = federation.link
         link.watch = lambda status, answers: heard.append((status, answers))
         link.answer(federation.first)
         (status, answers), *_ = heard
-        assert [answer.refusal for answer in answers] == ["", Refusal.BUDGET.value, ""]
+        assert [answer.refusal for answer in answers] == ["", Refusal.TOO_LARGE.value, ""]
         assert (status.phase, status.reported, status.enrolled) == (Phase.RELEASED, 16, 24)
 
     def test_too_few_reports_release_nothing_and_cost_nothing(self, found: Callable[..., Any]) -> None:
-        federation = found(limits={1: POOR, 2: POOR})
+        federation = found(unwilling={1, 2})
         federation.clients.join(federation.terms)
         with pytest.raises(RefusedError, match="8 of 24 users reported") as caught:
             federation.link.answer(federation.first)
