@@ -20,11 +20,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from fedrec.data.interactions import Kind
-from fedrec.federation.messages import Question
-from fedrec.privacy.calibration import Plan
+if TYPE_CHECKING:  # they bring numba and scipy, which serving and whoever only names a refusal does without
+    from fedrec.data.interactions import Kind
+    from fedrec.federation.messages import Question
+    from fedrec.privacy.calibration import Plan
 
 TOKEN_BYTES = 16
 """Length of a user's pseudonym and of a report's id."""

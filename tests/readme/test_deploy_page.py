@@ -43,7 +43,12 @@ def blocks(language: str) -> list[str]:
 
 
 def settings() -> dict[str, str]:
-    return {block.splitlines()[0].removeprefix("# "): block for block in blocks("toml")}
+    """By party, named in their first line; other blocks are parts of such a file."""
+    return {block.splitlines()[0].removeprefix("# "): block for block in blocks("toml") if block.startswith("# ")}
+
+
+def parts() -> list[dict[str, Any]]:
+    return [tomllib.loads(block) for block in blocks("toml") if not block.startswith("# ")]
 
 
 def prose() -> str:
@@ -63,6 +68,12 @@ def test_the_settings_of_a_party_load_with_the_pins_and_name_files_by_whole_path
     LOADERS[party](tmp_path / "settings.toml")
     for name in re.findall(r'"([^"]*\.(?:pem|csv))"', settings()[party]):
         assert Path(name).is_absolute()
+
+
+def test_a_part_of_the_servers_settings_names_keys_of_it_and_their_defaults() -> None:
+    assert [set(part) for part in parts()] == [{"rounds"}]
+    named, default = parts()[0]["rounds"], server.RoundsTable()
+    assert {name: getattr(default, name) for name in named} == named
 
 
 def test_the_three_parties_agree_on_ports_names_and_limits() -> None:
