@@ -10,7 +10,7 @@ more columns, whitened by the private counts; its first d coordinates then get a
     pairs    the Gram of what the most rated items are rated together with: it orders lists (`item_item`, `liked`)
     tastes   only without features and without public people: the Gram z z' of the most rated items gives the first directions
     step/t   a noisy Newton step on (b_j, first d of phi_j): cross-fitted residual times [alpha, w_u], no per-item matrices, and how
-             long the step may be (`default_scales`)
+             long the step may be (`default_scales`), and how wide users' vectors are spread (`prior_widths`)
 
 Guarantee (user, add/remove): every release has sensitivity 1 (`default_client`); what the server makes of releases is
 post-processing, and the composition of the plan's releases is exact. Against the published recipe: no A_j is released,
@@ -39,6 +39,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_item import MOST as MOST_ITEMS
 from fedrec.factorization.item_item import RANK, ItemItem, denoised, denoised_diagonal, ease, head_size
 from fedrec.factorization.liked import LikedRanker
+from fedrec.factorization.prior_widths import rescaled, widths
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
 from fedrec.federation.rounding import rounded_numbers, rounded_rows
@@ -52,6 +53,8 @@ Arrays = dict[str, npt.NDArray[np.generic]]
 
 _SIZES = ((0.27, 0.15), (0.55, 0.22), (1.0, 0.26), (1.82, 0.22), (3.67, 0.15))
 """Sizes of users over the typical one, and how many users have them."""
+USUAL_DEVIATIONS, FEW_DIRECTIONS = 0.18, 9
+"""Mean square of an item's deviations in all directions together, as long as noise hides them, shared by so many directions or more."""
 FOLDS = 8
 """Of items, in a step's reports: a user's vectors. An eighth less to know a taste by costs about .001 of RMSE at first and none later."""
 USERS_A_DIRECTION = 40
@@ -382,8 +385,7 @@ class DefaultRecipe:
 
     def _expected_scales(self, state: State) -> StepScales:
         """Before the step's release: what the model and earlier releases expect."""
-        phi, c, d = _floats(state, "phi"), _floats(state, "counts"), self._width(state)
-        known = np.maximum(1 - np.diag(self._mean_posterior_covariance(state, phi, c))[:d], 1e-6)
+        known = self._known(state)[: self._width(state)]
         noise_std = float(state.get("noise_std", NOISE_STD))
         return StepScales.expected(
             self._noise(state), noise_std, known, alpha=self.settings.alpha, users=self.facts.num_users, sizes=_SIZES
@@ -400,7 +402,8 @@ class DefaultRecipe:
         phi, start, c = _floats(state, "phi"), _floats(state, "public_phi"), _floats(state, "counts")
         omega, std = self._omega(state, name), answer.noise_std[name]
         block, energy = name.replace("step", "scales"), self.settings.scales_energy
-        scales = self._expected_scales(state).after(answer, block, units=default_client.units_of(state, d), energy=energy)
+        expected = self._expected_scales(state)
+        scales = expected.after(answer, block, units=default_client.units_of(state, d), energy=energy)
         total = omega * c * scales.ratio
         g = answer.values[name]
         hessian = total[:, None] * np.concatenate([[alpha], scales.known]) * self.settings.damping
@@ -413,7 +416,8 @@ class DefaultRecipe:
         slopes = np.maximum(2 * (1 - scales.known), 1.0)
         kept: Arrays = {"observed": observed, "precision": precision, "observed_variance": variance}
         kept |= {"noise": np.array(scales.noise), "noise_std": np.array(scales.noise_std)}
-        return {**kept, **self._shrunk(state, *beside_known(state, observed, variance), slopes)}
+        kept |= self._shrunk(state, *beside_known(state, observed, variance), slopes)
+        return kept | rescaled({**state, **kept}, widths(expected, scales, self._known(state)))
 
     def _remember(self, state: State, observed: Float64s, precision: Float64s) -> tuple[Float64s, Float64s]:
         """Average with what earlier rounds observed, which counts `memory` times as much."""
@@ -435,8 +439,9 @@ class DefaultRecipe:
             variances = np.zeros((len(earlier), max(earlier.shape[1], observed.shape[1])))
             variances[:, : earlier.shape[1]] = earlier
         variances[:, 0] = bias.variance
+        usual = USUAL_DEVIATIONS / max(observed.shape[1] - 1, FEW_DIRECTIONS)
         for k in range(1, observed.shape[1]):
-            deviation = self.settings.read(observed[:, k], variance[:, k], features, sweeps=8)
+            deviation = self.settings.read(observed[:, k], variance[:, k], features, sweeps=8, start=usual)
             phi[:, k - 1] += (start[:, k - 1] + deviation.mean - phi[:, k - 1]) / slopes[k - 1]
             variances[:, k] = deviation.variance
         return {"bias": bias.mean, "variance": variances.sum(axis=1), "variances": variances, "phi": phi}
@@ -445,13 +450,15 @@ class DefaultRecipe:
         """sum over users of sqrt(n_u) is what the counts add up to."""
         return (float(c.sum()) / self.facts.num_users) ** 2
 
-    def _mean_posterior_covariance(self, state: State, phi: Float64s, c: Float64s) -> Float64s:
-        """Average of (I + n/noise E[phi phi'])^-1 over the sizes n of ratings' users: what devices do not know of their w."""
+    def _known(self, state: State) -> Float64s:
+        """(D,) variance of w's coordinates that devices know: 1 less the diagonal of the average of (I + n/noise E[phi phi'])^-1 over the
+        sizes n of ratings' users."""
+        phi, c = _floats(state, "phi"), _floats(state, "counts")
         gram, n = (phi * (c / c.sum())[:, None]).T @ phi, self._ratings_per_user(c)
         weights = [(size, share * math.sqrt(size)) for size, share in _SIZES]  # reports of norm 1: ratings count 1 / sqrt(n)
         total = sum(weight for _, weight in weights)
         terms = [w / total * np.linalg.inv(np.eye(len(gram)) + gram * n * size / self._noise(state)) for size, w in weights]
-        return np.asarray(np.sum(terms, axis=0))
+        return np.asarray(np.maximum(1 - np.diag(np.sum(terms, axis=0)), 1e-6))
 
 
 CLIENT_STEPS: Mapping[str, ClientStep] = {
