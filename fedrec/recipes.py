@@ -30,11 +30,11 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.factorization.published_choices import Choice, choice_for
 from fedrec.federation.rounds import ClientStep, Recipe, State
-from fedrec.privacy.calibration import Plan, calibrate
+from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of, sides_of
-from fedrec.settings import LOCAL, Scenario, validated
+from fedrec.settings import Scenario, validated
 from fedrec.settings_tables import CollectiveSettings
 
 
@@ -63,7 +63,7 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
 
 def client_recipe(scenario: Scenario) -> str:
     """The part of a scenario that decides what runs on a device, as canonical JSON: public, and sent to every client."""
-    content = scenario.model_dump(mode="json", include={"recipe", "model", "privacy"}, exclude=LOCAL)
+    content = scenario.model_dump(mode="json", include={"recipe", "model", "privacy"}, exclude={"privacy": scenario.unsaid})
     return json.dumps(finite(content), sort_keys=True)
 
 
@@ -112,13 +112,19 @@ def guarantee_of(scenario: Scenario, *, users: int = 0) -> Guarantee:
     return with_sound_delta(promised, users, allowed=privacy.allow_large_delta)
 
 
+def _planned(scenario: Scenario, guarantee: Guarantee, shares: Mapping[str, float]) -> Plan:
+    """The guarantee divided over releases, for whoever aggregates. A recipe's own choices follow from the scenario's epsilon either way."""
+    plan, privacy = calibrate(guarantee, shares), scenario.privacy
+    return plan if privacy.aggregation == "trusted" else among_three(plan, calibrated_for=privacy.calibrate_for)
+
+
 def _published(scenario: Scenario, facts: PublicFacts) -> Prepared:
     settings, guarantee = published_settings(scenario, facts.kind), guarantee_of(scenario, users=facts.num_users)
     shares = ssp.shares(settings, facts.kind, count_share=_count_share(scenario))
     if scenario.privacy.accountant == "am-ssp" and guarantee.private:
         plan = am_ssp_plan(guarantee, shares, steps=settings.steps)
     else:
-        plan = calibrate(guarantee, shares)
+        plan = _planned(scenario, guarantee, shares)
     recipe = ssp.PublishedRecipe.of(plan, settings, facts, with_features=scenario.model.encoder == "features" and scenario.data.features)
     return Prepared(recipe, ssp.client_steps(settings), plan)
 
@@ -126,7 +132,7 @@ def _published(scenario: Scenario, facts: PublicFacts) -> Prepared:
 def _collective(scenario: Scenario, facts: PublicFacts) -> Prepared:
     settings = published_settings(scenario, facts.kind)
     shares = ssp.shares(settings, facts.kind, count_share=_count_share(scenario))
-    plan = calibrate(guarantee_of(scenario, users=facts.num_users), shares)
+    plan = _planned(scenario, guarantee_of(scenario, users=facts.num_users), shares)
     private = ssp.PublishedRecipe.of(plan, settings, facts, with_features=False)
     recipe = CollectiveRecipe(private, sides_of(scenario.collective, facts), scenario.collective.start_passes)
     return Prepared(recipe, ssp.client_steps(settings), plan)
@@ -175,7 +181,7 @@ def _default(scenario: Scenario, facts: PublicFacts) -> Prepared:
     guarantee = guarantee_of(scenario, users=facts.num_users)
     if facts.kind == "clicks":
         chosen = clicks.default_settings(guarantee, users=facts.num_users, items=facts.num_items)
-        plan = calibrate(guarantee, chosen.shares)
+        plan = _planned(scenario, guarantee, chosen.shares)
         people = clicks_of_people(scenario.collective, facts)
         return Prepared(clicks.ClickRecipe(plan, chosen, facts, people), clicks.CLIENT_STEPS, plan)
     sides = scenario.collective
@@ -185,7 +191,7 @@ def _default(scenario: Scenario, facts: PublicFacts) -> Prepared:
     with_people, earlier = "public-users" in sides.sides, facts.earlier
     known = with_people or earlier is not None
     settings = default.settings_for(guarantee, users=facts.num_users, items=facts.num_items, features=features is not None, people=known)
-    plan = calibrate(guarantee, settings.shares)
+    plan = _planned(scenario, guarantee, settings.shares)
     content = default.public_content(replace(facts, features=features), settings)
 
     def start() -> State:
@@ -220,7 +226,7 @@ def _descent(scenario: Scenario, facts: PublicFacts, settings: noisy_descent.Des
     if facts.kind == "clicks":
         named = f'recipe = "{scenario.recipe}"'
         raise SettingsError(f"{named} fits ratings, but this data holds clicks", 'Set recipe = "default" or "published".')
-    plan = calibrate(guarantee_of(scenario, users=facts.num_users), noisy_descent.shares(settings))
+    plan = _planned(scenario, guarantee_of(scenario, users=facts.num_users), noisy_descent.shares(settings))
     return noisy_descent.DescentRecipe(plan, settings, facts)
 
 
@@ -270,7 +276,7 @@ def _convex(scenario: Scenario, facts: PublicFacts) -> Prepared:
     if facts.kind == "ratings":
         raise SettingsError('recipe = "convex-ssp" fits clicks, but this data holds ratings', 'Set data.kind = "clicks".')
     settings = convex_settings(scenario, facts)
-    plan = calibrate(guarantee_of(scenario, users=facts.num_users), settings.shares)
+    plan = _planned(scenario, guarantee_of(scenario, users=facts.num_users), settings.shares)
     return Prepared(convex_ssp.ConvexRecipe(plan, settings, facts), convex_ssp.client_steps(settings.loss), plan)
 
 
@@ -294,14 +300,14 @@ def _dp_bias(scenario: Scenario, facts: PublicFacts) -> Prepared:
     if facts.kind == "clicks":
         raise SettingsError('recipe = "dp-bias" fits ratings, but this data holds clicks', 'Set recipe = "dp-popularity" or "default".')
     settings = dp_bias.BiasSettings()
-    plan = calibrate(guarantee_of(scenario, users=facts.num_users), settings.shares)
+    plan = _planned(scenario, guarantee_of(scenario, users=facts.num_users), settings.shares)
     return Prepared(dp_bias.BiasRecipe(plan, settings, facts), dp_bias.CLIENT_STEPS, plan)
 
 
 def _dp_popularity(scenario: Scenario, facts: PublicFacts) -> Prepared:
     if facts.kind == "ratings":
         raise SettingsError('recipe = "dp-popularity" counts clicks, but this data holds ratings', 'Set data.kind = "clicks".')
-    plan = calibrate(guarantee_of(scenario, users=facts.num_users), dp_popularity.SHARES)
+    plan = _planned(scenario, guarantee_of(scenario, users=facts.num_users), dp_popularity.SHARES)
     return Prepared(dp_popularity.PopularityRecipe(plan, facts), dp_popularity.CLIENT_STEPS, plan)
 
 
@@ -310,7 +316,7 @@ def _dp_item_item(scenario: Scenario, facts: PublicFacts) -> Prepared:
         raise SettingsError('recipe = "dp-item-item" counts clicks, but this data holds ratings', 'Set data.kind = "clicks".')
     guarantee = guarantee_of(scenario, users=facts.num_users)
     settings = dp_item_item.settings_for(guarantee, users=facts.num_users, items=facts.num_items)
-    plan = calibrate(guarantee, settings.shares)
+    plan = _planned(scenario, guarantee, settings.shares)
     return Prepared(dp_item_item.ItemItemRecipe(plan, settings, facts), clicks.CLIENT_STEPS, plan)
 
 

@@ -50,8 +50,10 @@ NEWS_UNITS = {"central": "user"} | dict.fromkeys(("additive", "local", "printed"
 ELSEWHERE = {"train": "data.path", "valid": "data.validation", "sep": "data.separator", "delimiter": "data.separator"}
 """Names that people try for keys that are called otherwise, and are spelt nothing alike."""
 
-LOCAL: dict[str, set[str]] = {"privacy": {"max_total_epsilon", "budget_file"}}
-"""What concerns whoever holds the data and nobody else: neither sent to a party nor part of what a run trains."""
+LOCAL = frozenset({"max_total_epsilon", "budget_file", "shares"})
+"""Keys of [privacy] that concern whoever holds the data and nobody else: neither sent to a party nor part of what a run trains."""
+OF_THREE = frozenset({"aggregation", "calibrate_for"})
+"""Keys of [privacy] that a run with one trusted aggregator does not name: what is sent and hashed of it is as before there were three."""
 
 _DESCENT = frozenset({"encoder", "dimension", "steps", "user_ridge", "item_ridge", "learning_rate"})
 DESCENT_KEYS = {
@@ -60,6 +62,8 @@ DESCENT_KEYS = {
     "am-dpsgd": _DESCENT | {"biases", "encoder_steps"},
 }
 """Recipes of noisy gradient descent, and what [model] says to each."""
+NOT_THREE_PARTY = frozenset({"published", "dp-cmf", "privaterec"})
+"""Recipes that three aggregators cannot sum yet: blocks of many matrices, and training on news."""
 SIMPLE_KINDS = {"dp-bias": "ratings", "dp-popularity": "clicks", "dp-item-item": "clicks"}
 """Recipes without settings, and what they fit."""
 
@@ -113,6 +117,7 @@ class Scenario(Table):
     def _combinations(self) -> Scenario:
         if self.data.test and self.split.kind != "given":
             raise ValueError(f'data.test names the test rows, but split.kind is "{self.split.kind}": leave it out, or leave data.test out')
+        self._require_three_party_fits()
         if self.recipe == "privaterec":
             return self._news_combinations()
         if self.data.format in NEWS_FORMATS or self.news.chosen() or self.privacy.unit == "click":
@@ -147,6 +152,17 @@ class Scenario(Table):
         if self.privacy.accountant == "am-ssp" and self.recipe == "default":
             raise ValueError('privacy.accountant = "am-ssp" needs recipe = "published": the default recipe is accounted exactly')
         return self
+
+    def _require_three_party_fits(self) -> None:
+        privacy, named = self.privacy, 'privacy.aggregation = "three-party"'
+        if privacy.aggregation == "trusted":
+            if chosen := [key for key in ("calibrate_for", "shares") if getattr(privacy, key) != PrivacySettings.model_fields[key].default]:
+                raise ValueError(f"privacy.{chosen[0]} needs {named}")
+            return
+        if privacy.unit != "user" or privacy.accountant != "gdp":
+            raise ValueError(f"{named} protects whole users and is accounted exactly: leave privacy.unit and accountant")
+        if self.recipe in NOT_THREE_PARTY:
+            raise ValueError(f'{named} does not run recipe = "{self.recipe}" yet')
 
     def _collective_combinations(self) -> Scenario:
         if found := self.collective.contradiction():
@@ -246,9 +262,14 @@ class Scenario(Table):
             raise ValueError("model.* belongs to ratings and clicks; news models are chosen in [news]")
         return self
 
+    @property
+    def unsaid(self) -> set[str]:
+        """Keys of [privacy] that are left out of what is sent and hashed."""
+        return set(LOCAL | OF_THREE if self.privacy.aggregation == "trusted" else LOCAL)
+
     def digest(self) -> str:
         """SHA-256 of everything but where results and budgets go, what is allowed, and what a figure varies around it."""
-        content = self.model_dump(mode="json", exclude={"run": True, "figure": True, **LOCAL})
+        content = self.model_dump(mode="json", exclude={"run": True, "figure": True, "privacy": self.unsaid})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def as_published(self, *, features: bool) -> Scenario:

@@ -171,6 +171,19 @@ class PrivacySettings(Table):
         description="system: fresh, from the operating system; seeded: an experiment that repeats to the byte, "
         "whoever knows the seed can remove the noise",
     )
+    aggregation: Literal["trusted", "three-party"] = Field(
+        "trusted",
+        description="trusted: one aggregator, which sees reports; three-party: three of which any two are honest, none of which sees one "
+        "(docs/three-party.md; so far in one process, a simulation; not yet reviewed from outside)",
+    )
+    calibrate_for: Literal["one-corrupt", "outsiders"] = Field(
+        "one-corrupt",
+        description="of three-party, what epsilon is of: the server with any one aggregator, or everybody but the aggregators",
+    )
+    shares: Literal["skipped", "real"] = Field(
+        "skipped",
+        description="of three-party in one process: add three noises to plain sums, or share every report and add shares; the same bytes",
+    )
 
 
 class ModelSettings(Table):

@@ -15,7 +15,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from fedrec.errors import FedRecError, PrivacyError, RefusedError, RunError
@@ -218,9 +218,11 @@ class Aggregator:
 
     def _check_plan(self, plan: Plan) -> None:
         try:
-            Plan.of(asdict(plan))
+            Plan.of(plan.content())
         except PrivacyError as failure:
             raise refused(Refusal.WRONG_PLAN, failure.cause, failure.remedy) from failure
+        if plan.aggregation != "trusted":
+            raise refused(Refusal.WRONG_PLAN, "the plan is of three aggregators, this one sums alone", "Use a trusted aggregator's plan.")
         if not (plan.guarantee.established or self.limits.allow_not_established):
             raise refused(
                 Refusal.WRONG_PLAN, f"the plan's guarantee is {plan.guarantee}", "Ask the aggregator's operator to allow such plans."

@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedrec.checkpoint import write_bytes
@@ -131,7 +131,7 @@ class ReleaseLedger:
     def keep_plan(self, run: str, plan: Plan) -> None:
         """Fix the plan of a new run."""
         with self._durably() as db:
-            db.execute("INSERT INTO runs VALUES (?, ?)", (run, json.dumps(asdict(plan))))
+            db.execute("INSERT INTO runs VALUES (?, ?)", (run, json.dumps(plan.content())))
         self._plans[run] = plan
 
     def attempt(self, run: str, round: int) -> Attempt | None:

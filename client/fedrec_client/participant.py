@@ -14,7 +14,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -137,7 +137,7 @@ class Participant:
 
     def _answer(self, invitation: Invitation) -> Answer:
         terms, mine = self._terms(invitation.run)
-        question, plan = invitation.question, Plan.of(asdict(invitation.plan))
+        question, plan = invitation.question, Plan.of(invitation.plan.content())
         header = question_header(question, run=invitation.run, plan=plan.digest())
         read_header(header)  # names and sizes, as if it had come as bytes
         step = _step(question, terms)
@@ -170,6 +170,8 @@ class Participant:
         guarantee = plan.guarantee
         if (guarantee.unit, guarantee.neighbours) != ("user", "add/remove"):
             raise _refused(Refusal.WRONG_PLAN, f"the plan protects {guarantee.compared}", "Here a user is the unit.")
+        if plan.aggregation != "trusted":
+            raise _refused(Refusal.WRONG_PLAN, "the plan is of three aggregators, this client knows one", "Only fedrec simulate runs it.")
         if not guarantee.established and not self._allow_not_established:
             remedy = "privacy.allow_not_established = true takes part all the same; what it promises is then not proved."
             raise _refused(Refusal.WRONG_PLAN, "the plan's guarantee is not established", remedy)

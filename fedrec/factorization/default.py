@@ -268,7 +268,7 @@ class DefaultRecipe:
 
     def _omega(self, state: State, release: str) -> Float64s:
         c = _floats(state, "counts") + 0.1 * float(state["counts_std"])
-        weights = tail_weights(c, noise_std=self.plan[release].noise_multiplier, exponent=self.settings.weight_exponent)
+        weights = tail_weights(c, noise_std=self.plan.drawn_multiplier(release), exponent=self.settings.weight_exponent)
         return np.asarray(rounded_numbers(weights), np.float64)
 
     def _learn_biases(self, state: State, answer: Release) -> Arrays:
@@ -313,7 +313,7 @@ class DefaultRecipe:
 
     @property
     def _head(self) -> int:
-        std = self.plan["pairs"].noise_multiplier
+        std = self.plan.drawn_multiplier("pairs")
         return head_size(users=self.facts.num_users, items=self.facts.num_items, noise_std=std)
 
     def _ask_pairs(self, state: State) -> Arrays:

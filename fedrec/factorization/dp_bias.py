@@ -113,7 +113,7 @@ class BiasRecipe:
 
     def _omega(self, state: State, release: str) -> Float64s:
         c = _floats(state, "counts") + 0.1 * float(state["counts_std"])
-        return tail_weights(c, noise_std=self.plan[release].noise_multiplier, exponent=self.settings.weight_exponent)
+        return tail_weights(c, noise_std=self.plan.drawn_multiplier(release), exponent=self.settings.weight_exponent)
 
     def _learn_counts(self, answer: Release) -> Arrays:
         """Counts by empirical Bayes, in units where a user weighs 1 / sqrt(n_u) on each of its items; the mean over users."""

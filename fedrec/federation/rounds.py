@@ -19,6 +19,8 @@ from fedrec.federation.releases import Charge, release
 from fedrec.federation.reports import within_radius
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger
+from fedrec.sharing.layout import layout
+from fedrec.sharing.shares import upload_bytes
 from fedrec.streams import Streams, SystemStreams
 
 State = Mapping[str, npt.NDArray[np.generic]]
@@ -69,7 +71,8 @@ class Loopback:
     """All users and the aggregator in this process; the same messages as over a network.
 
     The ledger is charged before noise is drawn, and refuses what the plan does not hold. `bytes_up` counts what all
-    devices have sent so far.
+    devices have sent so far. Where the plan has three aggregators, three noises are added to plain sums, and bytes are those of shares,
+    which are not made: the releases are `sharing.in_process.ThreeAggregators`'s.
     """
 
     interactions: Shared
@@ -84,13 +87,19 @@ class Loopback:
     def answer(self, question: Question) -> Release:
         """One round over all users, batch by batch, in bounded memory."""
         sums = ExactSums(question.blocks)
+        for reports in self.checked(question):
+            sums.add(reports)
+        answer, self.ledger = release(question, sums.blocks, self.plan, self.ledger, noise=self.noise, charge=self.charge)
+        return answer
+
+    def checked(self, question: Question) -> Iterator[Reports]:
+        """What leaves the devices, held to its radius and counted."""
+        shared = None if self.plan.aggregation == "trusted" else layout(question).length
         for reports in self.reports(question):
             if not within_radius(reports, question.releases).all():
                 raise AssertionError(f"client step {question.step!r} made a report larger than its radius")
-            sums.add(reports)
-            self.bytes_up += reports.wire_bytes
-        answer, self.ledger = release(question, sums.blocks, self.plan, self.ledger, noise=self.noise, charge=self.charge)
-        return answer
+            self.bytes_up += reports.wire_bytes if shared is None else reports.num_users * upload_bytes(shared)
+            yield reports
 
     def reports(self, question: Question) -> Iterator[Reports]:
         """What leaves the devices, in batches of consecutive users."""

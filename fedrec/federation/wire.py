@@ -17,7 +17,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
@@ -370,7 +370,7 @@ def read_answer(content: bytes) -> Answer:
 
 def pack_invitation(invitation: Invitation) -> tuple[bytes, bytes]:
     """The question's header and the plan, both canonical JSON; the arrays travel beside them, however the transport likes."""
-    return question_header(invitation.question, run=invitation.run, plan=invitation.plan.digest()), _json(asdict(invitation.plan))
+    return question_header(invitation.question, run=invitation.run, plan=invitation.plan.digest()), _json(invitation.plan.content())
 
 
 def invitation_bytes(invitation: Invitation) -> int:

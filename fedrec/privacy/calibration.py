@@ -9,12 +9,18 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, get_args
 
 from fedrec.errors import PrivacyError
-from fedrec.privacy.accounting import GaussianEvent, Opinions, compose, mu_for, opinions
+from fedrec.privacy.accounting import GaussianEvent, Opinions, compose, epsilon_of, mu_for, opinions
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
+from fedrec.privacy.three_noises import EXCESS
+
+Aggregation = Literal["trusted", "three-party"]
+"""Who sums: one trusted aggregator, or three of which any two are honest (`fedrec.sharing`)."""
+CalibratedFor = Literal["one-corrupt", "outsiders"]
+"""Against whom a three-party plan's noise gives the epsilon that was asked for: the server with one aggregator, or everybody else."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +39,40 @@ class PlannedRelease:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every release of one run under one guarantee."""
+    """Every release of one run under one guarantee.
+
+    Where three aggregate, the guarantee and every mu are against the server together with any one of them and any clients: what is left
+    when one aggregator's noise is known or was never added (`privacy.three_noises`). Limits and ledgers count that. `for_outsiders` is
+    what holds besides.
+    """
 
     guarantee: Guarantee
     releases: tuple[PlannedRelease, ...]
+    aggregation: Aggregation = "trusted"
+    calibrated_for: CalibratedFor = "one-corrupt"
 
     def __getitem__(self, name: str) -> PlannedRelease:
         for release in self.releases:
             if release.name == name:
                 return release
         raise KeyError(f"the plan has no release {name!r}; it has {[r.name for r in self.releases]}")
+
+    @property
+    def noise_excess(self) -> float:
+        """Std of all noise that is drawn over the std that the plan's mu asks for: sqrt(3/2) where three aggregate."""
+        return 1.0 if self.aggregation == "trusted" else EXCESS
+
+    @property
+    def for_outsiders(self) -> Guarantee:
+        """What holds against everybody who aggregates nothing, the server included, if every aggregator adds its noise."""
+        if self.aggregation == "trusted" or not self.guarantee.private:
+            return self.guarantee
+        mu = compose([self.event(release.name) for release in self.releases]) / self.noise_excess
+        return replace(self.guarantee, epsilon=epsilon_of(mu, self.guarantee.delta))
+
+    def drawn_multiplier(self, name: str) -> float:
+        """Std of the noise that release `name` carries over its L2 sensitivity."""
+        return self.noise_excess * self[name].noise_multiplier
 
     def event(self, name: str) -> GaussianEvent:
         """What release `name` costs."""
@@ -57,7 +87,7 @@ class Plan:
         """The plan that `asdict` wrote. Raises PrivacyError where it is none, or its releases add up to more than its guarantee."""
         try:
             releases = tuple(PlannedRelease(str(r["name"]), float(r["share"]), float(r["mu"])) for r in content["releases"])
-            plan = Plan(_guarantee(content["guarantee"]), releases)
+            plan = Plan(_guarantee(content["guarantee"]), releases, *_aggregation(content))
             events = [plan.event(r.name) for r in releases]
         except (TypeError, KeyError, ValueError, OverflowError) as failure:
             raise PrivacyError(f"this is no privacy plan: {failure}", "Use the same version of fedrec everywhere.") from None
@@ -68,7 +98,21 @@ class Plan:
 
     def digest(self) -> str:
         """SHA-256 of everything that decides privacy: travels in every report."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.content(), sort_keys=True).encode()).hexdigest()
+
+    def content(self) -> dict[str, Any]:
+        """What `of` reads. A trusted aggregator's plan says nothing of aggregation: its bytes are those of before there were three."""
+        content = asdict(self)
+        if self.aggregation == "trusted":
+            del content["aggregation"], content["calibrated_for"]
+        return content
+
+
+def _aggregation(content: Mapping[str, Any]) -> tuple[Aggregation, CalibratedFor]:
+    aggregation, calibrated_for = content.get("aggregation", "trusted"), content.get("calibrated_for", "one-corrupt")
+    if aggregation not in get_args(Aggregation) or calibrated_for not in get_args(CalibratedFor):
+        raise ValueError(f"no aggregation {aggregation!r} calibrated for {calibrated_for!r} is known")
+    return aggregation, calibrated_for
 
 
 def _guarantee(content: Mapping[str, Any]) -> Guarantee:
@@ -92,3 +136,16 @@ def calibrate(guarantee: Guarantee, shares: Mapping[str, float]) -> Plan:
     mu, total = mu_for(guarantee.epsilon, guarantee.delta), math.fsum(shares.values())
     parts = {name: share / total for name, share in shares.items()}
     return Plan(guarantee, tuple(PlannedRelease(name, part, mu * math.sqrt(part)) for name, part in parts.items()))
+
+
+def among_three(plan: Plan, *, calibrated_for: CalibratedFor) -> Plan:
+    """A trusted aggregator's plan as one of three aggregators.
+
+    "one-corrupt": its epsilon holds against the server together with any one aggregator, and outsiders have a smaller one. "outsiders": the
+    noise of all three together is that of `plan`, its epsilon is what outsiders have, and the guarantee becomes what one aggregator leaves.
+    """
+    if calibrated_for == "one-corrupt" or not plan.guarantee.private:
+        return replace(plan, aggregation="three-party", calibrated_for=calibrated_for)
+    releases = tuple(replace(release, mu=release.mu * EXCESS) for release in plan.releases)
+    epsilon = epsilon_of(compose([plan.event(release.name) for release in plan.releases]) * EXCESS, plan.guarantee.delta)
+    return Plan(replace(plan.guarantee, epsilon=epsilon), releases, "three-party", calibrated_for)

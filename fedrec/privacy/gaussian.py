@@ -54,12 +54,29 @@ def mu_of(*, radius: float, std: float, coarsest_step: float) -> float:
     return radius / math.sqrt(left) if left > 0 else math.inf
 
 
+def row_noise(shape: tuple[int, int], *, step: float, std: float, key: bytes) -> Int64s:
+    """Integers of real std `std` on a grid of `step` for every entry; zeros for std = 0."""
+    if std == 0:
+        return np.zeros(shape, np.int64)
+    return discrete_gaussian.sample(math.prod(shape), std=std / step, key=key).reshape(shape)
+
+
+def symmetric_noise(shape: tuple[int, int], *, step: float, std: float, key: bytes, isometric: bool) -> Int64s:
+    """The same for rows of packed upper triangles; std / sqrt(2) off the diagonal where `isometric`."""
+    if not isometric or std == 0:
+        return row_noise(shape, step=step, std=std, key=key)
+    diagonal = _diagonal(shape[1])
+    noise = np.empty(shape, np.int64)
+    for mask, part in ((diagonal, std), (~diagonal, std / math.sqrt(2))):
+        if mask.any():
+            columns = int(mask.sum())
+            noise[:, mask] = row_noise((shape[0], columns), step=step, std=part, key=key + (b"d" if part == std else b"o"))
+    return noise
+
+
 def add_to_rows(sums: Int64s, *, step: float, std: float, key: bytes) -> Floats:
     """(r, c) integer sums to real values with noise of real std `std` on every entry; exact for std = 0."""
-    if std == 0:
-        return np.asarray(sums * step, np.float64)
-    noise = discrete_gaussian.sample(sums.size, std=std / step, key=key)
-    return np.asarray((sums + noise.reshape(sums.shape)) * step, np.float64)
+    return np.asarray((sums + row_noise(sums.shape, step=step, std=std, key=key)) * step, np.float64)
 
 
 def add_row_by_row(sums: Int64s, *, step: float, std: float, keys: Sequence[bytes]) -> Floats:
@@ -70,14 +87,7 @@ def add_row_by_row(sums: Int64s, *, step: float, std: float, keys: Sequence[byte
 
 def add_to_symmetric(sums: Int64s, *, step: float, std: float, key: bytes, isometric: bool) -> Floats:
     """(r, w(w+1)/2) packed upper triangles to real values; std / sqrt(2) off the diagonal where `isometric`."""
-    if not isometric or std == 0:
-        return add_to_rows(sums, step=step, std=std, key=key)
-    diagonal = _diagonal(sums.shape[1])
-    noised = np.empty(sums.shape, np.float64)
-    for mask, part in ((diagonal, std), (~diagonal, std / math.sqrt(2))):
-        if mask.any():
-            noised[:, mask] = add_to_rows(sums[:, mask], step=step, std=part, key=key + (b"d" if part == std else b"o"))
-    return noised
+    return np.asarray((sums + symmetric_noise(sums.shape, step=step, std=std, key=key, isometric=isometric)) * step, np.float64)
 
 
 def _diagonal(packed: int) -> npt.NDArray[np.bool_]:

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedrec.errors import RefusedError, SettingsError
 from fedrec.federation.protocol import Answer, Broadcast, Refusal
-from fedrec.settings import LOCAL, Scenario, validated
+from fedrec.settings import Scenario, validated
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Count = Annotated[int, Field(ge=0, le=2**40)]
@@ -84,7 +84,7 @@ def read_ask(content: bytes, public: Arrays) -> Ask:
 
 def news_recipe(scenario: Scenario) -> str:
     """The part of a scenario that decides what runs on a device, as canonical JSON: public, and sent to every client."""
-    content = scenario.model_dump(mode="json", include={"recipe", "seed", "privacy", "news"}, exclude=LOCAL)
+    content = scenario.model_dump(mode="json", include={"recipe", "seed", "privacy", "news"}, exclude={"privacy": scenario.unsaid})
     data = {"format": scenario.data.format, "path": "with-the-clients" if scenario.data.path else ""}
     return json.dumps(content | {"data": data}, sort_keys=True)
 

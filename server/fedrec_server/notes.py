@@ -39,7 +39,7 @@ class RunNotes:
     def planned(self, plan: Plan, *, num_users: int) -> RunNotes:
         """These notes with a plan, or as they are where it is the plan they hold. Raises RunError where it is another."""
         if self.plan is None:
-            return replace(self, num_users=num_users, plan=asdict(plan), plan_digest=plan.digest())
+            return replace(self, num_users=num_users, plan=plan.content(), plan_digest=plan.digest())
         if self.plan_digest != plan.digest():
             raise RunError(
                 f"run {self.run} was begun with another privacy plan than this version of fedrec makes of its scenario",

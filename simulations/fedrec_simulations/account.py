@@ -15,6 +15,7 @@ from fedrec.privacy.guarantee import compared
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
+from fedrec_simulations import statement
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 
 
@@ -38,6 +39,7 @@ def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str,
         "releases": releases,
         "training": {"users": facts.num_users, "items": facts.num_items, "kind": facts.kind, "features": facts.features is not None},
         "plan": plan.digest(),
+        **statement.three_party(plan),
     }
     return dict(finite(content))
 
@@ -78,7 +80,10 @@ def table(described: dict[str, Any]) -> str:
         for key, value in said.items()
     }
     lines += ["", *(f"epsilon {unit} by {names[key]}: {value.strip()}" for key, value in shown.items())]
-    return "\n".join([*lines, f"plan {described['plan'][:16]}"])
+    lines.append(f"plan {described['plan'][:16]}")
+    if "promises" in described:
+        lines += ["", *described["warnings"], *(f"against {one['against']}: {one['promise']}" for one in described["promises"])]
+    return "\n".join(lines)
 
 
 def _number(value: float | str) -> str:

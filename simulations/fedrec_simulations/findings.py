@@ -18,6 +18,7 @@ from fedrec.factorization.model import Model, ranker_of
 from fedrec.federation.messages import BlockReports, BlockSpec, Question, Reports
 from fedrec.federation.releases import noise_stds
 from fedrec.privacy.guarantee import non_private
+from fedrec.sharing import promises
 from fedrec_simulations import statement
 from fedrec_simulations.outcomes import Outcome
 from fedrec_simulations.report import wording
@@ -150,6 +151,8 @@ def _promise(run: Run) -> Promise:
         compared=statement.compared(plan.guarantee),
         not_covered=(*statement.NOT_COVERED, *run.split.not_covered),
         spent=tuple(statement.spent_words(run.budget)),
+        against=tuple((one.against, one.promise) for one in promises.stated(plan)),
+        warnings=(promises.NOT_REVIEWED, promises.SIMULATED) if plan.aggregation == "three-party" else (),
     )
 
 

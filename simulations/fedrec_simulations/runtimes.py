@@ -25,13 +25,14 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import coded
 from fedrec.federation.protocol import Invitation
 from fedrec.federation.releases import Charge
-from fedrec.federation.rounds import Loopback, State, told_before, train
+from fedrec.federation.rounds import Link, Loopback, State, told_before, train
 from fedrec.federation.wire import invitation_bytes
 from fedrec.privacy.accounting import compose, epsilon_of
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared
 from fedrec.settings import Scenario
+from fedrec.sharing.in_process import ThreeAggregators
 from fedrec.streams import Streams, SystemStreams
 from fedrec_server.runs import run_folder
 
@@ -149,20 +150,21 @@ ALONE = Cast()
 
 
 def loopback(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
-    """Everybody in this process; bytes are what the same messages take on the wire, by `Reports.wire_bytes` and `wire.invitation_bytes`."""
+    """Everybody in this process; bytes are what the same messages take on the wire, by `Loopback.checked` and `wire.invitation_bytes`."""
     plan = job.prepared.plan
     ledger = Ledger(job.limit)
     for name in released:
         ledger = ledger.add(plan.event(name))
-    link = Loopback(job.data, job.prepared.steps, plan, job.noise, ledger, charge=job.charge)
+    devices = Loopback(job.data, job.prepared.steps, plan, job.noise, ledger, charge=job.charge)
+    link: Link = ThreeAggregators(devices) if job.scenario.privacy.shares == "real" else devices
     started, sent = time.perf_counter(), 0
     told = told_before(job.prepared.recipe, state, Checkpoints(job.folder / "checkpoints").at)
     for done in train(job.prepared.recipe, link, state):
         names = tuple(release.name for release in done.question.releases)
         down = invitation_bytes(Invitation(job.run, plan, done.question, coded(done.question.public, told)))
-        seconds, up = time.perf_counter() - started, link.bytes_up - sent
+        seconds, up = time.perf_counter() - started, devices.bytes_up - sent
         yield Carried(done.question.round, done.question.step, names, up, down, seconds, done.state, done.answer.noise_std)
-        started, sent, told = time.perf_counter(), link.bytes_up, done.question.public
+        started, sent, told = time.perf_counter(), devices.bytes_up, done.question.public
 
 
 def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:

@@ -90,6 +90,8 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
     from fedrec_simulations.report.table import methods_table
 
     console = Console(stderr=True, quiet=quiet)
+    if scenario.privacy.aggregation != "trusted" and cast.runtime != "loopback":
+        raise SettingsError(f"--runtime {cast.runtime} has one trusted aggregator", "Leave --runtime out: three play in one process.")
     started = time.perf_counter()
     folder = open_folder(scenario, name, cast, resume=resume)
     with stage(console, "reading data"):
@@ -220,6 +222,7 @@ def _last_words(done: Run) -> str:
     lines += [f"limits  {name}: {words}" for name, words in done.limits.items()]
     lines += [f"beyond  not covered by the guarantee: {what}" for what in done.split.not_covered]
     lines += [f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)]
+    lines += statement.three_party_words(done.main.prepared.plan)
     if done.main.prepared.plan.guarantee.private and done.scenario.privacy.noise == "seeded":
         lines.append("noise   seeded: an experiment. Whoever knows the seed can remove the noise: do not release this model.")
     return "\n".join(lines)
@@ -254,7 +257,7 @@ def _result(done: Run) -> dict[str, Any]:
     plan = done.main.prepared.plan
     opinions = done.main.opinions()
     guarantee = asdict(plan.guarantee)
-    stated = statement.stated(plan.guarantee, done.budget, done.split.not_covered)
+    stated = statement.stated(plan.guarantee, done.budget, done.split.not_covered) | statement.three_party(plan)
     about = {"noise": done.scenario.privacy.noise, "accountants": asdict(opinions), "plan": plan.digest()}
     write_json(done.folder / "guarantee.json", {**guarantee, **about, **stated})
     comparison = {name: outcome.metrics() for name, outcome in done.rivals.items()}

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.sharing import promises
 from fedrec_simulations.data_budget import DataBudget, Spent
 
 COVERS = "the released model and nothing else: model/ and serving.safetensors"
@@ -32,6 +34,23 @@ def spent(budget: DataBudget | None) -> tuple[Spent, ...]:
 def spent_words(budget: DataBudget | None) -> list[str]:
     """A line for each unit; none for invented data."""
     return [one.words for one in spent(budget)]
+
+
+def three_party(plan: Plan) -> dict[str, Any]:
+    """What three aggregators promise, for a file; {} where one trusted aggregator sums."""
+    if plan.aggregation == "trusted":
+        return {}
+    promised = [vars(one) for one in promises.stated(plan)]
+    about = {"calibrated_for": plan.calibrated_for, "promises": promised, "warnings": [promises.NOT_REVIEWED, promises.SIMULATED]}
+    return {"aggregation": plan.aggregation, **about}
+
+
+def three_party_words(plan: Plan) -> list[str]:
+    """The same for a terminal."""
+    if plan.aggregation == "trusted":
+        return []
+    about = [f"three-party: {promises.NOT_REVIEWED}", f"three-party: {promises.SIMULATED}"]
+    return [*about, *(f"against {one.against}: {one.promise}" for one in promises.stated(plan))]
 
 
 def stated(guarantee: Guarantee, budget: DataBudget | None, more: Sequence[str] = ()) -> dict[str, Any]:

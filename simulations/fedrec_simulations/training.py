@@ -25,6 +25,7 @@ from fedrec.privacy.accounting import GaussianEvent, Opinions, opinions
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
+from fedrec_simulations import statement
 from fedrec_simulations.runtimes import Carried, Job, Runtime, loopback
 
 
@@ -96,7 +97,7 @@ class Training:
         Raises BudgetExceededError where what was drawn costs more than the plan promises.
         """
         plan = self.prepared.plan
-        write_json(self._folder / "plan.json", asdict(plan))
+        write_json(self._folder / "plan.json", plan.content() | statement.three_party(plan))
         state = self._checkpoints.latest() or self.prepared.recipe.begin()
         records = self._known(int(state["round"]))
         released = [name for record in records for name in record.releases]
@@ -124,9 +125,9 @@ class Training:
         self._job.charge(self.unreleased())
 
     def _record(self, done: Carried, before: State) -> RoundRecord:
-        question, promised = self.prepared.recipe.ask(before), self.prepared.plan.guarantee
+        question, plan = self.prepared.recipe.ask(before), self.prepared.plan
         assert question is not None
-        events = priced(question, done.noise_std, promised)
+        events = priced(question, done.noise_std, plan)
         for event in events:
             self._spent = self._spent.add(event)
         mus = tuple(event.mu for event in events)

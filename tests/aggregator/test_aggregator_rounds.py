@@ -11,7 +11,7 @@ from fedrec.errors import RefusedError, RunError
 from fedrec.federation.messages import BlockReports, BlockSpec, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Phase, Receipt, Refusal
 from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header
-from fedrec.privacy.calibration import Plan, PlannedRelease, calibrate
+from fedrec.privacy.calibration import Plan, PlannedRelease, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec_aggregator.core import Limits
 
@@ -284,7 +284,8 @@ def test_a_run_that_could_name_a_file_elsewhere_is_malformed(world: Any, run: st
 def test_a_plan_that_is_not_true_or_not_established_is_refused(world: Any) -> None:
     lying = Plan(Guarantee(1.0, 1e-5), (PlannedRelease("s/0", 1.0, 50.0),))
     paper = replace(world.plan, guarantee=replace(world.plan.guarantee, established=False))
-    for plan in (lying, paper):
+    three = among_three(world.plan, calibrated_for="one-corrupt")  # whose noise one aggregator would not add alone
+    for plan in (lying, paper, three):
         with refused_as(Refusal.WRONG_PLAN):
             world.aggregator.open_run("run-2", plan)
 

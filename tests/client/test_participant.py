@@ -14,6 +14,7 @@ from fedrec.federation.messages import Reports
 from fedrec.federation.protocol import Answer, LedgerGrowth, LedgerHead, Refusal
 from fedrec.federation.reports import within_radius
 from fedrec.federation.wire import select_users
+from fedrec.privacy.calibration import among_three
 from fedrec.privacy.guarantee import Guarantee
 
 PUBLISHED = ("recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id")
@@ -217,7 +218,8 @@ def test_a_plan_per_example_or_without_a_proof_is_refused(site, run, make_run) -
     question, plan = run.questions()[0], run.prepared.plan
     per_example = replace(plan, guarantee=replace(plan.guarantee, unit="example"))
     doubtful = replace(plan, guarantee=replace(plan.guarantee, established=False))
-    for refused in (per_example, doubtful):
+    three = among_three(plan, calibrated_for="one-corrupt")  # its noise is for shares: one aggregator must not get a report for it
+    for refused in (per_example, doubtful, three):
         assert site.participant.answer(replace(run.invitation(question), plan=refused)).refusal == Refusal.WRONG_PLAN
     examples = make_run(*PUBLISHED, "privacy.unit=example", name="examples")
     assert site.participant.join(examples.terms).refusal == Refusal.WRONG_PLAN

@@ -31,25 +31,25 @@ def stds_of(question: Question, factor: float = 1.0) -> dict[str, float]:
 
 
 def test_the_noise_of_a_plan_costs_what_the_plan_says() -> None:
-    events = releases.priced(QUESTION, stds_of(QUESTION), PROMISE)
+    events = releases.priced(QUESTION, stds_of(QUESTION), PLAN)
     assert [event.mu for event in events] == pytest.approx([PLAN["counts"].mu, PLAN["items"].mu], rel=1e-12)
     assert compose(events) == pytest.approx(math.hypot(*(r.mu for r in PLAN.releases)), rel=1e-12)
 
 
 def test_half_of_the_noise_is_priced_at_more_than_twice_the_epsilon_by_every_accountant() -> None:
-    said = opinions(releases.priced(QUESTION, stds_of(QUESTION, 0.5), PROMISE), 1e-5)
+    said = opinions(releases.priced(QUESTION, stds_of(QUESTION, 0.5), PLAN), 1e-5)
     assert min(said.gdp, said.pld, said.rdp) > 11.4
 
 
 def test_a_radius_that_is_checked_at_twice_the_length_costs_twice_the_mu() -> None:
     wide = replace(QUESTION, releases=tuple(replace(spec, radius=2 * spec.radius) for spec in QUESTION.releases))
-    once, twice = (releases.priced(asked, stds_of(QUESTION), PROMISE) for asked in (QUESTION, wide))
+    once, twice = (releases.priced(asked, stds_of(QUESTION), PLAN) for asked in (QUESTION, wide))
     assert [event.mu for event in twice] == pytest.approx([2 * event.mu for event in once])
 
 
 def test_one_block_with_less_noise_than_the_others_sets_the_price_of_its_release() -> None:
     drawn = stds_of(QUESTION) | {"moment": 0.5 * stds_of(QUESTION)["moment"]}
-    counts, items = releases.priced(QUESTION, drawn, PROMISE)
+    counts, items = releases.priced(QUESTION, drawn, PLAN)
     assert counts.mu == pytest.approx(PLAN["counts"].mu)
     assert items.mu == pytest.approx(2 * PLAN["items"].mu, rel=1e-6)
 

@@ -168,7 +168,7 @@ def test_a_run_that_would_pass_the_limit_of_its_data_is_refused_before_noise(
 ) -> None:
     data = ratings(tmp_path / "ratings.csv")
     simulate(capsys, data, "privacy.max_total_epsilon=6")
-    monkeypatch.setattr(releases, "_noised", lambda *given, **named: pytest.fail("noise was drawn"))
+    monkeypatch.setattr(releases, "_integers", lambda *given, **named: pytest.fail("noise was drawn"))
     said = simulate(capsys, data, "privacy.max_total_epsilon=6", code=5)
     assert "max_total_epsilon is 6" in said
 
@@ -176,14 +176,14 @@ def test_a_run_that_would_pass_the_limit_of_its_data_is_refused_before_noise(
 def test_every_release_is_charged_before_its_noise_is_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, state: Path
 ) -> None:
-    data, drawn, sound = ratings(tmp_path / "ratings.csv"), list[int](), releases._noised
+    data, drawn, sound = ratings(tmp_path / "ratings.csv"), list[int](), releases._integers
 
     def watched(*given: Any, **named: Any) -> Any:
         (path,) = (state / "fedrec" / "budgets").glob("*.jsonl")
         drawn.append(sum(len(json.loads(line)["events"]) for line in path.read_text().splitlines()))
         return sound(*given, **named)
 
-    monkeypatch.setattr(releases, "_noised", watched)
+    monkeypatch.setattr(releases, "_integers", watched)
     found = simulate(capsys, data)
     (path,) = (state / "fedrec" / "budgets").glob("*.jsonl")
     names = [event[0] for line in path.read_text().splitlines() for event in json.loads(line)["events"]]

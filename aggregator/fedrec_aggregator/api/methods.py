@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 from google.protobuf.message import Message
@@ -95,7 +95,7 @@ def read_status(message: pb.RoundStatus) -> RoundStatus:
 
 def plan_bytes(plan: Plan) -> bytes:
     """A plan as JSON; `Plan.of` reads it back."""
-    return json.dumps(asdict(plan), sort_keys=True).encode()
+    return json.dumps(plan.content(), sort_keys=True).encode()
 
 
 def read_plan(content: bytes) -> Plan:

@@ -32,6 +32,7 @@ class Bench(StrEnum):
     enrolment = "enrolment"
     nodes = "nodes"
     cohorts = "cohorts"
+    sharing = "sharing"
     processes = "processes"
     runtimes = "runtimes"
     grid = "grid"
@@ -89,7 +90,7 @@ def bench(
             show_choices=False,
             help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, processes, runtimes, grid, sgld, serving. "
             "Quality: ablation, quality, clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, "
-            "sizes, simple, cohorts.",
+            "sizes, simple, cohorts, sharing.",
         ),
     ],
     name: Annotated[
@@ -160,6 +161,7 @@ def bench(
     news-paper and processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
     aggregator's service with two client processes, enrolment what a user more costs it where a million are enrolled,
     nodes what a thousand idle clients cost the server, cohorts what it costs the model to ask a share of the users in every round,
+    sharing what three aggregators cost beside one that is trusted,
     processes a whole training by separate processes beside the loopback's, runtimes every shipped scenario on every runtime,
     grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
     serving puts load on a real `fedrec serve`; serving-basis, serving-lists and serving-news tell what private queries lose on

@@ -150,6 +150,12 @@ def _cohorts(result: Result) -> str:
     return markdown(result)
 
 
+def _sharing(result: Result) -> str:
+    from fedrec_simulations.bench.sharing import markdown
+
+    return markdown(result)
+
+
 def _intake(result: Result) -> str:
     rates, costs = result["reports_per_second"], result["aggregator_cpu_us_per_report"]
     lines = [[name, f"{rates[name]:,.0f}", f"{costs[name]:,.0f}"] for name in rates]
@@ -369,6 +375,14 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         "The default recipe on planted ratings, a new sample of users in every round, noise as if all were in it. Validation, 3 seeds.",
         "fedrec bench cohorts",
         _cohorts,
+    ),
+    (
+        "sharing-ml1m",
+        "Three aggregators",
+        "Shares among three aggregators, in one process (three-party.md; not yet reviewed from outside): bytes and CPU of synthetic users, "
+        "and trainings of the default recipe on MovieLens 1M beside one trusted aggregator's. Test rows of one split, noise of 2 seeds.",
+        "fedrec bench sharing --data ml-1m",
+        _sharing,
     ),
     (
         "grid",

@@ -87,6 +87,12 @@ def _cohorts(data: str, quick: bool) -> dict[str, Any]:
     return cohorts.run(quick=quick)
 
 
+def _sharing(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import sharing
+
+    return sharing.run(data, quick=quick)
+
+
 def _processes(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import processes
 
@@ -214,6 +220,7 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "enrolment": _enrolment,
     "nodes": _nodes,
     "cohorts": _cohorts,
+    "sharing": _sharing,
     "processes": _processes,
     "runtimes": _runtimes,
     "grid": _grid,

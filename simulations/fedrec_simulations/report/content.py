@@ -38,7 +38,8 @@ class Opinion:
 class Promise:
     """A guarantee, what it covers, the accountant that established it, and second opinions. `name` tells it from others on the page.
 
-    compared: the two inputs that cannot be told apart; spent: what all runs on the same data have cost so far, a sentence each.
+    compared: the two inputs that cannot be told apart; spent: what all runs on the same data have cost so far, a sentence each. against:
+    adversary and promise, where they differ by adversary; warnings: what is missing of them.
     """
 
     guarantee: Guarantee
@@ -49,6 +50,8 @@ class Promise:
     compared: str = ""
     not_covered: tuple[str, ...] = ()
     spent: tuple[str, ...] = ()
+    against: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,55 @@
+"""What a three-party run promises, against whom: the sentences that plan.json, the report, `fedrec account` and docs/privacy.md print.
+
+They stand in one order everywhere. A test compares the page with them, so that no place promises more than another.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee
+
+NOT_REVIEWED = "three-party is not yet reviewed from outside"
+SIMULATED = "simulated in one process: whoever runs it sees everything; what follows is what the protocol promises among three operators"
+
+
+@dataclass(frozen=True)
+class Stated:
+    """One sentence of a promise, and whom it is against."""
+
+    against: str
+    promise: str
+
+
+def stated(plan: Plan) -> tuple[Stated, ...]:
+    """Of a three-party plan, in the order in which it is printed; empty where one trusted aggregator sums."""
+    if plan.aggregation == "trusted":
+        return ()
+    return sentences(_epsilon(plan.for_outsiders), _epsilon(plan.guarantee), f"{plan.guarantee.delta:g}")
+
+
+def sentences(outsiders: str, one_corrupt: str, delta: str) -> tuple[Stated, ...]:
+    """The same of numbers in words."""
+    return (
+        Stated(
+            "everybody outside, the server included",
+            f"epsilon {outsiders} at delta {delta} per user (add/remove, number of users public) if all three aggregators add their noise; "
+            f"epsilon {one_corrupt} whatever any one of them does, since nobody can see that one left its noise out",
+        ),
+        Stated(
+            "the server together with any one aggregator and any clients",
+            f"epsilon {one_corrupt} at delta {delta} per user (report replaced by the empty one); "
+            "rests on AES-256 and on the other two aggregators being honest",
+        ),
+        Stated("two aggregators together", "nothing: they can read every report"),
+        Stated("hostile clients", "nothing yet: no aggregator can check what is shared, and one client can move a sum as far as it likes"),
+        Stated("a hostile aggregator", "it can spoil a sum or stop a run, unnoticed or not; it cannot learn more"),
+        Stated("not hidden", "who took part, when, and whether the report was accepted"),
+    )
+
+
+def _epsilon(guarantee: Guarantee) -> str:
+    """To three places, upwards: what is printed holds."""
+    return f"{math.ceil(1000 * guarantee.epsilon - 1e-6) / 1000:g}" if guarantee.private else "infinite"

@@ -1,0 +1,69 @@
+"""Z_2^64: uniform numbers from a seed, and exact sums of products.
+
+Numbers are uint64 and wrap; a signed integer is its residue, and `numpy`'s view as int64 reads it back where it lies in [-2^63, 2^63).
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.privacy.keystream import KEY_BYTES, Keystream
+from fedrec.threads import map_ranges
+
+UInt64s = npt.NDArray[np.uint64]
+
+SEED_BYTES = KEY_BYTES
+"""Bytes of an AES-256 key."""
+
+_TILE = 64
+"""Items whose sums stay in the first-level cache while all users pass."""
+_WORK = 1 << 22
+"""Products below which threads cost more than they save."""
+
+
+def expand(seed: bytes, count: int) -> UInt64s:
+    """`count` uniform numbers of a seed: AES-256 in counter mode. Whoever lacks the seed cannot tell them from random ones.
+
+    A seed is used for one purpose only: twice the same numbers would cancel in a difference. Raises ValueError on another length.
+    """
+    return Keystream(seed, section=0, buffer_words=count).next_words()
+
+
+def add_products(left: UInt64s, right: UInt64s, sums: UInt64s, *, folds: int = 1) -> None:
+    """sums (m, w) += sum over users of left (n, m)' right (n, folds * w), where item j takes vector j mod folds; modulo 2^64.
+
+    Exact for any batch, in any order and on any number of threads: there is no rounding. Raises ValueError on other shapes.
+    """
+    (n, m), w = left.shape, sums.shape[1]
+    if right.shape != (n, folds * w) or len(sums) != m:
+        raise ValueError(f"factors {left.shape} and {right.shape} do not make sums {sums.shape} with {folds} folds")
+    if n * m * w < _WORK:
+        _add_range(0, m, left, right, sums, folds, _TILE)
+    else:
+        map_ranges(lambda first, last: _add_range(first, last, left, right, sums, folds, _TILE), m)
+
+
+@numba.njit(nogil=True, cache=True)
+def _add_range(first: int, last: int, A: UInt64s, B: UInt64s, C: UInt64s, folds: int, tile: int) -> None:
+    """Rows first..last of C, four users at a time, then those left over."""
+    n, w = A.shape[0], C.shape[1]
+    fours = n - n % 4
+    for j0 in range(first, last, tile):
+        j1 = min(j0 + tile, last)
+        for u in range(0, fours, 4):
+            for j in range(j0, j1):
+                a0, a1, a2, a3 = A[u, j], A[u + 1, j], A[u + 2, j], A[u + 3, j]
+                start = (j % folds) * w
+                b0, b1 = B[u, start : start + w], B[u + 1, start : start + w]
+                b2, b3 = B[u + 2, start : start + w], B[u + 3, start : start + w]
+                c = C[j]
+                for k in range(w):
+                    c[k] += a0 * b0[k] + a1 * b1[k] + a2 * b2[k] + a3 * b3[k]
+        for u in range(fours, n):
+            for j in range(j0, j1):
+                a, start = A[u, j], (j % folds) * w
+                b, c = B[u, start : start + w], C[j]
+                for k in range(w):
+                    c[k] += a * b[k]

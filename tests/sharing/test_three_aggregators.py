@@ -1,0 +1,152 @@
+"""Trainings over three aggregators in this process: the bytes of plain sums with the same three noises, for every recipe."""
+
+import dataclasses
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.data.interactions import Interactions
+from fedrec.errors import SettingsError
+from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.rounds import Loopback, train
+from fedrec.privacy.ledger import Ledger
+from fedrec.recipes import Prepared, client_recipe, prepare
+from fedrec.settings import load
+from fedrec.sharing import in_process
+from fedrec.sharing.in_process import ThreeAggregators
+from fedrec.sharing.promises import sentences, stated
+from fedrec.streams import Streams
+
+ITEMS = 30
+RECIPES = {
+    "default": [],
+    "default, clicks": ["data.kind=clicks"],
+    "convex-ssp, clicks": ["recipe=convex-ssp", "model.dimension=3", "model.steps=2", "data.kind=clicks"],
+    "fast-dpmf": ["recipe=fast-dpmf", "model.dimension=3", "model.steps=2"],
+    "dp-gd": ["recipe=dp-gd", "model.dimension=3", "model.steps=2"],
+    "am-dpsgd": ["recipe=am-dpsgd", "model.dimension=3", "model.steps=2", "model.encoder=id"],
+    "dp-bias": ["recipe=dp-bias"],
+    "dp-popularity, clicks": ["recipe=dp-popularity", "data.kind=clicks"],
+    "dp-item-item, clicks": ["recipe=dp-item-item", "data.kind=clicks"],
+}
+THREE = ["privacy.aggregation=three-party"]
+
+
+def events(kind: str, num_users: int = 40) -> Interactions:
+    rng = np.random.default_rng(2)
+    held = [np.flatnonzero(rng.random(ITEMS) < rng.random() ** 2) for _ in range(num_users)]
+    held[0], held[1] = np.arange(ITEMS), np.arange(0)
+    users, items = np.repeat(np.arange(num_users), [len(h) for h in held]), np.concatenate(held)
+    values = rng.integers(1, 6, len(users)).astype(float)
+    rated = Interactions.from_columns(users, items, values, num_users=num_users, num_items=ITEMS, value_range=(1.0, 5.0))
+    if kind == "ratings":
+        return rated
+    return dataclasses.replace(rated, values=np.ones(len(rated), np.float32), value_range=(0.0, 1.0), kind="clicks")
+
+
+def prepared(keys: list[str], data: Interactions) -> Prepared:
+    facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(1))
+    return prepare(load(None, keys), facts)
+
+
+def link(data: Interactions, made: Prepared, **kwargs: Any) -> Loopback:
+    return Loopback(data, made.steps, made.plan, Streams(1), Ledger(made.plan.guarantee), **kwargs)
+
+
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_every_round_of_shares_is_that_of_plain_sums_with_the_same_three_noises(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_process, "_BATCH_BYTES", 8 * 5 * ITEMS)  # a few users at a time
+    data = events("clicks" if "clicks" in name else "ratings")
+    made = prepared([*RECIPES[name], *THREE], data)
+    plain, devices = link(data, made), link(data, made, users_per_batch=17)
+    shares, state, rounds = ThreeAggregators(devices), made.recipe.begin(), 0
+    for done in train(made.recipe, plain, state):
+        answer = shares.answer(done.question)
+        assert answer.noise_std == done.answer.noise_std
+        for block, value in answer.values.items():
+            assert value.tobytes() == done.answer.values[block].tobytes(), (done.question.step, block)
+        rounds += 1
+    assert rounds
+    assert (plain.bytes_up, plain.ledger) == (devices.bytes_up, devices.ledger)
+
+
+def test_without_noise_three_aggregators_give_the_trusted_sums() -> None:
+    data = events("ratings")
+    trusted, three = (prepared(["privacy.epsilon=inf", *more], data) for more in ([], THREE))
+    *_, plain = train(trusted.recipe, link(data, trusted), trusted.recipe.begin())
+    *_, shared = train(three.recipe, ThreeAggregators(link(data, three)), three.recipe.begin())
+    for name, array in plain.state.items():
+        assert np.asarray(array).tobytes() == np.asarray(shared.state[name]).tobytes(), name
+
+
+def test_a_planted_favourite_is_found() -> None:
+    """300 of 400 people have item 7, everything else one in twenty: among three aggregators at epsilon 5 it is most popular."""
+    rng = np.random.default_rng(1)
+    held = [np.flatnonzero(np.where(np.arange(ITEMS) == 7, k < 300, rng.random(ITEMS) < 0.05)) for k in range(400)]
+    users, items = np.repeat(np.arange(400), [len(h) for h in held]), np.concatenate(held)
+    data = Interactions.from_columns(users, items, None, num_users=400, num_items=ITEMS, value_range=(0.0, 1.0), kind="clicks")
+    made = prepared(["recipe=dp-popularity", "data.kind=clicks", *THREE], data)
+    *_, last = train(made.recipe, ThreeAggregators(link(data, made)), made.recipe.begin())
+    assert int(np.argmax(last.answer.values["counts"][:, 0])) == 7
+
+
+def test_the_recipes_own_choices_are_those_of_the_scenarios_epsilon_whoever_is_calibrated_for() -> None:
+    data = events("ratings")
+    plans = [prepared([*more], data).plan for more in ([], THREE, [*THREE, "privacy.calibrate_for=outsiders"])]
+    assert len({tuple(release.name for release in plan.releases) for plan in plans}) == 1
+    trusted, one, outsiders = plans
+    assert one.guarantee.epsilon == 5.0
+    assert outsiders.for_outsiders.epsilon == pytest.approx(5.0)
+    assert one.drawn_multiplier("counts") == pytest.approx(math.sqrt(1.5) * trusted.drawn_multiplier("counts"))
+    assert outsiders.drawn_multiplier("counts") == pytest.approx(trusted.drawn_multiplier("counts"))
+
+
+def test_recipes_and_keys_that_do_not_fit_are_refused() -> None:
+    for keys in (["recipe=published"], ["recipe=dp-cmf"], ["recipe=privaterec", "data.format=planted-news"]):
+        with pytest.raises(SettingsError, match=r"does not run recipe|protects whole users|privacy\.unit"):
+            load(None, [*keys, *THREE])
+    with pytest.raises(SettingsError, match=r"privacy\.shares needs"):
+        load(None, ["privacy.shares=real"])
+    with pytest.raises(SettingsError, match=r"privacy\.calibrate_for needs"):
+        load(None, ["privacy.calibrate_for=outsiders"])
+    with pytest.raises(SettingsError, match=r"privacy\.aggregation"):
+        load(None, ["privacy.aggregation=two-party"])
+
+
+def test_a_trusted_scenario_is_sent_and_hashed_as_before_there_were_three() -> None:
+    trusted, three = load(None), load(None, THREE)
+    assert "aggregation" not in client_recipe(trusted)
+    assert "three-party" in client_recipe(three)
+    assert "shares" not in client_recipe(load(None, [*THREE, "privacy.shares=real"]))
+    assert three.digest() == load(None, [*THREE, "privacy.shares=real"]).digest() != trusted.digest()
+
+
+def test_sentences_name_both_epsilons_and_are_none_for_a_trusted_aggregator() -> None:
+    data = events("ratings")
+    assert stated(prepared([], data).plan) == ()
+    outside, one, two, *_ = stated(prepared(THREE, data).plan)
+    assert "epsilon 3.954 at delta 1e-05" in outside.promise
+    assert "epsilon 5 whatever any one of them does" in outside.promise
+    assert one.promise.startswith("epsilon 5 at delta 1e-05 per user (report replaced by the empty one)")
+    assert two.promise.startswith("nothing")
+    assert len(sentences("a", "b", "c")) == 6
+
+
+@pytest.mark.parametrize("page", ["privacy.md", "three-party.md"])
+def test_the_pages_say_the_same_sentences_of_epsilon_5(page: str) -> None:
+    text, plan = (Path(__file__).parents[2] / "docs" / page).read_text(), prepared(THREE, events("ratings")).plan
+    assert "not yet reviewed from outside" in text
+    for one in stated(plan):
+        assert f"| {one.against} | {one.promise} |" in text
+
+
+def test_every_rule_names_a_test_that_exists() -> None:
+    root = Path(__file__).parents[2]
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (root / "docs" / "three-party.md").read_text())
+    assert len(named) > 5
+    for path, test in named:
+        assert f"def {test}(" in (root / path).read_text(), test

@@ -1,0 +1,16 @@
+import math
+
+from fedrec_simulations.bench import sharing
+
+
+def test_three_aggregators_are_measured_beside_one_that_is_trusted() -> None:
+    result = sharing.run(quick=True)
+    (cost,), (cell,) = result["costs"], result["errors"]
+    assert cost["upload_bytes"] == 8 * (200 + 8 * 9) + 4 * 32
+    trusted, one, outsiders = (cell["modes"][name] for name in ("trusted", "one-corrupt", "outsiders"))
+    assert (trusted["outsiders"], trusted["one_aggregator"]) == (5.0, "inf")
+    assert (one["one_aggregator"], round(one["outsiders"], 2)) == (5.0, 3.95)
+    assert (round(outsiders["one_aggregator"], 2), round(outsiders["outsiders"], 6)) == (6.35, 5.0)
+    assert one["upload_bytes"] == outsiders["upload_bytes"] > trusted["upload_bytes"]
+    assert all(math.isfinite(mode["rmse"]["mean"]) for mode in cell["modes"].values())
+    assert "ε for server and one aggregator" in sharing.markdown(result)
