@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from fedrec.errors import ProtocolError
+from fedrec.federation.protocol import Receipt
 from fedrec_aggregator.collection import Collection
-from fedrec_simulations.faults import auditor
+from fedrec_aggregator.core import Aggregator
+from fedrec_simulations.faults import auditor, simulator
 from fedrec_simulations.faults.command import run, smallest
-from fedrec_simulations.faults.script import AGGREGATOR, Kind, Operation, Script, Setup, script, shortened
+from fedrec_simulations.faults.script import _MESSAGES, _STEPS, AGGREGATOR, Kind, Operation, Script, Setup, script, shortened
 from fedrec_simulations.faults.simulator import Outcome, simulate
 
 PARTIES = (AGGREGATOR, "server-0", "client-0", "client-1")
@@ -52,7 +55,7 @@ def test_without_faults_a_further_training_is_a_run_of_its_own_and_is_served() -
 def test_a_further_training_that_the_limit_does_not_leave_room_for_ends_in_words_and_asks_nobody() -> None:
     outcome = struck_by(setup=replace(TWO, trainings=2, max_epsilon=5.0))
     assert outcome.endings["run-0"] == "model"
-    assert "does not fit" in outcome.endings["run-0, training 2"]
+    assert "does not fit" in outcome.endings["run-0-2"]
     assert (outcome.broken, outcome.released) == ((), 2)
 
 
@@ -96,10 +99,49 @@ def test_two_runs_share_ledgers_and_both_end_in_their_loopbacks_models() -> None
     assert ended == ["server-1", "server-0", "server-1", "server-0"]
 
 
-def test_a_run_that_passes_the_limit_is_refused_in_words() -> None:
+def test_a_run_that_the_limit_has_no_room_for_asks_nobody() -> None:
     outcome = struck_by(setup=replace(TWO, runs=2, max_epsilon=5.0))
     assert (outcome.endings["run-0"], outcome.broken) == ("model", ())
-    assert "would bring the total to epsilon 5.398; the limit is epsilon 5" in outcome.endings["run-1"]
+    assert "does not fit the aggregator's limit of epsilon 5 over all runs, of which 5 is spent" in outcome.endings["run-1"]
+    assert not any(way.startswith("server-1 > client") for way in outcome.steps)
+
+
+def test_of_two_runs_that_fit_one_by_one_the_second_to_release_is_refused_in_words() -> None:
+    both_have_looked = Operation(f"server-0 > {AGGREGATOR}", 2, Kind.TURN)
+    outcome = struck_by(both_have_looked, setup=replace(TWO, runs=2, max_epsilon=5.0))
+    assert (outcome.endings["run-1"], outcome.broken) == ("model", ())
+    assert "would bring the total to epsilon 5.398; the limit is epsilon 5" in outcome.endings["run-0"]
+
+
+def test_without_room_for_the_second_training_the_first_must_end_in_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Aggregator, "report", lambda *arguments, **named: Receipt(0, {}))
+    outcome = struck_by(setup=replace(TWO, trainings=2, max_epsilon=5.0))
+    assert simulator.ENDS in {one.rule for one in outcome.broken}
+
+
+def test_a_defect_that_its_caller_takes_for_a_no_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest, failures = Aggregator.report, [KeyError("planted")]
+
+    def report(*arguments: Any, **named: Any) -> Receipt:
+        if failures:
+            raise failures.pop()
+        return honest(*arguments, **named)
+
+    monkeypatch.setattr(Aggregator, "report", report)
+    outcome = struck_by()
+    assert outcome.endings == {"run-0": "model"}  # the client said that it failed, and was asked again
+    assert {one.rule for one in outcome.broken} == {auditor.DEFECTS}
+
+
+def test_the_scripts_reach_every_message_and_step_of_a_training() -> None:
+    """Without this, what is added to the protocol is never struck."""
+    taken = struck_by().steps
+    for (sender, receiver), messages in _MESSAGES.items():
+        ways = [taken[way] for way in taken if way.startswith(sender) and f"> {receiver}" in way]
+        assert max(ways) <= messages <= 1.5 * max(ways), (sender, receiver)
+    for role, steps in _STEPS.items():
+        counted = max(taken[party] for party in PARTIES if party.startswith(role))
+        assert counted <= steps <= 1.2 * counted, role
 
 
 def test_a_client_that_hangs_past_the_deadline_costs_its_users_their_part_and_nothing_else() -> None:

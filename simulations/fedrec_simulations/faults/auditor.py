@@ -7,7 +7,7 @@ at the moment when something leaves.
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,13 +30,10 @@ CHARGED_FIRST = "nothing leaves before its charge is durable"
 ONE_ANSWER = "a client answers one question a round, always with the same reports"
 REASONS = "whoever is turned away is counted under the right reason"
 ATTEMPTS_RISE = "an attempt at a round is counted once"
+DEFECTS = "a party fails with words, never with a defect"
 
 _NO_TIME = {Refusal.ROUND_CLOSED, Refusal.ROUND_UNKNOWN, Refusal.RUN_UNKNOWN, Refusal.BUSY}
 """For which a batch may be turned away whole, whoever is in it."""
-
-
-_QUORUMS = range(64)
-"""All that a client can have been told: `network.damaged` flips one of six bits."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +95,7 @@ class Auditor:
     _hashes: dict[Round, str] = field(default_factory=dict)
     _asked: dict[tuple[str, str, int], str] = field(default_factory=dict)
     _reports: dict[bytes, UserReport] = field(default_factory=dict)
+    _quorums: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))  # that each client was told, damaged ones too
 
     def report_ids(self) -> set[bytes]:
         """Of everything that any client sent."""
@@ -109,6 +107,15 @@ class Auditor:
         """A report must be in its client's ledger by now."""
         if message.name == "report":
             self._check_leaving(message.sender, *message.arguments)
+
+    def arrived(self, message: Message) -> None:
+        """What a client is asked, as it finds it."""
+        if message.name == "ask":
+            self._quorums[message.receiver].add(message.arguments[-1])
+
+    def failed(self, message: Message, failure: Exception) -> None:
+        """A party has only `FedRecError` to say no with."""
+        self._require(False, DEFECTS, f"{message.receiver} at {message.name}: {type(failure).__name__}: {failure}")
 
     def handled(self, message: Message, answer: Any) -> None:
         """What the aggregator did."""
@@ -141,7 +148,7 @@ class Auditor:
         digest = digest_of(batch)
         entries = [entry for entry in client_book(self.folder / client) if (entry.run, entry.round) == (run, round)]
         self._require(
-            len(entries) == 1 and digest in {named(entries[0].question, quorum) for quorum in _QUORUMS},
+            len(entries) == 1 and digest in {named(entries[0].question, quorum) for quorum in self._quorums[client]},
             CHARGED_FIRST,
             f"a report of {client} for round {round} of {run} left with {len(entries)} entries in its ledger",
         )

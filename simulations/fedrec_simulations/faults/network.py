@@ -99,6 +99,12 @@ class Watcher(Protocol):
     def sent(self, message: Message) -> None:
         """It is about to leave its sender."""
 
+    def arrived(self, message: Message) -> None:
+        """Its receiver is about to read it, damaged or not."""
+
+    def failed(self, message: Message, failure: Exception) -> None:
+        """Its receiver fell over it, with something else than words."""
+
     def handled(self, message: Message, answer: Any) -> None:
         """Its receiver has done what it does; `answer` may be the exception that the caller gets."""
 
@@ -213,10 +219,14 @@ class Network:
 
     def _handled(self, process: Process, message: Message) -> Any:
         answer: Any
+        self.watcher.arrived(message)
         try:
             answer = process.handle(message)
         except FedRecError as failure:
             answer = failure
+        except Exception as failure:  # noted here: a caller that takes any failure as "no" would hide it
+            self.watcher.failed(message, failure)
+            raise
         self.watcher.handled(message, answer)
         return answer
 

@@ -31,7 +31,7 @@ from fedrec_server.rounds import Progress, run_rounds
 from fedrec_server.runs import Runs, TrainingRun, run_folder
 from fedrec_server.schedule import Schedule
 from fedrec_server.trainings import Trainings
-from fedrec_simulations.faults.auditor import Auditor, Broken
+from fedrec_simulations.faults.auditor import DEFECTS, Auditor, Broken
 from fedrec_simulations.faults.machine import Clock, Crash, Fate, Machine, simulated_disks
 from fedrec_simulations.faults.network import Host, Network, Process
 from fedrec_simulations.faults.parties import AggregatorProcess, BroadcastAfar, ClientProcess, ReleaseDeskAfar
@@ -42,7 +42,6 @@ from fedrec_simulations.faults.visitor import Visitor
 USERS, ITEMS = 7, 5
 DELTA = 1e-5
 
-DEFECTS = "a party fails with words, never with a defect"
 ENDS = "a run ends in a model once what failed was repaired"
 
 _ROUND_S, _GATHERING_S = 100.0, 30.0
@@ -227,13 +226,14 @@ class _World:
                 self.network.end(AGGREGATOR)
 
     def _endings_that_should_not_be(self, defects: Sequence[Broken]) -> Iterator[Broken]:
-        affordable = self.setup.runs * self.setup.trainings == 1 or self.setup.max_epsilon > 5
+        # a limit of 5 has room for one training; of two runs at once each may have a part of it
+        room = self.setup.trainings if self.setup.max_epsilon > 5 else 1 if self.setup.runs == 1 else 0
         misled = any(operation.kind is Kind.DAMAGE and "> client" in operation.where for operation in self.fate.struck)
         for server in self.servers.values():
             # a client that was misled about a run's terms or question stays with what it was told first, as it must
             # nor can a run end without those who left, where the aggregator wants more than are there
             too_few = self._there()[1] < self.setup.min_cohort
-            if server.ending != "model" and affordable and not misled and not too_few and not defects:
+            if server.finished < room and not misled and not too_few and not defects:
                 yield Broken(ENDS, f"{server.run}: {server.ending}")
 
     # --- who is there ---
@@ -293,7 +293,8 @@ class _Server:
     def endings(self) -> dict[str, str]:
         """Of every training that was to be: "model", or the words of the last failure."""
         last, begun = self.ending, [entry.run for entry in self.entries]
-        runs = [*begun, *(f"{self.run}, training {number + 1}" for number in range(len(begun), self._setup.trainings))]
+        to_be = (self.run, *(f"{self.run}-{number}" for number in range(2, self._setup.trainings + 1)))
+        runs = [*begun, *to_be[len(begun) :]]
         return {run: "model" if number < self.finished else last for number, run in enumerate(runs)}
 
     def advance(self) -> bool:
@@ -333,7 +334,9 @@ class _Server:
             self.min_share = min(self.min_share, users / int(read_json(run_folder(self.folder) / "run.json")["num_users"]))
         runs, desk = Runs(self.folder), ReleaseDeskAfar(self.name, self._network, self._setup.tries)
         last = runs.last
-        schedule = Schedule(self.folder, again=last is not None and not last.open, clock=clock, monotonic=clock)
+        # the first training is asked for by a start, each further one by --again; after the last, a start finds nothing to do
+        again = last is not None and not last.open and self.finished < self._setup.trainings
+        schedule = Schedule(self.folder, again=again, clock=clock, monotonic=clock)
         trainings = Trainings(runs, schedule, guarantee_of(scenario(self._setup.steps)), desk.budget, name=self.run, clock=clock)
         for entry in trainings.each(sleep):
             yield from run_rounds(
