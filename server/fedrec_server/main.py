@@ -112,7 +112,7 @@ def run(
         runs.adopt()
         if drop:
             runs.drop()
-        if not (runs.last and runs.last.open) and not schedule.stands and not schedule.due(runs.finished):
+        if not (runs.last and runs.last.open) and not schedule.stands and not schedule.due(runs.finished, begun=len(runs.entries)):
             say(words_of(runs))
             return
         file = Path(settings.log) if settings.log else None

@@ -53,9 +53,9 @@ class Schedule:
         """Whether the process stays up between trainings."""
         return self.every_s > 0
 
-    def due(self, last: TrainingRun | None) -> bool:
-        """Whether a new training begins now. The first one always does."""
-        if last is None or self.again or (self.state / REQUEST).exists():
+    def due(self, last: TrainingRun | None, *, begun: int) -> bool:
+        """Whether a new training begins now, after so many that were begun. The first one always does."""
+        if last is None or self.again or self._requested(begun):
             return True
         return self.stands and self.left_s(last) <= 0
 
@@ -64,8 +64,15 @@ class Schedule:
         waited, age = self.monotonic() - self._since_s, self.clock() - last.finished_s
         return self.every_s - (waited if self._refused else max(age, waited))
 
+    def _requested(self, begun: int) -> bool:
+        """A request says after how many trainings it asks for one: a crash before it is removed makes no further one of it."""
+        try:
+            return not int(read_json(self.state / REQUEST)["after"]) < begun
+        except (RunError, KeyError, TypeError, ValueError):
+            return (self.state / REQUEST).exists()  # left by another version, or by hand
+
     def taken(self, *, refused: bool = False) -> None:
-        """A training has begun, or was refused: the next one is asked for anew, or due as long after a refusal as after a training."""
+        """A training has begun, durably, or was refused: the next is asked for anew, or due as long after a refusal as after a training."""
         self.again, self._refused = False, refused
         (self.state / REQUEST).unlink(missing_ok=True)
         self._since_s = self.monotonic()
@@ -90,7 +97,7 @@ def ask_standing(state: Path) -> int:
             raise busy from None  # it is about to start, or to end
         if not told.get("stands"):
             raise
-    write_json(state / REQUEST, {"asked_s": time.time()})
+    write_json(state / REQUEST, {"asked_s": time.time(), "after": len(Runs(state).entries)})
     return int(told["pid"])
 
 

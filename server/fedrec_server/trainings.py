@@ -69,7 +69,7 @@ class Trainings:
                 self.schedule.again = False
                 self._require_own_name(self.runs.last)
                 self._say_budget(self.runs.entries[:-1])
-            elif not self.schedule.due(self.runs.finished):
+            elif not self.schedule.due(self.runs.finished, begun=len(self.runs.entries)):
                 if not self.schedule.stands:
                     return
                 self.schedule.wait(sleep)
@@ -124,8 +124,8 @@ class Trainings:
             self.say(f"not trained: {refusal.cause}. {refusal.remedy}")
             self.schedule.taken(refused=True)
             return False
-        self.schedule.taken()
         self.runs.begin(name=self.name, now_s=self.clock())
+        self.schedule.taken()  # after it: a crash in between loses no request
         if self.state is not None:
             self.state.waiting(Awaited.NOTHING)
         return True

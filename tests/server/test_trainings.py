@@ -21,6 +21,7 @@ from fedrec.serving import bundle
 from fedrec.serving.model_bundles import export
 from fedrec.settings import load
 from fedrec_server.budget import require_affordable
+from fedrec_server.notes import only_one
 from fedrec_server.runs import Runs, TrainingRun, run_folder, together
 from fedrec_server.schedule import REQUEST, Schedule, ask_standing, duration_s, words_of
 
@@ -153,7 +154,7 @@ def test_a_finished_folder_asks_nobody_and_says_what_it_holds(new_world: NewWorl
     world = new_world()
     runs = world.train().runs
     said, charges = words_of(runs), world.charges
-    assert not world.trainings().schedule.due(runs.finished)
+    assert not world.trainings().schedule.due(runs.finished, begun=1)
     assert all(word in said for word in (runs.finished.run, runs.finished.version, "epsilon 5", "--again", "1970-01-01"))
     assert world.charges == charges
 
@@ -354,19 +355,46 @@ def test_a_model_is_old_by_the_clock_or_by_how_long_the_process_has_waited(tmp_p
     wall, steady = [10_000.0], [0.0]
     schedule = Schedule(tmp_path, 100.0, clock=lambda: wall[0], monotonic=lambda: steady[0])
     last = TrainingRun("r", 0.0, finished_s=9_950.0)
-    assert not schedule.due(last)
+    assert not schedule.due(last, begun=1)
     wall[0] = 10_051.0
-    assert schedule.due(last)
+    assert schedule.due(last, begun=1)
     schedule.taken()
     wall[0], steady[0] = 500.0, 99.0  # set back
-    assert not schedule.due(last)
+    assert not schedule.due(last, begun=1)
     steady[0] = 101.0
-    assert schedule.due(last)
+    assert schedule.due(last, begun=1)
+
+
+@pytest.mark.parametrize("where", ["fedrec_server.runs.write_json", "pathlib.Path.unlink"])
+def test_a_crash_when_a_request_is_taken_makes_neither_none_nor_two_of_it(
+    where: str, new_world: NewWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = new_world(client_limit=20.0)
+    world.train()
+    state = world.folder / "server"
+    with only_one(state):
+        (state / "server.json").write_text(json.dumps({"pid": 4711, "stands": True}))
+        ask_standing(state)
+
+    def crash(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, crash)
+        with pytest.raises(KeyboardInterrupt):
+            world.train()
+    assert len(world.train().runs.entries) == 2
+    assert len(world.train().runs.entries) == 2
+
+
+def test_a_request_that_says_nothing_is_one(tmp_path: Path) -> None:
+    last = TrainingRun("r", 0.0, finished_s=1e12)
+    for content in ("", "[]", '{"asked_s": 1}', '{"after": "x"}'):
+        (tmp_path / REQUEST).write_text(content)
+        assert Schedule(tmp_path, 1e9).due(last, begun=1), content
 
 
 def test_a_request_is_taken_once_and_only_where_a_server_stands(tmp_path: Path, new_world: NewWorld) -> None:
-    from fedrec_server.notes import only_one
-
     assert ask_standing(tmp_path) == 0
     with only_one(tmp_path):
         with pytest.raises(RunError, match="another server is at work"):
@@ -378,9 +406,10 @@ def test_a_request_is_taken_once_and_only_where_a_server_stands(tmp_path: Path, 
         assert ask_standing(tmp_path) == 4711
     schedule, last = Schedule(tmp_path, 1e9), TrainingRun("r", 0.0, finished_s=1e12)
     assert (tmp_path / REQUEST).exists()
-    assert schedule.due(last)
+    assert schedule.due(last, begun=0)
+    assert not schedule.due(last, begun=1)  # another has begun since
     schedule.taken()
-    assert not schedule.due(last)
+    assert not schedule.due(last, begun=0)
 
 
 # --- a server that cheats ---
