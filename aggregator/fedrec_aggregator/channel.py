@@ -19,9 +19,8 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from fedrec.errors import SettingsError, UnreachableError
+from fedrec.errors import RefusedError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Refusal
-from fedrec.federation.wire import refused
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Identity, pins_of, uris_of
 from fedrec_aggregator.api.methods import MESSAGE_BYTES
@@ -112,7 +111,7 @@ def handshake(access: Access, *, timeout_s: float, protocol: str = "h2") -> x509
     except ssl.SSLCertVerificationError as failure:
         cause = f"the {access.party} at {where} shows a certificate that is not to be trusted: {failure.verify_message}"
         remedy = f"Check {access.party}.address and {access.party}.ca; do not go on otherwise."
-        raise refused(Refusal.WRONG_CERTIFICATE, cause, remedy) from None
+        raise _wrong(cause, remedy) from None
     except ssl.SSLError as failure:
         cause = f"no TLS with {where}: {failure.reason or 'it broke off'}"
         raise UnreachableError(cause, f"Check that the address is the {access.party}'s and that both use TLS.") from None
@@ -120,7 +119,7 @@ def handshake(access: Access, *, timeout_s: float, protocol: str = "h2") -> x509
         remedy = f"Start it, or correct {access.party}.address."
         raise UnreachableError(f"no {access.party} answers at {where}: {failure}", remedy) from None
     cause = f"the {access.party} at {where} does not take our certificate" if access.certificate else f"{where} asks for a certificate"
-    raise refused(Refusal.FORBIDDEN, cause, f"Use a certificate of the authority that the {access.party}'s operator named.")
+    raise RefusedError(Refusal.FORBIDDEN.value, cause, f"Use a certificate of the authority that the {access.party}'s operator named.")
 
 
 def _greet(where: Address, context: ssl.SSLContext, access: Access, timeout_s: float) -> tuple[x509.Certificate, bool]:
@@ -147,11 +146,13 @@ def examine(certificate: x509.Certificate, access: Access) -> None:
     if (holder is None or holder.role != access.party) and (ours or access.ca):
         said = ", ".join(uri for uri in uris if uri.startswith("fedrec:")) or "none of ours"
         cause = f"the certificate at {access.address} names as its holder {said}, needed is fedrec:{access.party}:<name>"
-        raise refused(Refusal.WRONG_CERTIFICATE, cause, f"Check {access.party}.address; do not go on with another party in its place.")
+        raise RefusedError(
+            Refusal.WRONG_CERTIFICATE.value, cause, f"Check {access.party}.address; do not go on with another party in its place."
+        )
     found = pins_of(certificate)
     if access.pin and access.pin not in {found.certificate, found.public_key}:
         cause = f"the {access.party} at {access.address} shows a certificate of public key {found.public_key}, pinned is {access.pin}"
-        raise refused(Refusal.WRONG_CERTIFICATE, cause, "Ask its operator whether the key changed; pin the new one only then.")
+        raise _wrong(cause, "Ask its operator whether the key changed; pin the new one only then.")
 
 
 def only(certificate: x509.Certificate, access: Access, *, protocol: str) -> ssl.SSLContext:
@@ -190,7 +191,9 @@ def _a_name_in(certificate: x509.Certificate) -> str:
         names = x509.SubjectAlternativeName([])
     hosts = [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
     if not hosts:
-        raise refused(Refusal.WRONG_CERTIFICATE, "the pinned certificate names no host", "Issue one with the aggregator's name in it.")
+        raise RefusedError(
+            Refusal.WRONG_CERTIFICATE.value, "the pinned certificate names no host", "Issue one with the aggregator's name in it."
+        )
     return hosts[0]
 
 
@@ -199,3 +202,7 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as failure:
         raise SettingsError(f"{path}: {failure.strerror or failure}", "Name a readable file.") from None
+
+
+def _wrong(cause: str, remedy: str) -> RefusedError:
+    return RefusedError(Refusal.WRONG_CERTIFICATE.value, cause, remedy)

@@ -21,7 +21,6 @@ import flwr
 import httpx
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.message import remove_content_from_message
-from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode, SubStatus
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import (
@@ -97,7 +96,7 @@ class Executor:
     poll_s, longest_poll_s: between looks for a task, right after one and when there was none for long; SuperNodes look every 3 s.
     """
 
-    app: ClientApp
+    app: Callable[[Message, Context], Message]
     address: Callable[[], str]
     secret: bytes
     max_message_bytes: int = 2**31

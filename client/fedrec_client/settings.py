@@ -142,6 +142,12 @@ class ClientSettings(PinnedTable):
     aggregator: AggregatorAccess | None = Field(None, description='needed where privacy.unit = "user"')
     superlink: SuperLinkAccess
     users_per_batch: int = Field(256, ge=1, le=65_536, description="most reports in one message to the aggregator")
+    idle_s: float = Field(
+        120.0,
+        ge=0,
+        le=86_400,
+        description="how long data and ledger stay open, and in memory, when nothing is asked; the next message opens them again",
+    )
     keep_sent: bool = Field(False, description="keep every report that leaves in the state folder, for `fedrec inspect`")
     rehearsal_seed: int | None = Field(
         None, ge=0, description="news: seed of noise that anybody can take off again, for a rehearsal; leave it out: the noise is secret"

@@ -19,8 +19,8 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def command(program: list[str], *, max_bytes: int) -> list[str]:
-    """The command line that runs `program` as a child of this process, in at most `max_bytes` of memory of its own."""
+def command(program: list[str], *, max_bytes: int = 0) -> list[str]:
+    """The command line that runs `program` as a child of this process, in at most `max_bytes` of memory of its own; 0: as much as this."""
     return [sys.executable, "-m", "fedrec.operations.tether", str(os.getpid()), str(max_bytes), *program]
 
 
@@ -43,7 +43,8 @@ def main(arguments: list[str]) -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(0)
-    resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, max_bytes))
+    if max_bytes:
+        resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, max_bytes))
     os.execv(program[0], program)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,6 +59,13 @@ def aggregator(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
     run(load(settings))  # no preflight: this process imports little, and opens its ledger, port and certificates before all else
 
 
+def _examined(client: Path) -> None:
+    """In the client's worker, which reads the data anyhow."""
+    from fedrec_simulations.doctor import preflight
+
+    preflight(client=client)
+
+
 @app.command(short_help="Run a client: hold people's data, answer rounds within their limit.")
 def client(settings: Annotated[Path, _settings("docs/deploy.md")], new_aggregator_ledger: NewLedger = False) -> None:
     """Run a client: the data of one person, or of a site where each person is a unit of privacy of its own.
@@ -72,12 +80,8 @@ def client(settings: Annotated[Path, _settings("docs/deploy.md")], new_aggregato
     """
     from fedrec_client.main import run
     from fedrec_client.settings import load
-    from fedrec_simulations.doctor import preflight
 
-    chosen = load(settings)
-    with _failures_logged("client", chosen.log, chosen):
-        preflight(client=settings)
-    run(chosen, new_aggregator_ledger=new_aggregator_ledger)
+    run(load(settings), new_aggregator_ledger=new_aggregator_ledger, check=partial(_examined, settings))
 
 
 @app.command(short_help="Run the server: train a scenario with clients and an aggregator elsewhere.")

@@ -18,7 +18,7 @@ from fedrec_aggregator.channel import Access, handshake, only
 from fedrec_aggregator.remote import healthy
 from fedrec_aggregator.settings import TlsSettings
 from fedrec_aggregator.settings import load as load_aggregator
-from fedrec_client.main import read_site
+from fedrec_client.opened import read_site
 from fedrec_client.settings import SuperLinkAccess
 from fedrec_client.settings import load as load_client
 from fedrec_client.supernode import gate_access

@@ -37,7 +37,7 @@ from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
 from fedrec_client import settings as client_settings
 from fedrec_client.flower import ASK, JOIN, client_app
 from fedrec_client.held import HELD, HeldArrays
-from fedrec_client.main import open_participant
+from fedrec_client.opened import open_participant
 from fedrec_server.flower import server_app
 from fedrec_server.main import access
 from fedrec_server.public import PublicData

@@ -134,7 +134,7 @@ def _keep_newer(restored: Path, there: Path) -> None:
 def _held(state: Path) -> Iterator[None]:
     """The locks of every kind of party, so that none starts meanwhile. Raises RunError where one runs."""
     with ExitStack() as stack:
-        for name in ("lock", "ledger.lock", "clicks.lock"):
+        for name in ("lock", "client.lock", "ledger.lock", "clicks.lock"):
             new = not (state / name).exists()
             file = stack.enter_context(open(state / name, "a"))
             try:

@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 from fedrec.errors import SettingsError
 from fedrec.federation.protocol import Answer, Refusal
 from fedrec.operations.metrics import Metrics
-from fedrec_client import main
+from fedrec_client import main, worker_main
 from fedrec_client.settings import validated
 
 
@@ -36,9 +36,9 @@ def test_answers_refusals_and_the_budget_are_counted() -> None:
     metrics = Metrics("client", "0")
     answer = Answer("library", users=5, accepted=3, rejected={"busy": 2})
     question: Any = SimpleNamespace(question=SimpleNamespace(round=3))
-    assert main.Counted(Site(answer), metrics).answer(question) == answer  # type: ignore[arg-type]
+    assert worker_main.Counted(Site(answer), metrics).answer(question) == answer  # type: ignore[arg-type]
     assert shown(metrics) >= {'fedrec_waiting{reason="server"} 1.0', 'fedrec_phase{phase="idle"} 1.0'}
-    main.Counted(Site(Answer("library", 5, refusal=Refusal.BUDGET)), metrics).answer(question)  # type: ignore[arg-type]
+    worker_main.Counted(Site(Answer("library", 5, refusal=Refusal.BUDGET)), metrics).answer(question)  # type: ignore[arg-type]
     assert shown(metrics) >= {
         "fedrec_users_enrolled 5.0",
         "fedrec_round 3.0",

@@ -16,7 +16,7 @@ from fedrec.operations.pins import read_pins
 from fedrec.settings import load
 from fedrec_aggregator import settings as aggregator
 from fedrec_client import settings as client
-from fedrec_client.main import read_site
+from fedrec_client.opened import read_site
 from fedrec_server import settings as server
 from fedrec_server.serving import settings as serving
 from fedrec_simulations.command import _guarded

@@ -1,0 +1,71 @@
+"""A client's data, ledger and way to the aggregator, opened as one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedrec.operations.party_state import Awaited, PartyState, noting
+from fedrec_aggregator.channel import Access
+from fedrec_aggregator.remote import RemoteReportDesk, Retry
+from fedrec_client.ledger import ClientLedger
+from fedrec_client.participant import Participant, SiteUsers
+from fedrec_client.renewal import Renewal
+from fedrec_client.settings import NEWS_FORMATS, ClientData, ClientSettings
+from fedrec_client.store import read_users
+
+if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
+    from fedrec_client.news import NewsParticipant
+
+
+def open_participant(
+    settings: ClientSettings, folder: Path, stack: ExitStack, state: PartyState | None = None
+) -> Participant | NewsParticipant:
+    """A client's data, ledger and way to the aggregator as one, until `stack` closes. Raises FedRecError where one cannot be used.
+
+    state: is told when the aggregator is waited for.
+    """
+    if settings.privacy.unit == "click":
+        return _open_news(settings, folder, stack)
+    assert settings.aggregator is not None  # the settings' own check
+    renewal = Renewal(Path(settings.data.path), lambda: read_site(settings.data))  # first: what is written meanwhile is read again
+    users = read_site(settings.data)
+    retry = Retry(sleep=noting(state, Awaited.AGGREGATOR, time.sleep, logging.getLogger(__name__))) if state else None
+    ledger = ClientLedger(folder / "ledger.sqlite", limit=settings.privacy.limit)
+    stack.callback(ledger.close)
+    return Participant(
+        settings.name,
+        users,
+        ledger,
+        stack.enter_context(RemoteReportDesk(Access(name=settings.name, **settings.aggregator.model_dump()), retry=retry)),
+        folder,
+        users_per_batch=settings.users_per_batch,
+        keep_sent=settings.keep_sent,
+        allow_not_established=settings.privacy.allow_not_established,
+        renew=renewal,
+    )
+
+
+def read_site(data: ClientData) -> SiteUsers:
+    """Ratings, clicks, or news. Raises DataError and SettingsError."""
+    if data.format not in NEWS_FORMATS:
+        return read_users(data)
+    from fedrec_client.readers import read_readers
+
+    return read_readers(data)
+
+
+def _open_news(settings: ClientSettings, folder: Path, stack: ExitStack) -> NewsParticipant:
+    from fedrec_client.click_ledger import ClickSpending
+    from fedrec_client.news import NewsParticipant, NewsTrust  # bring torch
+    from fedrec_client.readers import read_readers
+
+    renewal = Renewal(Path(settings.data.path), lambda: read_readers(settings.data))
+    users = read_readers(settings.data)
+    ledger = ClickSpending(folder / "clicks.sqlite", limit=settings.privacy.limit, max_user_epsilon=settings.privacy.max_user_epsilon)
+    stack.callback(ledger.close)
+    trust = NewsTrust(settings.privacy.allow_not_established, frozenset(settings.privacy.open_categories))
+    return NewsParticipant(settings.name, users, ledger, folder, trust=trust, seed=settings.rehearsal_seed, renew=renewal)

@@ -1,0 +1,142 @@
+"""The child process that holds a client's data and ledger, as the process that started it sees it: there while there are messages.
+
+    main --settings, messages of Flower--> worker    over a pair of sockets that nobody else has; both are one program of one user
+    main <--log lines, numbers, replies--  worker
+
+A worker ends by itself when it was asked nothing for `idle_s`, and the next message starts another. One that dies over a message is
+started once more for it: the same question again costs nothing and sends the same reports.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
+from multiprocessing.connection import Connection
+from typing import Any, Self
+
+from flwr.app import Context, Message
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.message_pb2 import Message as Packed
+
+from fedrec.errors import FedRecError, RunError
+from fedrec.operations import logs, tether
+from fedrec.operations.clock import ClockJump, Clocks
+from fedrec.operations.metrics import Metrics
+from fedrec_client.settings import ClientSettings
+
+MAIN = "fedrec_client.worker_main"
+
+_GRACE_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One message. jump: of the clock since the one before, which the ledger notes."""
+
+    packed: bytes
+    jump: ClockJump | None
+
+
+@dataclass(frozen=True)
+class Begin:
+    """What a worker is told first. check: run before anything is opened; new_aggregator_ledger: see `main.run`."""
+
+    settings: ClientSettings
+    check: Callable[[], object] | None = None
+    new_aggregator_ledger: bool = False
+
+
+class Worker:
+    """A context; the child is of the thread that calls (see `tether`), and ends with it or with the body."""
+
+    def __init__(self, settings: ClientSettings, metrics: Metrics) -> None:
+        self._begin, self._metrics, self._clocks = Begin(settings), metrics, Clocks()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+
+    def begin(self, *, check: Callable[[], object] | None = None, new_aggregator_ledger: bool = False) -> int:
+        """Start one and return how many users it found. Raises what `check` raised, and FedRecError where something cannot be opened."""
+        self._start()
+        opened: int = self._heard(replace(self._begin, check=check, new_aggregator_ledger=new_aggregator_ledger))
+        return opened
+
+    def answer(self, message: Message, _context: Context) -> Message:
+        """The reply to a message. Raises FedRecError where there is none."""
+        asked = Asked(message_to_proto(message).SerializeToString(), self._jump())
+        for _ in range(2):
+            if self._child is None or self._child.poll() is not None:
+                self._end()
+                self.begin()
+            assert self._connection is not None
+            try:
+                self._connection.send(asked)
+                return message_from_proto(Packed.FromString(self._result()))
+            except (EOFError, OSError):  # it ended: of itself just now, or over this message
+                status = self._end()
+                logs.say(log, "worker-ended", level=logging.WARNING, exit_status=status)
+        raise RunError("the process that answers ends before it has answered", "See the log before this line; it may lack memory.")
+
+    def _jump(self) -> ClockJump | None:
+        """A clock that was set refuses nothing: it is counted, logged and written beside the ledger's entries."""
+        jump = self._clocks.jump()
+        if jump is not None:
+            self._metrics.clock_jumped()
+            logs.say(log, "clock-set", level=logging.WARNING, wait_s=jump.expected_s - jump.now_s)
+        return jump
+
+    def _heard(self, begin: Begin) -> Any:
+        assert self._connection is not None
+        try:
+            self._connection.send(begin)
+            return self._result()
+        except (EOFError, OSError):
+            status = self._end()
+            raise RunError(
+                f"the process that holds data and ledger ended with status {status}", "See its words on standard error."
+            ) from None
+        except FedRecError:
+            self._end()
+            raise
+
+    def _result(self) -> Any:
+        """What comes last of an answer; what comes before it is written down here."""
+        assert self._connection is not None
+        while True:
+            match self._connection.recv():
+                case ("log", line):
+                    logging.getLogger(line["name"]).handle(logging.makeLogRecord(line))
+                case ("metrics", path, values, named):
+                    reduce(getattr, path, self._metrics)(*values, **named)  # type: ignore[operator]
+                case ("failed", failure, exit_code):
+                    failure.exit_code = exit_code
+                    raise failure
+                case ("opened" | "reply", result):
+                    return result
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            handed = theirs.fileno()
+            program = tether.command([sys.executable, "-m", MAIN, str(handed)])
+            self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, pass_fds=[handed])
+        self._connection = Connection(ours.detach())
+
+    def _end(self) -> int:
+        """Its exit status, once it has ended."""
+        connection, child, self._connection, self._child = self._connection, self._child, None, None
+        if connection is not None:
+            connection.close()
+        return tether.ended(child, _GRACE_S) if child is not None else 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()

@@ -1,0 +1,184 @@
+"""The process of a client that holds data and ledger, started by `fedrec_client.worker`: `python -m fedrec_client.worker_main FD`.
+
+Over the connection FD come the settings, then messages; it sends what `worker` lists, a reply last. Without a message for `idle_s` it
+ends, and so it does when the connection ends. Its log lines and numbers go to the other process, which has the log file and the metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, cast
+
+from flwr.app import Context, RecordDict
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto.message_pb2 import Message as Packed
+
+import fedrec
+from fedrec.errors import FedRecError, RunError
+from fedrec.federation.protocol import Answer, Invitation, LedgerHead, Refusal, Terms
+from fedrec.operations import logs
+from fedrec.operations.clock import ClockJump
+from fedrec.operations.metrics import Metrics
+from fedrec.operations.party_state import Awaited, Doing
+from fedrec.privaterec.messages import Ask, Reply
+from fedrec_client.flower import client_app
+from fedrec_client.held import HELD, HeldArrays
+from fedrec_client.opened import open_participant
+from fedrec_client.participant import UNREACHABLE, Participant
+from fedrec_client.worker import Asked, Begin
+
+if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
+    from fedrec_client.news import NewsParticipant
+
+log = logging.getLogger(__name__)
+
+
+class Counted:
+    """A participant whose answers and budget are counted for Prometheus."""
+
+    def __init__(self, participant: Participant | NewsParticipant, metrics: Metrics) -> None:
+        self._participant, self._metrics = participant, metrics
+        metrics.state.enrolled(participant.users.num_users)
+        self._rest()
+        self._budget()
+
+    @property
+    def name(self) -> str:
+        """The participant's."""
+        return self._participant.name
+
+    def join(self, terms: Terms) -> Answer:
+        """As the participant's."""
+        self._work()
+        return self._counted(self._participant.join(terms))
+
+    def answer(self, invitation: Invitation) -> Answer:
+        """As the participant's, and how long it took."""
+        self._work(invitation.question.round)
+        began = time.monotonic()
+        answer = self._counted(self._participant.answer(invitation))
+        self._metrics.decided("refused" if answer.refusal else "answered", took_s=time.monotonic() - began)
+        return answer
+
+    def tell(self, ask: Ask) -> Reply:
+        """As the participant's; an answer to the server counts as one to an aggregator does."""
+        self._work(ask.round)
+        told = self._participant.tell(ask)
+        self._metrics.decided("refused" if told.answer.refusal else "answered")
+        self._counted(told.answer)
+        return told
+
+    def _counted(self, answer: Answer) -> Answer:
+        self._metrics.reports(accepted=answer.accepted, rejected=answer.rejected)
+        if answer.refusal:
+            self._metrics.refused(answer.refusal)
+        self._rest(answer.refusal)
+        self._budget()
+        return answer
+
+    def _work(self, round: int | None = None) -> None:
+        state = self._metrics.state
+        state.doing(Doing.ANSWERING)
+        state.waiting(Awaited.NOTHING)
+        if round is not None:
+            state.round(round)
+
+    def _rest(self, refusal: str = "") -> None:
+        reasons = {Refusal.BUDGET.value: Awaited.BUDGET, UNREACHABLE: Awaited.AGGREGATOR}
+        self._metrics.state.doing(Doing.IDLE)
+        self._metrics.state.waiting(reasons.get(refusal, Awaited.SERVER))
+
+    def _budget(self) -> None:
+        ledger = self._participant.ledger
+        self._metrics.budget(spent=ledger.epsilon, left=ledger.epsilon_left)
+
+
+class Sent:
+    """Numbers that another process shows: each call of a `Metrics` is made here and sent there, by the names that lead to it."""
+
+    def __init__(self, send: Callable[[tuple[Any, ...]], None], metrics: Any, path: tuple[str, ...] = ()) -> None:
+        self._send, self._metrics, self._path = send, metrics, path
+
+    def __getattr__(self, name: str) -> Sent:
+        return Sent(self._send, getattr(self._metrics, name), (*self._path, name))
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        """As the `Metrics` here."""
+        self._send(("metrics", self._path, values, named))
+        return self._metrics(*values, **named)
+
+
+class _Lines(logging.Handler):
+    """Log lines to the other process."""
+
+    def __init__(self, send: Callable[[tuple[Any, ...]], None]) -> None:
+        super().__init__()
+        self._send_on = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = {"name": record.name, "levelno": record.levelno, "levelname": record.levelname, "msg": record.getMessage()}
+        self._send_on(("log", line | {"created": record.created, "fields": getattr(record, "fields", {})}))
+
+
+def serve(connection: Connection) -> None:
+    """Open what the settings name and say how many users there are, then answer until nothing comes for a while."""
+    one_at_a_time = Lock()
+
+    def send(what: tuple[Any, ...]) -> None:
+        with one_at_a_time:
+            connection.send(what)
+
+    package = logging.getLogger("fedrec_client")
+    package.setLevel(logging.INFO)
+    package.propagate = False
+    package.addHandler(_Lines(send))
+    begin: Begin = connection.recv()
+    with ExitStack() as stack:
+        try:
+            metrics = cast(Metrics, Sent(send, Metrics("client", fedrec.__version__)))
+            if begin.check is not None:
+                begin.check()
+            folder = Path(begin.settings.state)
+            participant = open_participant(begin.settings, folder, stack, metrics.state)
+            if begin.new_aggregator_ledger and isinstance(participant, Participant):
+                participant.ledger.keep_ledger_head(LedgerHead())
+                logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
+            app = client_app(Counted(participant, metrics), held=HeldArrays(folder / HELD))
+        except FedRecError as failure:
+            send(("failed", failure, failure.exit_code))
+            return
+        except Exception as failure:  # a defect, or a disk; its words could hold anything
+            logs.say_failure(log, "failed", failure, quoted=False)
+            send(("failed", RunError(*logs.reason(failure)), RunError.exit_code))
+            return
+        send(("opened", participant.users.num_users))
+        while connection.poll(begin.settings.idle_s):
+            asked: Asked = connection.recv()
+            if asked.jump is not None:
+                _note(participant, asked.jump)
+            message = message_from_proto(Packed.FromString(asked.packed))
+            context = Context(message.metadata.run_id, message.metadata.dst_node_id, node_config={}, state=RecordDict(), run_config={})
+            send(("reply", message_to_proto(app(message, context)).SerializeToString()))
+
+
+def _note(participant: Participant | NewsParticipant, jump: ClockJump) -> None:
+    try:
+        participant.ledger.note_clock(jump)
+    except RunError as failure:
+        logs.say_failure(log, "clock-not-noted", failure)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the other process's to understand
+    try:
+        serve(Connection(int(sys.argv[1])))
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        sys.exit(0)  # the other process is gone
