@@ -16,8 +16,7 @@ from typing import Literal, Protocol, TypeAlias
 import grpc
 
 from fedrec.errors import SettingsError
-from fedrec.federation.protocol import Refusal
-from fedrec.federation.wire import refused
+from fedrec.federation.protocol import Refusal, refused
 from fedrec.operations.certificates import Identity, identity, pins
 from fedrec_aggregator.settings import AggregatorSettings, TlsSettings, TokenEntry
 

@@ -62,16 +62,21 @@ class Worker:
         self._connection: Connection | None = None
 
     def begin(self, *, check: Callable[[], object] | None = None, new_aggregator_ledger: bool = False) -> int:
-        """Start one and return how many users it found. Raises what `check` raised, and FedRecError where something cannot be opened."""
+        """Start one; how many users it found. Raises what `check` raised, and FedRecError where something cannot be opened."""
         self._start()
         opened: int = self._heard(replace(self._begin, check=check, new_aggregator_ledger=new_aggregator_ledger))
         return opened
+
+    @property
+    def pid(self) -> int:
+        """Of the child; 0 while there is none."""
+        return self._child.pid if self._child is not None and self._child.poll() is None else 0
 
     def answer(self, message: Message, _context: Context) -> Message:
         """The reply to a message. Raises FedRecError where there is none."""
         asked = Asked(message_to_proto(message).SerializeToString(), self._jump())
         for _ in range(2):
-            if self._child is None or self._child.poll() is not None:
+            if not self.pid:
                 self._end()
                 self.begin()
             assert self._connection is not None
@@ -80,7 +85,8 @@ class Worker:
                 return message_from_proto(Packed.FromString(self._result()))
             except (EOFError, OSError):  # it ended: of itself just now, or over this message
                 status = self._end()
-                logs.say(log, "worker-ended", level=logging.WARNING, exit_status=status)
+                if status:
+                    logs.say(log, "worker-ended", level=logging.WARNING, exit_status=status)
         raise RunError("the process that answers ends before it has answered", "See the log before this line; it may lack memory.")
 
     def _jump(self) -> ClockJump | None:

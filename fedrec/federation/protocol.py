@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from fedrec.errors import RefusedError
+
 if TYPE_CHECKING:  # they bring numba and scipy, which serving and whoever only names a refusal does without
     from fedrec.data.interactions import Kind
     from fedrec.federation.messages import Question
@@ -55,6 +57,11 @@ class Refusal(StrEnum):
     ARRAYS_UNKNOWN = "arrays-unknown"  # a public array was sent as a difference to one that this client does not have: send all
     WRONG_PROTOCOL = "wrong-protocol"  # its version of the messages is not ours, nor an adjacent one (`federation.versions`)
     STALE_LEDGER = "stale-ledger"  # the ledger is older than what another party has seen of it
+
+
+def refused(code: Refusal, cause: str, remedy: str = "Nothing was counted.") -> RefusedError:
+    """A refusal with its stable code."""
+    return RefusedError(code.value, cause, remedy)
 
 
 class Phase(StrEnum):

@@ -26,10 +26,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from fedrec.errors import RefusedError
 from fedrec.federation.coding import Announced, announced
 from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Form, Question, Release, ReleaseSpec, Reports
 from fedrec.federation.protocol import TOKEN_BYTES, Answer, Invitation, Refusal, Terms
+from fedrec.federation.protocol import refused as refused
 from fedrec.privacy.calibration import Plan
 
 Bytes = npt.NDArray[np.uint8]
@@ -106,11 +106,6 @@ def select_users(batch: Batch, kept: npt.NDArray[np.bool_], specs: Sequence[Bloc
         for spec, part in zip(specs, reports.blocks, strict=True)
     )
     return Batch(batch.ids[kept], batch.tokens[kept], Reports(user_ptr, reports.items[events], blocks))
-
-
-def refused(code: Refusal, cause: str, remedy: str = "Nothing was counted.") -> RefusedError:
-    """A refusal with its stable code."""
-    return RefusedError(code.value, cause, remedy)
 
 
 class _Reader:

@@ -1,15 +1,20 @@
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from flwr.app import Context, RecordDict
 from prometheus_client import generate_latest
 
-from fedrec.errors import SettingsError
+from fedrec.errors import DataError, SettingsError
 from fedrec.federation.protocol import Answer, Refusal
 from fedrec.operations.metrics import Metrics
 from fedrec_client import main, worker_main
 from fedrec_client.settings import validated
+from fedrec_client.worker import Worker
+from tests.waiting import until
 
 
 class Ledger:
@@ -81,3 +86,30 @@ def test_a_client_that_cannot_run_says_so_and_leaves_nothing_running_or_locked(
         with pytest.raises(SettingsError, match=said):
             main.run(settings(tmp_path, **changed))
     assert not (tmp_path / "state" / "client.json").exists()
+
+
+def test_a_client_at_rest_loads_nothing_that_only_answering_needs() -> None:
+    code = "import sys, fedrec_client.main; print(*({'scipy', 'numba', 'polars', 'dp_accounting', 'torch'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+
+
+def test_a_worker_ends_when_nothing_is_asked_and_another_answers_the_next_message(tmp_path: Path, post: Any) -> None:
+    metrics, context = Metrics("client", "0"), Context(7, 2, {}, RecordDict(), {})
+    with Worker(settings(tmp_path, idle_s=0), metrics) as worker:
+        assert worker.begin() == 2
+        assert "fedrec_users_enrolled 2.0" in shown(metrics)
+        first = worker.pid
+        until(lambda: worker.pid == 0, "it ends by itself")
+        for _ in range(2):
+            reply = worker.answer(post.message("query.join", RecordDict({})), context)
+            assert post.answer(reply).refusal == Refusal.MALFORMED
+            assert reply.metadata.reply_to_message_id == "message"
+        assert worker.pid != first
+
+
+def test_what_a_worker_cannot_open_is_raised_here_with_its_exit_code(tmp_path: Path) -> None:
+    chosen = settings(tmp_path)
+    (tmp_path / "ratings.csv").write_text("user,item,rating\nfirst,a,9\n")
+    with Worker(chosen, Metrics("client", "0")) as worker, pytest.raises(DataError, match="line 2") as found:
+        worker.begin()
+    assert found.value.exit_code == DataError.exit_code

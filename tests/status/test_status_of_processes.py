@@ -16,7 +16,7 @@ from fedrec_aggregator.remote import RemoteReportDesk
 from fedrec_aggregator.settings import load
 from fedrec_server.serving.counts import Counts
 from fedrec_simulations import status
-from tests.waiting import HANG_S
+from tests.waiting import HANG_S, until
 
 
 @contextmanager
@@ -66,6 +66,7 @@ def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_setting
         assert (by_server.party, by_server.up, by_server.users, by_server.address) == ("aggregator", True, 7, str(address))
         by_client = status.asked([client])[1]
         assert (by_client.party, by_client.up, by_client.users) == ("aggregator", True, None)
+        until(lambda: status.asked([own])[0].users == 7, "the aggregator's numbers follow at its next tick")
         [itself] = status.asked([own])
         assert (itself.up, itself.users, itself.epsilon_left, itself.address) == (True, 7, 5.0, str(address))
         assert itself.version

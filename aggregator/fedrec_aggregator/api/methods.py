@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from google.protobuf.message import Message
 
-from fedrec.federation.protocol import Budget, LedgerGrowth, LedgerHead, Phase, Refusal, RoundStatus
-from fedrec.federation.wire import refused
-from fedrec.privacy.calibration import Plan
+from fedrec.federation.protocol import Budget, LedgerGrowth, LedgerHead, Phase, Refusal, RoundStatus, refused
 from fedrec_aggregator.api import aggregator_pb2 as pb
+
+if TYPE_CHECKING:  # it brings scipy, which a client at rest does without
+    from fedrec.privacy.calibration import Plan
 
 FRAME_BYTES = 256 * 2**10
 """Data in one frame of a report or a release."""
@@ -100,6 +101,8 @@ def plan_bytes(plan: Plan) -> bytes:
 
 def read_plan(content: bytes) -> Plan:
     """Raises RefusedError where it is not JSON, PrivacyError where the plan is not true."""
+    from fedrec.privacy.calibration import Plan
+
     try:
         return Plan.of(json.loads(content))
     except (ValueError, TypeError, RecursionError):
