@@ -62,8 +62,6 @@ DESCENT_KEYS = {
     "am-dpsgd": _DESCENT | {"biases", "encoder_steps"},
 }
 """Recipes of noisy gradient descent, and what [model] says to each."""
-NOT_THREE_PARTY = frozenset({"published", "dp-cmf", "privaterec"})
-"""Recipes that three aggregators cannot sum yet: blocks of many matrices, and training on news."""
 SIMPLE_KINDS = {"dp-bias": "ratings", "dp-popularity": "clicks", "dp-item-item": "clicks"}
 """Recipes without settings, and what they fit."""
 
@@ -161,8 +159,8 @@ class Scenario(Table):
             return
         if privacy.unit != "user" or privacy.accountant != "gdp":
             raise ValueError(f"{named} protects whole users and is accounted exactly: leave privacy.unit and accountant")
-        if self.recipe in NOT_THREE_PARTY:
-            raise ValueError(f'{named} does not run recipe = "{self.recipe}" yet')
+        if self.recipe == "privaterec" and self.news.variant != "central":
+            raise ValueError(f'{named} needs an aggregator to sum: of news, news.variant = "central" has one')
 
     def _collective_combinations(self) -> Scenario:
         if found := self.collective.contradiction():

@@ -15,7 +15,8 @@ which Thm 1 leaves out: `established` is then False.
 
 Where we leave the papers: the encoder descends with Adam (Alg. 5 l. 9 prints plain gradient steps); settings left at zero take
 values of ours, which are tuned to no data set; lambda outside the weighted sum and public (SOUNDNESS: inside, it is
-private); the mean is of per-user means, bounded by half the scale; SSP1's resamples are charged in full.
+private); the mean is of per-user means, bounded by half the scale; SSP1's resamples are charged in full. Three aggregators sum A as
+svec(u u') (`factorization.svec`), whose noise is smaller off the diagonal by sqrt(2) than the papers' iid triangle.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from fedrec.factorization import closed_form, gradient
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks, solve_users
 from fedrec.factorization.statistics import ItemStatistics
+from fedrec.factorization.svec import packed, svec
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import ClientStep, State
@@ -149,7 +151,10 @@ class PublishedRecipe:
         specs = list[ReleaseSpec]()
         for r in range(self.settings.resamples):
             gram, moment = f"gram/{s}/{r}", f"moment/{s}/{r}"
-            specs.append(ReleaseSpec(gram, (block(gram, "outer", rows=m, width=d),), isometric=False))
+            if self.plan.aggregation == "trusted":
+                specs.append(ReleaseSpec(gram, (block(gram, "outer", rows=m, width=d),), isometric=False))
+            else:
+                specs.append(ReleaseSpec(gram, (block(gram, "linear", rows=m, width=d * (d + 1) // 2),)))
             specs.append(ReleaseSpec(moment, (block(moment, "linear", rows=m, width=d),)))
         if self.facts.kind == "clicks":
             specs.append(ReleaseSpec(f"gramian/{s}", (block(f"gramian/{s}", "outer", rows=1, width=d),), isometric=False))
@@ -182,7 +187,8 @@ class PublishedRecipe:
     def statistics(self, s: int, r: int, answer: Release) -> ItemStatistics:
         """(A_j, b_j) in the units of the model: vectors were reported divided by Gamma_u, values by Gamma_y."""
         settings = self.settings
-        gram = answer.values[f"gram/{s}/{r}"] * settings.user_radius**2
+        released = answer.values[f"gram/{s}/{r}"]
+        gram = (released if self.plan.aggregation == "trusted" else packed(released, settings.dimension)) * settings.user_radius**2
         moment = answer.values[f"moment/{s}/{r}"] * settings.user_radius
         if self.facts.kind == "ratings":
             return ItemStatistics(gram.astype(np.float32), (moment * settings.target_radius).astype(np.float32))
@@ -250,7 +256,8 @@ def _report_statistics(question: Question, mine: Interactions, settings: Publish
         U, ptr = np.repeat(U, np.diff(ptr), axis=0), np.arange(len(mine) + 1, dtype=np.int64)
     blocks = list[RealBlock]()
     for w_batch in (w * batch for batch in _batches(mine, settings, question.round)):
-        blocks += [RealBlock(w_batch, U), RealBlock(w_batch * target, U)]
+        gram = U if question.releases[0].blocks[0].kind == "outer" else svec(U)
+        blocks += [RealBlock(w_batch, gram), RealBlock(w_batch * target, U)]
     if mine.kind == "clicks":
         blocks.append(RealBlock(np.ones(len(U)), U))
     return bounded(ptr, items, blocks, question.releases, scaling="clip")

@@ -40,6 +40,8 @@ from fedrec.privaterec.central_client import POPULATION, Whitening, client_steps
 from fedrec.privaterec.kept import NOTHING, Kept
 from fedrec.privaterec.prior import rebuilding
 from fedrec.privaterec.scoring import products
+from fedrec.sharing.layout import layout
+from fedrec.sharing.shares import upload_bytes
 from fedrec.streams import Streams, SystemStreams
 
 Floats = npt.NDArray[np.float64]
@@ -162,7 +164,8 @@ class CentralRecipe:
         questions = [question for question in asked if question is not None]
         ledger = Ledger(plan.guarantee, tuple(plan.event(r.name) for q in questions for r in q.releases))
         stds = {name: std for q in questions for name, std in noise_stds(q, plan).items()}
-        return CentralDone(t, rounds, self.model(state), ledger, float(sum(map(_report_bytes, questions))), _bytes_down(questions), stds)
+        up = float(sum(_report_bytes(question, plan) for question in questions))
+        return CentralDone(t, rounds, self.model(state), ledger, up, _bytes_down(questions), stds)
 
 
 def train(
@@ -197,8 +200,10 @@ def released(plan: Plan, state: State | None) -> list[str]:
     return [release.name for release in plan.releases[: int(state["round"]) if state else 0]]
 
 
-def _report_bytes(question: Question) -> int:
-    """`Reports.wire_bytes` of one user, the same for everybody."""
+def _report_bytes(question: Question, plan: Plan) -> int:
+    """`Reports.wire_bytes` of one user, the same for everybody; or of its shares."""
+    if plan.aggregation != "trusted":
+        return upload_bytes(layout(question).length)
     (block,) = question.blocks
     rows = 0 if block.rows == 1 else block.rows
     return 4 * rows + 2 * (max(rows, 1) + block.width) + 64

@@ -20,6 +20,7 @@ from fedrec.privaterec.rounds import Course, Int64s, LocalUpdate
 from fedrec.privaterec.spending import TrainingPlan
 from fedrec.privaterec.trained import Catalogue, noise_of
 from fedrec.settings import Scenario
+from fedrec.sharing.in_process import ThreeAggregators
 
 
 class Fleet(Protocol):
@@ -71,7 +72,8 @@ class Together:
         from fedrec.privaterec.central_client import client_steps
 
         ledger = Ledger(plan.guarantee, tuple(plan.event(name) for name in released))
-        return Loopback(self.train, client_steps(self.scenario.news.history), plan, noise_of(self.scenario), ledger)
+        devices = Loopback(self.train, client_steps(self.scenario.news.history), plan, noise_of(self.scenario), ledger)
+        return ThreeAggregators(devices) if self.scenario.privacy.shares == "real" else devices
 
     def data(self) -> Impressions:
         """See `Fleet`."""

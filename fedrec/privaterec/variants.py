@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from fedrec.data.impressions import Impressions
 from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.calibration import Plan, among_three
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privaterec import central, federated, reports_training
 from fedrec.privaterec.additive import noise_std
@@ -99,8 +100,8 @@ def _report_settings(scenario: Scenario) -> ReportModelSettings:
 
 def central_training(scenario: Scenario, catalogue: Catalogue, fleet: Fleet, kept: Kept) -> Iterator[Progress | TrainedNews]:
     """See `central`."""
-    table, guarantee, settings = topics_of(scenario, catalogue), promised(scenario), central_settings(scenario)
-    plan, done = central.plan_of(guarantee, settings), None
+    table, settings, plan, done = topics_of(scenario, catalogue), central_settings(scenario), central_plan(scenario), None
+    guarantee = plan.guarantee
     recipe = central.CentralRecipe.of(plan, settings, table, catalogue.vectors, scenario.news.history)
     for done in central.over(recipe, fleet.link(plan, central.released(plan, kept.latest())), kept):
         yield Progress(done.round, done.rounds, f"round {done.round}/{done.rounds}")
@@ -110,6 +111,12 @@ def central_training(scenario: Scenario, catalogue: Catalogue, fleet: Fleet, kep
     sent = (Sent("gradient, every round", shape, words, done.bytes_up, done.noise_stds["gradient/1"]),)
     spent = done.ledger.epsilon if guarantee.private else guarantee.epsilon
     yield TrainedNews(done.model, guarantee, spent, done.rounds + 1, sent, done.bytes_down, {"W": done.model.W.astype(np.float32)})
+
+
+def central_plan(scenario: Scenario) -> Plan:
+    """Of all releases, for whoever aggregates."""
+    plan, privacy = central.plan_of(promised(scenario), central_settings(scenario)), scenario.privacy
+    return plan if privacy.aggregation == "trusted" else among_three(plan, calibrated_for=privacy.calibrate_for)
 
 
 def central_settings(scenario: Scenario) -> central.CentralSettings:

@@ -5,7 +5,8 @@ zero where the user has not the item, and its folds * width vector entries; the 
 dense block (kind "outer", one row) is c x x': its factors are c x and x, and the packed triangle is read off the sum. Which items a user
 has is thus hidden among all: a row is as long for one item as for all of them.
 
-Blocks of many matrices (kind "outer", many rows) have three factors and are refused: they would need a product of products.
+Blocks of many matrices (kind "outer", many rows) have three factors and are refused: they would need a product of products. Recipes ask
+for svec(x x') as a plain vector instead (`factorization.svec`).
 """
 
 from __future__ import annotations

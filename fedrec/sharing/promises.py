@@ -12,6 +12,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 
 NOT_REVIEWED = "three-party is not yet reviewed from outside"
+NOT_HIDDEN = "not hidden"
 SIMULATED = "simulated in one process: whoever runs it sees everything; what follows is what the protocol promises among three operators"
 
 
@@ -21,6 +22,11 @@ class Stated:
 
     against: str
     promise: str
+
+    @property
+    def words(self) -> str:
+        """For a terminal."""
+        return f"{self.against}: {self.promise}" if self.against == NOT_HIDDEN else f"against {self.against}: {self.promise}"
 
 
 def stated(plan: Plan) -> tuple[Stated, ...]:
@@ -46,7 +52,7 @@ def sentences(outsiders: str, one_corrupt: str, delta: str) -> tuple[Stated, ...
         Stated("two aggregators together", "nothing: they can read every report"),
         Stated("hostile clients", "nothing yet: no aggregator can check what is shared, and one client can move a sum as far as it likes"),
         Stated("a hostile aggregator", "it can spoil a sum or stop a run, unnoticed or not; it cannot learn more"),
-        Stated("not hidden", "who took part, when, and whether the report was accepted"),
+        Stated(NOT_HIDDEN, "who took part, when, and whether the report was accepted"),
     )
 
 

@@ -81,9 +81,7 @@ def table(described: dict[str, Any]) -> str:
     }
     lines += ["", *(f"epsilon {unit} by {names[key]}: {value.strip()}" for key, value in shown.items())]
     lines.append(f"plan {described['plan'][:16]}")
-    if "promises" in described:
-        lines += ["", *described["warnings"], *(f"against {one['against']}: {one['promise']}" for one in described["promises"])]
-    return "\n".join(lines)
+    return "\n".join([*lines, *statement.three_party_lines(described)])
 
 
 def _number(value: float | str) -> str:

@@ -17,13 +17,14 @@ from fedrec.checkpoint import finite
 from fedrec.privacy.accounting import GaussianEvent, opinions
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
-from fedrec.privaterec import central, person
+from fedrec.privaterec import person
 from fedrec.privaterec.federated import FORMS, schedule_of
 from fedrec.privaterec.person_plans import answer_costs, training_costs
 from fedrec.privaterec.spending import plan_training, serving_epsilon
 from fedrec.privaterec.trained import promised
-from fedrec.privaterec.variants import central_settings
+from fedrec.privaterec.variants import central_plan
 from fedrec.settings import NEWS_UNITS, Scenario
+from fedrec_simulations import statement
 from fedrec_simulations.news_data import load_news
 from fedrec_simulations.simulate_news import serving_guarantee
 
@@ -53,6 +54,8 @@ def describe(scenario: Scenario, *, users: int = 0) -> dict[str, Any]:
     Raises SettingsError and what reading raises.
     """
     guarantee, releases = promised(scenario), _RELEASES[scenario.news.variant](scenario, users)
+    plan = central_plan(scenario) if scenario.news.variant == "central" else None
+    guarantee = guarantee if plan is None else plan.guarantee
     if scenario.news.variant == "printed":
         guarantee = replace(guarantee, established=False, note="as printed: the gradient names the clicked news")
     content = {
@@ -63,6 +66,7 @@ def describe(scenario: Scenario, *, users: int = 0) -> dict[str, Any]:
         "accountants": _second_opinions(releases, guarantee.delta),
         "serving": [_serving(scenario, epsilon) for epsilon in scenario.news.serving_epsilons],
         "person": _person(scenario, users),
+        **({} if plan is None else statement.three_party(plan)),
     }
     return dict(finite(content))
 
@@ -121,7 +125,7 @@ def served_person(scenario: Scenario, epsilon: float) -> dict[str, dict[str, flo
 
 
 def _central(scenario: Scenario, users: int) -> tuple[Releases, ...]:
-    plan = central.plan_of(promised(scenario), central_settings(scenario))
+    plan = central_plan(scenario)
     population, *gradients = (plan.event(release.name) for release in plan.releases)
     return Releases(population, "a user"), Releases(replace(gradients[0], name="gradient"), "a user", len(gradients))
 
@@ -178,7 +182,7 @@ def table(described: dict[str, Any]) -> str:
         cells = "".join(f"{_number(value):>12}" for value in served["fresh_answers"].values())
         lines.append(f"  an answer at epsilon {_number(served['epsilon']):<8}{cells}")
     lines.append("  a repeated answer costs nothing: it is remembered until a public date")
-    return "\n".join([*lines, "", *_person_lines(described["person"])])
+    return "\n".join([*lines, "", *_person_lines(described["person"]), *statement.three_party_lines(described)])
 
 
 def _person_lines(said: dict[str, Any]) -> Iterator[str]:

@@ -58,6 +58,8 @@ def carrier(scenario: Scenario, cast: Cast) -> NewsRuntime:
     news = scenario.news
     if news.variant == "centralized":
         raise SettingsError('news.variant = "centralized" has no devices: it collects the clicks', "Run it without --runtime.")
+    if scenario.privacy.aggregation != "trusted":
+        raise SettingsError(f"--runtime {cast.runtime} has one trusted aggregator", "Leave --runtime out: three play in one process.")
     if cast.backend == "ray":
         raise SettingsError("--backend ray does not carry news training", "Leave --backend out.")
     if news.word_vectors or news.language_model:

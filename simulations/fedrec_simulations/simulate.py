@@ -222,7 +222,7 @@ def _last_words(done: Run) -> str:
     lines += [f"limits  {name}: {words}" for name, words in done.limits.items()]
     lines += [f"beyond  not covered by the guarantee: {what}" for what in done.split.not_covered]
     lines += [f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)]
-    lines += statement.three_party_words(done.main.prepared.plan)
+    lines += statement.three_party_lines(statement.three_party(done.main.prepared.plan))
     if done.main.prepared.plan.guarantee.private and done.scenario.privacy.noise == "seeded":
         lines.append("noise   seeded: an experiment. Whoever knows the seed can remove the noise: do not release this model.")
     return "\n".join(lines)

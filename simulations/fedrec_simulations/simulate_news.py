@@ -28,7 +28,7 @@ from fedrec.privaterec.person_plans import require_user_limit
 from fedrec.privaterec.prior import public_prior
 from fedrec.privaterec.serving import news_bundle
 from fedrec.privaterec.trained import promised, public_table
-from fedrec.privaterec.variants import Catalogue, TrainedNews
+from fedrec.privaterec.variants import Catalogue, TrainedNews, central_plan
 from fedrec.serving.bundle import FILE, read
 from fedrec.serving.exporting import Export, Origin
 from fedrec.serving.model_bundles import write_bundle
@@ -226,10 +226,15 @@ def _keep(done: NewsRun) -> None:
         "spent": main.spent,
         "noise": done.scenario.privacy.noise,
         **statement.stated(main.guarantee, done.budget, done.data.not_covered),
+        **_three_party(done.scenario),
     }
     write_json(done.folder / "guarantee.json", {**asdict(main.guarantee), **said})
     lines = "".join(json.dumps(finite(row)) + "\n" for row in _rows(done))
     write_bytes(done.folder / "metrics.jsonl", lines.encode())
+
+
+def _three_party(scenario: Scenario) -> dict[str, Any]:
+    return statement.three_party(central_plan(scenario)) if scenario.news.variant == "central" else {}
 
 
 def _bundle(done: NewsRun) -> Export:
@@ -258,6 +263,7 @@ def _result(done: NewsRun) -> dict[str, Any]:
         "controls": {"history_swap_auc": done.outcome.swapped.auc},
         "guarantee": asdict(main.guarantee),
         **statement.stated(main.guarantee, done.budget, done.data.not_covered),
+        **_three_party(done.scenario),
         "spent_epsilon": main.spent,
         "noise": done.scenario.privacy.noise,
         "serving": {"unit": "click", "neighbours": "replace", "delta": done.scenario.privacy.delta, "answers": serving},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedrec.privacy.calibration import Plan
@@ -45,12 +45,11 @@ def three_party(plan: Plan) -> dict[str, Any]:
     return {"aggregation": plan.aggregation, **about}
 
 
-def three_party_words(plan: Plan) -> list[str]:
-    """The same for a terminal."""
-    if plan.aggregation == "trusted":
+def three_party_lines(described: Mapping[str, Any]) -> list[str]:
+    """What `three_party` put into a file, for a terminal; [] where one trusted aggregator sums."""
+    if "promises" not in described:
         return []
-    about = [f"three-party: {promises.NOT_REVIEWED}", f"three-party: {promises.SIMULATED}"]
-    return [*about, *(f"against {one.against}: {one.promise}" for one in promises.stated(plan))]
+    return ["", *described["warnings"], *(promises.Stated(**one).words for one in described["promises"])]
 
 
 def stated(guarantee: Guarantee, budget: DataBudget | None, more: Sequence[str] = ()) -> dict[str, Any]:

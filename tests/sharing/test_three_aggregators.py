@@ -8,12 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 
+from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
+from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.rounds import Loopback, train
+from fedrec.privacy.calibration import among_three
+from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
+from fedrec.privaterec import central, central_client, topics
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import load
 from fedrec.sharing import in_process
@@ -26,6 +32,9 @@ RECIPES = {
     "default": [],
     "default, clicks": ["data.kind=clicks"],
     "convex-ssp, clicks": ["recipe=convex-ssp", "model.dimension=3", "model.steps=2", "data.kind=clicks"],
+    "published": ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id"],
+    "published, clicks": ["recipe=published", "model.dimension=3", "model.steps=2", "model.encoder=id", "data.kind=clicks"],
+    "dp-cmf": ["recipe=dp-cmf", "model.dimension=3", "model.steps=2"],
     "fast-dpmf": ["recipe=fast-dpmf", "model.dimension=3", "model.steps=2"],
     "dp-gd": ["recipe=dp-gd", "model.dimension=3", "model.steps=2"],
     "am-dpsgd": ["recipe=am-dpsgd", "model.dimension=3", "model.steps=2", "model.encoder=id"],
@@ -49,7 +58,8 @@ def events(kind: str, num_users: int = 40) -> Interactions:
 
 
 def prepared(keys: list[str], data: Interactions) -> Prepared:
-    facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(1))
+    bag = FeatureBag(("old", "new", "long"), sparse.csr_matrix(np.random.default_rng(0).random((ITEMS, 3)) < 0.4, dtype=np.float32))
+    facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, PublicFeatures({"kind": bag}), Streams(1))
     return prepare(load(None, keys), facts)
 
 
@@ -72,6 +82,24 @@ def test_every_round_of_shares_is_that_of_plain_sums_with_the_same_three_noises(
         rounds += 1
     assert rounds
     assert (plain.bytes_up, plain.ledger) == (devices.bytes_up, devices.ledger)
+
+
+def test_every_round_of_news_is_that_of_plain_sums_with_the_same_three_noises() -> None:
+    """`central`: a dense square block, and a block in which every user has every row."""
+    planted = planted_news(PlantedNewsShape(users=60, news=300, history_mean=6, impressions_mean=3, candidates=5, strength=5.0), seed=2)
+    vectors = topics.public_vectors(planted.news, PublicFeatures({}), seed=2, dimension=8)
+    table = topics.text_topics(vectors, topics=4, rng=np.random.default_rng(2))
+    settings = central.CentralSettings(rounds=2)
+    plan = among_three(central.plan_of(Guarantee(5.0, 1e-5), settings), calibrated_for="one-corrupt")
+    recipe = central.CentralRecipe.of(plan, settings, table, vectors, 10)
+    plain, devices = (
+        Loopback(planted.log.train, central_client.client_steps(10), plan, Streams(1), Ledger(plan.guarantee)) for _ in range(2)
+    )
+    shares = ThreeAggregators(devices)
+    for done in train(recipe, plain, recipe.begin()):
+        for block, value in shares.answer(done.question).values.items():
+            assert value.tobytes() == done.answer.values[block].tobytes(), (done.question.step, block)
+    assert plain.bytes_up == devices.bytes_up == planted.log.train.num_users * recipe.done(done.state).bytes_up
 
 
 def test_without_noise_three_aggregators_give_the_trusted_sums() -> None:
@@ -106,8 +134,8 @@ def test_the_recipes_own_choices_are_those_of_the_scenarios_epsilon_whoever_is_c
 
 
 def test_recipes_and_keys_that_do_not_fit_are_refused() -> None:
-    for keys in (["recipe=published"], ["recipe=dp-cmf"], ["recipe=privaterec", "data.format=planted-news"]):
-        with pytest.raises(SettingsError, match=r"does not run recipe|protects whole users|privacy\.unit"):
+    for keys in (["recipe=privaterec", "data.format=planted-news", "privacy.unit=click"], ["recipe=published", "privacy.unit=example"]):
+        with pytest.raises(SettingsError, match="protects whole users"):
             load(None, [*keys, *THREE])
     with pytest.raises(SettingsError, match=r"privacy\.shares needs"):
         load(None, ["privacy.shares=real"])
@@ -150,3 +178,25 @@ def test_every_rule_names_a_test_that_exists() -> None:
     assert len(named) > 5
     for path, test in named:
         assert f"def {test}(" in (root / path).read_text(), test
+
+
+def test_rows_of_squares_are_the_matrices_of_a_trusted_aggregator_up_to_their_rounding() -> None:
+    """Without noise both say the same statistics, to the grid of the vectors: 2^-11 of each user's norm, at most 40 users."""
+    data, keys = events("ratings"), [*RECIPES["published"], "privacy.epsilon=inf"]
+    found = []
+    for more in ([], THREE):
+        made = prepared([*keys, *more], data)
+        state = made.recipe.tell(made.recipe.begin(), *_first(made, data))
+        question = made.recipe.ask(state)
+        assert question is not None
+        found.append(made.recipe.statistics(0, 0, link(data, made).answer(question)))  # type: ignore[attr-defined]
+    trusted, three = found
+    assert np.abs(trusted.moment - three.moment).max() < 1e-6
+    assert 0 < np.abs(trusted.gram - three.gram).max() < 40 * 2 * 2.0**-10
+    assert np.abs(trusted.gram).max() > 0.2
+
+
+def _first(made: Prepared, data: Interactions) -> tuple[Any, Any]:
+    question = made.recipe.ask(made.recipe.begin())
+    assert question is not None
+    return question, link(data, made).answer(question)
