@@ -1,0 +1,224 @@
+"""One of three aggregators through a round: take shares, agree on the users, sum, keep, publish. Rules, without transport or disk.
+
+Guarantee, unit user (report replaced by the empty one). Against the server, one other aggregator and any clients, if this aggregator and
+the third are honest: what leaves them of a round is one release of two noises (`servers`, `privacy.three_noises`), mu-GDP as planned.
+
+Why. (a) An output leaves only by `output`, after `publish`, which is durable and once a round; asked again, the same bytes leave. (b) An
+aggregator publishes what it kept for one ticket after both others said directly, for the same ticket, that they keep an output of the same
+users. So of two honest ones that publish under one ticket, both summed the same users. (c) A ticket holds a nonce that each draws once
+for an attempt, so masks and noise are fresh in every attempt, and an attempt has one ticket or none: a peer that shows two nonces ends
+it. (d) Outputs of two honest aggregators under different tickets never meet: each is masked by a key of its own attempt that only they
+know. (e) What was kept and not published may be given up for another attempt, since it never left and from then on never will.
+What a lying peer can do: drop users, end attempts, keep a round from being published.
+
+Peers are asked, they do not call: an answer that is lost or comes twice changes nothing. `advance` does what can be done next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fedrec.errors import ProtocolError
+from fedrec.federation.messages import Question
+from fedrec.federation.releases import Source, party_noise
+from fedrec.privacy.calibration import Plan
+from fedrec.sharing.commitments import NONCE_BYTES, Committed, batch_digest, held_alike, ticket
+from fedrec.sharing.layout import layout
+from fedrec.sharing.protocol import Kept, Peer, Standing, Store
+from fedrec.sharing.record import SharedUser, opened, packed_output
+from fedrec.sharing.ring import SEED_BYTES
+from fedrec.sharing.servers import ShareSums
+
+
+@dataclass
+class _Attempt:
+    """In memory only: a crash ends it."""
+
+    number: int
+    question: Question
+    plan: Plan
+    digest: bytes
+    needed: int
+    nonce: bytes = field(default_factory=lambda: os.urandom(NONCE_BYTES))
+    key: bytes = field(default_factory=lambda: os.urandom(SEED_BYTES), repr=False)
+    following_key: bytes = field(default=b"", repr=False)
+    ticket: bytes = b""
+    shares: dict[bytes, SharedUser] = field(default_factory=dict, repr=False)
+    users: set[bytes] = field(default_factory=set)
+    held: tuple[Committed, ...] | None = None
+    alike: tuple[Committed, ...] = ()
+    agreed: bytes = b""
+    ended: str = ""
+
+
+class OneOfThree:
+    """Aggregator `index` of three. names: of all three with their keys, in order. peers: the other two, by index.
+
+    enrolled: whether a pseudonym may report. noise: where its own comes from.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        names: Sequence[bytes],
+        peers: Mapping[int, Peer],
+        store: Store,
+        noise: Source,
+        *,
+        enrolled: Callable[[bytes], bool] = lambda user: True,
+    ) -> None:
+        if index not in range(3) or set(peers) != {0, 1, 2} - {index} or len(set(names)) != 3:
+            raise ValueError(f"aggregator {index} needs two peers and three different names, found {sorted(peers)} and {list(names)}")
+        self.index, self._names, self._peers, self._store, self._noise = index, tuple(names), peers, store, noise
+        self._enrolled = enrolled
+        self._attempts: dict[tuple[str, int], _Attempt] = {}
+
+    # --- the server's and the clients' side ---
+
+    def open(self, run: str, question: Question, plan: Plan, digest: bytes, *, attempt: int, needed: int) -> None:
+        """Begin an attempt at a round, which ends every earlier one. needed: users, without whom nothing is released.
+
+        Raises ProtocolError where it was begun before, or where something was published; UnreachableError where a peer might have
+        published what is kept here and does not answer.
+        """
+        round = question.round
+        if plan.aggregation != "three-party":
+            raise ProtocolError("the plan is of one trusted aggregator", "Use a plan of three.")
+        if self._store.published(run, round):
+            raise ProtocolError(f"round {round} was published: it has no other attempt", "Fetch its output.")
+        if attempt <= self._store.attempt(run, round):
+            raise ProtocolError(f"attempt {attempt} at round {round} was begun before", "Open the next one.")
+        if (kept := self._store.kept(run, round)) is not None:
+            if any(self._published_elsewhere(run, round, kept.ticket)):
+                raise ProtocolError(f"round {round} was published by a peer", "Wait for this aggregator to publish it too.")
+            self._store.abandon(run, round)
+        layout(question)
+        self._store.begin(run, round, attempt)
+        self._attempts[run, round] = _Attempt(attempt, question, plan, digest, needed)
+
+    def receive(self, run: str, round: int, ticket: bytes, user: SharedUser) -> str:
+        """Take one user's shares; "" or why not. A client that sends the same again is told the same."""
+        attempt = self._attempts.get((run, round))
+        if attempt is None or attempt.ended or not attempt.ticket or ticket != attempt.ticket:
+            return "another-ticket"
+        if (known := attempt.shares.get(user.committed.report)) is not None:
+            return "" if known == user else "replayed"
+        if attempt.held is not None:
+            return "round-closed"
+        if not self._enrolled(user.committed.user):
+            return "unknown-user"
+        if user.committed.user in attempt.users:
+            return "replayed"
+        if not user.fits(self.index, layout(attempt.question).length) or not user.is_committed(self.index, attempt.ticket):
+            return "malformed"
+        attempt.users.add(user.committed.user)
+        attempt.shares[user.committed.report] = user
+        return ""
+
+    def close(self, run: str, round: int) -> None:
+        """Take no more shares."""
+        attempt = self._attempts.get((run, round))
+        if attempt is not None and attempt.ticket and attempt.held is None:
+            attempt.held = tuple(sorted((user.committed for user in attempt.shares.values()), key=lambda one: one.report))
+
+    def output(self, run: str, round: int) -> bytes:
+        """`record.packed_output` of a published round, the same bytes every time. Raises ProtocolError before."""
+        kept = self._store.kept(run, round) if self._store.published(run, round) else None
+        if kept is None:
+            raise ProtocolError(f"round {round} is not published", "Ask again later.")
+        return kept.content
+
+    # --- the peers' side ---
+
+    def standing(self, run: str, round: int) -> Standing:
+        """What peers may know. A kept output is stood by after a crash too."""
+        attempt, kept = self._attempts.get((run, round)), self._store.kept(run, round)
+        if kept is not None:
+            ready = hashlib.sha256(kept.content).digest()
+            nonce = b"" if attempt is None or attempt.number != kept.attempt else attempt.nonce
+            held = None if attempt is None or attempt.number != kept.attempt else attempt.held
+            published = self._store.published(run, round)
+            return Standing(kept.attempt, nonce, kept.ticket, held, kept.agreed, ready, published)
+        if attempt is None or attempt.ended:
+            return Standing(self._store.attempt(run, round))
+        return Standing(attempt.number, attempt.nonce, attempt.ticket, attempt.held, attempt.agreed)
+
+    def key(self, run: str, round: int, attempt: int, *, caller: int) -> bytes:
+        """The masking key of an attempt, for the aggregator before this one. Raises ProtocolError for anybody else."""
+        current = self._attempts.get((run, round))
+        if caller != (self.index - 1) % 3 or current is None or current.number != attempt:
+            raise ProtocolError(f"aggregator {caller} gets no key of attempt {attempt}", "Only the one before this may ask.")
+        return current.key
+
+    # --- what follows ---
+
+    def advance(self, run: str, round: int) -> Standing:
+        """Do what can be done, and say where that leads. Raises UnreachableError, and what the store raises; ask again."""
+        attempt = self._attempts.get((run, round))
+        if attempt is not None and not attempt.ended and self._store.kept(run, round) is None:
+            self._towards_an_output(run, attempt)
+        self._publish_if_all_are_ready(run, round)
+        return self.standing(run, round)
+
+    def _towards_an_output(self, run: str, attempt: _Attempt) -> None:
+        theirs = {i: peer.standing(run, attempt.question.round) for i, peer in self._peers.items()}
+        if any(other.attempt > attempt.number for other in theirs.values()):
+            return self._end(attempt, "a peer began a later attempt")
+        if any(other.attempt < attempt.number or not other.nonce for other in theirs.values()):
+            return None
+        self._fix_ticket(run, attempt, {i: other.nonce for i, other in theirs.items()})
+        if attempt.ended or attempt.held is None or any(other.held is None for other in theirs.values()):
+            return None
+        if not attempt.agreed:
+            attempt.alike = tuple(held_alike([attempt.held, *(other.held or () for other in theirs.values())]))
+            attempt.agreed = batch_digest(attempt.ticket, attempt.alike)
+        if any(other.ticket != attempt.ticket or other.agreed not in {b"", attempt.agreed} for other in theirs.values()):
+            return self._end(attempt, "peers did not agree on the users")
+        if len(attempt.alike) < attempt.needed:
+            return self._end(attempt, f"{len(attempt.alike)} users are held alike, {attempt.needed} are needed")
+        if all(other.agreed == attempt.agreed for other in theirs.values()):
+            self._keep_output(run, attempt)
+        return None
+
+    def _fix_ticket(self, run: str, attempt: _Attempt, nonces: Mapping[int, bytes]) -> None:
+        """Once. Another nonce afterwards ends the attempt: there is no second ticket."""
+        question = attempt.question
+        all_nonces = [attempt.nonce if i == self.index else nonces[i] for i in range(3)]
+        if len(set(all_nonces)) != 3:
+            return self._end(attempt, "two aggregators have one nonce")
+        found = ticket(run, question.round, attempt.digest, self._names, all_nonces)
+        if attempt.ticket:
+            return self._end(attempt, "a peer changed its nonce") if found != attempt.ticket else None
+        attempt.following_key = self._peers[(self.index + 1) % 3].key(run, question.round, attempt.number)
+        attempt.ticket = found
+        return None
+
+    def _keep_output(self, run: str, attempt: _Attempt) -> None:
+        """Charge, then noise and mask, then keep."""
+        question, plan = attempt.question, attempt.plan
+        self._store.charge(run, question, plan)
+        sums = ShareSums(layout(question))
+        for own, following in opened([attempt.shares[user.report] for user in attempt.alike], self.index, layout(question).length):
+            sums.add(own, following)
+        parts = sums.output(party_noise(question, plan, self._noise), (attempt.key, attempt.following_key), attempt.ticket)
+        output = Kept(attempt.number, attempt.ticket, attempt.agreed, packed_output(attempt.ticket, len(attempt.alike), parts))
+        self._store.keep(run, question.round, output)
+        attempt.shares = {}
+
+    def _publish_if_all_are_ready(self, run: str, round: int) -> None:
+        kept = self._store.kept(run, round)
+        if kept is None or self._store.published(run, round):
+            return
+        theirs = [peer.standing(run, round) for peer in self._peers.values()]
+        if all(other.ready and (other.ticket, other.agreed) == (kept.ticket, kept.agreed) for other in theirs):
+            self._store.publish(run, round)
+
+    def _published_elsewhere(self, run: str, round: int, ticket: bytes) -> list[bool]:
+        theirs = [peer.standing(run, round) for peer in self._peers.values()]
+        return [other.published and other.ticket == ticket for other in theirs]
+
+    def _end(self, attempt: _Attempt, why: str) -> None:
+        attempt.ended, attempt.shares = why, {}

@@ -1,0 +1,76 @@
+"""What one of three aggregators says to the other two, and what it must keep: the seams of `one_of_three`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from fedrec.federation.messages import Question
+from fedrec.privacy.calibration import Plan
+from fedrec.sharing.commitments import Committed
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where an aggregator is in a round, for its peers. Within an attempt what was said once stays.
+
+    attempt: 0 before the first. nonce: of the attempt. ticket: b"" until all nonces are known. held: None until it takes no more shares.
+    agreed: `commitments.batch_digest` of the users that it would sum. ready: SHA-256 of its output, which it keeps. published: the output
+    may be fetched.
+    """
+
+    attempt: int = 0
+    nonce: bytes = b""
+    ticket: bytes = b""
+    held: tuple[Committed, ...] | None = None
+    agreed: bytes = b""
+    ready: bytes = b""
+    published: bool = False
+
+
+class Peer(Protocol):
+    """Another aggregator, over a connection that says surely who is at its end."""
+
+    def standing(self, run: str, round: int) -> Standing:
+        """Raises UnreachableError."""
+
+    def key(self, run: str, round: int, attempt: int) -> bytes:
+        """Its masking key of an attempt, which it tells the aggregator before it and nobody else. Raises UnreachableError."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An output that an aggregator stands by: of an attempt, its ticket and users; `content` are its bytes."""
+
+    attempt: int
+    ticket: bytes
+    agreed: bytes
+    content: bytes
+
+
+class Store(Protocol):
+    """What survives a crash. A call that returns is durable; one that fails may have happened or not."""
+
+    def attempt(self, run: str, round: int) -> int:
+        """The highest attempt that was begun; 0 for none."""
+
+    def begin(self, run: str, round: int, attempt: int) -> None:
+        """Never to be begun again."""
+
+    def charge(self, run: str, question: Question, plan: Plan) -> None:
+        """Charge the releases of a round, those that are charged for it already not again. Raises BudgetExceededError."""
+
+    def keep(self, run: str, round: int, output: Kept) -> None:
+        """In place of what an earlier attempt kept, which was not published."""
+
+    def kept(self, run: str, round: int) -> Kept | None:
+        """What was kept last."""
+
+    def abandon(self, run: str, round: int) -> None:
+        """Forget what was kept; it was not published and never will be."""
+
+    def publish(self, run: str, round: int) -> None:
+        """From here on what is kept is the round's only output."""
+
+    def published(self, run: str, round: int) -> bool:
+        """Whether it may leave."""

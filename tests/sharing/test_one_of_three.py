@@ -1,0 +1,385 @@
+"""Three aggregators agree on users, publish once, and give nothing away however messages and crashes fall, or one of them lies."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedrec.errors import ProtocolError
+from fedrec.privacy.calibration import calibrate
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.sharing.commitments import Committed, commitment, held_alike, ticket
+from fedrec.sharing.layout import layout
+from fedrec.sharing.protocol import Standing
+from fedrec.sharing.record import SharedUser, addressed, read_output
+from fedrec.sharing.servers import total
+from tests.sharing.three_worlds import DIGEST, NAMES, PLAN, QUESTION, RUN, USERS, World
+
+SEEDS = 50
+"""Scripts in a run of the tests; 1,000 were run once."""
+
+
+def opened(world: World, attempt: int = 1, needed: int = 1) -> bytes:
+    for i in range(3):
+        assert world.open(i, attempt, needed)
+    for i in range(3):
+        world.advance(i)
+    (found,) = set(world.tickets())
+    assert found
+    return found
+
+
+def send(world: World, user: int, found: bytes, to: tuple[int, ...] = (0, 1, 2)) -> list[str]:
+    sent = world.sent(user, found)
+    return [world.parties[i].receive(RUN, 1, found, sent[i]) for i in to]
+
+
+def finish(world: World, rounds: int = 6) -> None:
+    for party in world.parties:
+        party.close(RUN, 1)
+    for _ in range(rounds):
+        for i in range(3):
+            world.advance(i)
+    world.fetch()
+
+
+def world_of(seed: int = 1) -> World:
+    return World(np.random.default_rng(seed))
+
+
+def test_three_outputs_are_the_sums_of_all_users_and_the_same_bytes_for_ever() -> None:
+    world = world_of()
+    found = opened(world)
+    assert [send(world, user, found) for user in range(USERS)] == [[""] * 3] * USERS
+    assert send(world, 0, found) == [""] * 3  # the same again is the same
+    finish(world)
+    assert [len(left) for left in world.left] == [1, 1, 1]
+    for i in range(3):
+        world.restart(i)
+    world.fetch()
+    world.check()
+
+
+class Lying(World):
+    """Aggregator 0 says anything in its standing, one time in three; what it gives out is its own affair."""
+
+    def lies(self, caller: int, callee: int, said: Standing) -> Standing:
+        if callee or self.rng.random() > 1 / 3:
+            return said
+        own, other = self.parties[caller].standing(RUN, 1), self.parties[3 - caller].standing(RUN, 1)
+        return [
+            replace(said, held=said.held[1:] if said.held else ()),
+            replace(said, agreed=own.agreed, ticket=own.ticket, ready=own.ready or bytes(32)),
+            replace(said, agreed=other.agreed, ticket=other.ticket, ready=other.ready or bytes(32)),
+            replace(said, published=not said.published),
+            replace(said, attempt=said.attempt + 1),
+            replace(said, nonce=self.rng.bytes(32)),
+        ][int(self.rng.integers(6))]
+
+
+def script(seed: int, kind: type[World] = World) -> World:
+    """One round under a server that opens the next attempt where one has ended, and sometimes too early; checked after every step."""
+    rng = np.random.default_rng(seed)
+    honest = (0, 1, 2) if kind is World else (1, 2)
+    world, attempt, crashes = kind(rng, loss=float(rng.choice([0.0, 0.1, 0.3]))), 0, float(rng.choice([0.0, 0.02, 0.06]))
+    for _ in range(150):
+        i, standings = int(rng.integers(3)), [party.standing(RUN, 1) for party in world.parties]
+        if not all(said.nonce or said.ready for said in standings) or rng.random() < 0.01:
+            attempt += 1
+            for j in rng.permutation(3):
+                world.open(int(j), attempt)
+        if rng.random() < crashes:
+            world.disks[i].at, world.disks[i].after = int(rng.integers(1, 4)), bool(rng.random() < 0.5)
+        if rng.random() < crashes / 2:
+            world.restart(i)
+        tickets = {said.ticket for said in standings}
+        if len(tickets) == 1 and (found := tickets.pop()) and rng.random() < 0.4:
+            send(world, int(rng.integers(USERS)), found, tuple(j for j in range(3) if rng.random() < 0.9))
+        if rng.random() < 0.1:
+            world.parties[i].close(RUN, 1)
+        world.advance(int(rng.integers(3)))
+        world.fetch()
+        world.check(honest)
+    return world
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_however_messages_and_crashes_fall_no_output_is_of_other_users_or_a_second_one(seed: int) -> None:
+    script(seed)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_the_same_of_the_two_honest_ones_where_the_third_lies(seed: int) -> None:
+    script(seed, Lying)
+
+
+def test_scripts_end_with_every_number_of_outputs_and_after_several_attempts() -> None:
+    """What the scripts look at happens in them: rounds that are released, that some released alone so far, and that nobody did."""
+    ended = [script(seed) for seed in range(40)]
+    assert {sum(map(bool, world.left)) for world in ended} >= {0, 3}
+    assert any(world.disks[0].begun > 1 and all(world.left) for world in ended)
+
+
+def test_after_an_attempt_that_a_crash_ended_the_next_one_is_released() -> None:
+    world = world_of()
+    found = opened(world)
+    send(world, 0, found)
+    world.restart(1)
+    second = opened(world, 2)
+    assert second != found
+    assert send(world, 0, found) == ["another-ticket"] * 3
+    assert send(world, 1, second) == [""] * 3
+    finish(world)
+    world.check()
+    assert all(world.left)
+
+
+def test_users_whom_one_aggregator_lacks_are_summed_by_none() -> None:
+    world = world_of()
+    found = opened(world)
+    send(world, 0, found)
+    send(world, 1, found, (0, 1))
+    finish(world)
+    assert {read_output(next(iter(left)), QUESTION)[1] for left in world.left} == {1}
+
+
+def test_a_cohort_that_is_too_small_is_not_released() -> None:
+    world = world_of()
+    found = opened(world, needed=3)
+    send(world, 0, found)
+    send(world, 1, found)
+    finish(world)
+    assert not any(world.left)
+    assert not any(disk.charged for disk in world.disks)
+
+
+# --- one aggregator lies ---
+
+
+class Splitting(World):
+    """Aggregator 0 shows 1 and 2 different lists of users: 2 does not hear of the last one."""
+
+    def lies(self, caller: int, callee: int, said: Standing) -> Standing:
+        if (caller, callee) == (2, 0) and said.held:
+            return replace(said, held=said.held[:-1])
+        return said
+
+
+def test_honest_aggregators_never_sum_different_users() -> None:
+    """Two sums that differ by one user give that user's report away, whatever the noise (docs/three-party.md)."""
+    world = Splitting(np.random.default_rng(1))
+    found = opened(world)
+    for user in range(USERS):
+        send(world, user, found)
+    finish(world)
+    assert not world.left[1]
+    assert not world.left[2]
+    assert not any(disk.output for disk in world.disks[1:])
+
+
+class Echoing(Splitting):
+    """Aggregator 0 splits, and says to each of the others what it wants to hear."""
+
+    def lies(self, caller: int, callee: int, said: Standing) -> Standing:
+        said = super().lies(caller, callee, said)
+        if callee == 0 and (own := self.parties[caller].standing(RUN, 1)).agreed:
+            return replace(said, agreed=own.agreed, ready=b"x" * 32 if own.ready else b"", ticket=own.ticket, nonce=said.nonce or b"")
+        return said
+
+
+def test_a_liar_that_agrees_with_everybody_changes_nothing() -> None:
+    world = Echoing(np.random.default_rng(1))
+    found = opened(world)
+    for user in range(USERS):
+        send(world, user, found)
+    finish(world)
+    assert not world.left[1]
+    assert not world.left[2]
+    assert not any(disk.output or disk.charged for disk in world.disks[1:])
+
+
+@pytest.mark.parametrize("name", ["ticket", "agreed"])
+def test_an_output_stays_where_a_peer_keeps_one_of_other_users_or_another_attempt(name: str) -> None:
+    world = world_of()
+    found = opened(world)
+    send(world, 0, found)
+
+    def lies(caller: int, callee: int, said: Standing) -> Standing:
+        return replace(said, **{name: bytes(32)}) if callee == 2 and world.disks[caller].output else said  # type: ignore[arg-type]
+
+    world.lies = lies  # type: ignore[method-assign]
+    finish(world)
+    assert world.disks[1].output is not None
+    assert not world.left[1]
+
+
+def test_a_second_nonce_ends_the_attempt_and_makes_no_second_ticket() -> None:
+    world = world_of()
+    found = opened(world)
+    world.lies = lambda caller, callee, said: replace(said, nonce=bytes(32)) if callee == 0 and said.nonce else said  # type: ignore[method-assign]
+    world.advance(1)
+    assert world.parties[1].standing(RUN, 1).ticket == b""
+    assert world.parties[1].receive(RUN, 1, found, world.sent(0, found)[1]) == "another-ticket"
+
+
+def test_an_attempt_is_begun_once_and_nothing_follows_a_published_one() -> None:
+    world = world_of()
+    found = opened(world)
+    world.restart(2)
+    with pytest.raises(ProtocolError, match="begun before"):
+        world.parties[2].open(RUN, QUESTION, PLAN, DIGEST, attempt=1, needed=1)
+    found = opened(world, 2)
+    send(world, 0, found)
+    finish(world)
+    world.lies = lambda caller, callee, said: replace(said, published=False)  # type: ignore[method-assign]
+    with pytest.raises(ProtocolError, match="no other attempt"):
+        world.parties[0].open(RUN, QUESTION, PLAN, DIGEST, attempt=3, needed=1)
+
+
+def test_a_crash_of_one_after_the_others_published_releases_the_round_all_the_same_and_gives_no_second_attempt() -> None:
+    world = world_of()
+    found = opened(world)
+    send(world, 0, found)
+    for party in world.parties:
+        party.close(RUN, 1)
+    world.disks[1].at, world.disks[1].after = 3, False  # charge, keep, and then publish is not done
+    for _ in range(4):
+        for i in (0, 2, 1):
+            world.advance(i)
+    world.restart(1)
+    assert world.disks[1].output is not None
+    assert not world.open(1, 2) or not world.disks[0].is_published
+    for i in range(3):
+        world.advance(i)
+    world.fetch()
+    world.check()
+    assert all(world.left)
+    assert [disk.charged for disk in world.disks] == [1, 1, 1]
+
+
+def test_keys_are_told_to_the_aggregator_before_and_to_nobody_else() -> None:
+    world = world_of()
+    opened(world)
+    for owner, caller in itertools.permutations(range(3), 2):
+        if caller == (owner - 1) % 3:
+            assert len(world.parties[owner].key(RUN, 1, 1, caller=caller)) == 32
+        else:
+            with pytest.raises(ProtocolError, match="gets no key"):
+                world.parties[owner].key(RUN, 1, 1, caller=caller)
+
+
+def test_a_trusted_plan_and_three_of_one_name_are_refused() -> None:
+    world = world_of()
+    with pytest.raises(ProtocolError, match="one trusted"):
+        world.parties[0].open(RUN, QUESTION, calibrate(Guarantee(5.0, 1e-5), {"s": 1.0}), DIGEST, attempt=1, needed=1)
+    with pytest.raises(ValueError, match="three different names"):
+        type(world.parties[0])(0, (b"a", b"a", b"c"), {1: world.parties[1], 2: world.parties[2]}, world.disks[0], PLAN)  # type: ignore[arg-type,dict-item]
+
+
+# --- one client lies ---
+
+
+def hostile(name: str, sent: tuple[SharedUser, ...], found: bytes) -> list[SharedUser]:
+    """What a client that means harm sends to each aggregator, by what it does."""
+    zero, one, two = sent
+    match name:
+        case "another explicit share for one":
+            return [zero, replace(one, shares=(one.shares[0], bytes(len(one.shares[1])))), two]
+        case "another explicit share for one, committed to":
+            content = bytes(len(one.shares[1]))
+            hashes = (*one.committed.hashes[:2], commitment(found, one.committed.report, 2, one.blind, content))
+            return [zero, replace(one, shares=(one.shares[0], content), committed=replace(one.committed, hashes=hashes)), two]
+        case "seeds exchanged for one":
+            return [replace(zero, shares=zero.shares[::-1]), one, two]
+        case "short row":
+            return [zero, replace(one, shares=(one.shares[0], one.shares[1][:-8])), two]
+        case "no blind":
+            return [zero, one, replace(two, blind=b"")]
+        case _:
+            return [replace(zero, committed=replace(zero.committed, user=bytes(16))), one, two]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "another explicit share for one",
+        "another explicit share for one, committed to",
+        "seeds exchanged for one",
+        "short row",
+        "no blind",
+        "another pseudonym for one",
+    ],
+)
+def test_inconsistent_shares_are_summed_by_nobody_and_honest_users_are(name: str) -> None:
+    world = world_of()
+    found = opened(world)
+    send(world, 0, found)
+    for i, one in enumerate(hostile(name, world.sent(1, found), found)):
+        world.parties[i].receive(RUN, 1, found, one)
+    finish(world)
+    assert {read_output(next(iter(left)), QUESTION)[1] for left in world.left} == {1}
+
+
+def test_one_user_reports_once_in_a_round() -> None:
+    world = world_of()
+    found = opened(world)
+    send(world, 0, found)
+    (first, *_), (second, *_) = world.sent(0, found), world.sent(1, found)
+    again = replace(second, committed=replace(second.committed, user=first.committed.user))
+    assert world.parties[0].receive(RUN, 1, found, again) == "replayed"
+    assert world.parties[0].receive(RUN, 1, found, replace(first, blind=b"x")) == "replayed"
+
+
+def test_shares_of_numbers_that_changed_within_an_attempt_have_other_seeds() -> None:
+    world = world_of()
+    found, numbers = bytes(32), np.zeros((2, layout(QUESTION).length), np.uint64)
+    numbers[1, 0] = 1
+    sent = [addressed(row[None], [b"r" * 16], [b"u" * 16], found, secret=world.secrets[0]) for row in numbers]
+    again = addressed(numbers[:1], [b"r" * 16], [b"u" * 16], found, secret=world.secrets[0])
+    other = addressed(numbers[:1], [b"r" * 16], [b"u" * 16], b"t" * 32, secret=world.secrets[0])
+    assert sent[0] == again
+    for one in (sent[1], other):
+        assert not {*one[0][0].shares} & {*sent[0][0][0].shares}
+        assert one[1][0].blind != sent[0][1][0].blind
+
+
+def test_the_explicit_shares_hash_is_blinded() -> None:
+    """Aggregator 0 has both seeds: of a guessed report it knows share 2, and must not know its hash."""
+    world = world_of()
+    zero, one, _ = world.sent(0, bytes(32))
+    assert zero.blind == b""
+    assert commitment(bytes(32), one.committed.report, 2, one.blind, one.shares[1]) == zero.committed.hashes[2]
+    assert commitment(bytes(32), one.committed.report, 2, bytes(32), one.shares[1]) != zero.committed.hashes[2]
+    with pytest.raises(ValueError, match="blind"):
+        commitment(bytes(32), one.committed.report, 2, b"", one.shares[1])
+
+
+def test_users_held_twice_or_differently_are_not_held_alike() -> None:
+    def of(report: str, user: str, tail: str = "h") -> Committed:
+        return Committed(report.encode(), user.encode(), (b"0", b"1", tail.encode()))
+
+    good, twice, odd = of("a", "1"), [of("b", "2"), of("b", "2", "g")], of("c", "3")
+    lists = [[good, odd, *twice], [odd, good, twice[0]], [good, replace(odd, user=b"4"), twice[0]]]
+    assert held_alike(lists) == [good]
+    assert held_alike([[of("a", "1"), of("b", "1")]] * 3) == []
+
+
+def test_a_ticket_is_of_everything_that_must_not_be_mixed_up() -> None:
+    nonces = [bytes([i]) * 32 for i in range(3)]
+    changed = [
+        ticket("other", 1, DIGEST, NAMES, nonces),
+        ticket(RUN, 2, DIGEST, NAMES, nonces),
+        ticket(RUN, 1, bytes(32), NAMES, nonces),
+        ticket(RUN, 1, DIGEST, NAMES[::-1], nonces),
+        ticket(RUN, 1, DIGEST, NAMES, nonces[::-1]),
+    ]
+    assert len({ticket(RUN, 1, DIGEST, NAMES, nonces), *changed}) == 6
+    with pytest.raises(ValueError, match="three"):
+        ticket(RUN, 1, DIGEST, NAMES[:2], nonces)
+
+
+def test_an_output_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match="another length"):
+        read_output(bytes(100), QUESTION)
+    assert total([()] * 3) == ()
