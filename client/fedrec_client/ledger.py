@@ -31,7 +31,7 @@ from fedrec.federation.protocol import LedgerHead, Refusal
 from fedrec.operations.clock import ClockJump
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
-from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.guarantee import Guarantee, said_down
 from fedrec.privacy.ledger import Ledger
 from fedrec_client.ledger_files import (
     CLOCK_SCHEMA,
@@ -228,7 +228,7 @@ class ClientLedger:
 
     def _no_room(self, why: str) -> RefusedError:
         spent = f"Spent: epsilon {self.epsilon:.4g} of {self.limit}."
-        remedy = f"{spent} Still possible: a run of epsilon {self.epsilon_left:.4g}. {why[0].upper()}{why[1:]}."
+        remedy = f"{spent} Still possible: a run of epsilon {said_down(self.epsilon_left)}. {why[0].upper()}{why[1:]}."
         return _refused(Refusal.BUDGET, "the plan needs more than this client's limit leaves", remedy)
 
     def _spent(self) -> Ledger:

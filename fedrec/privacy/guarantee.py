@@ -9,6 +9,7 @@ Guarantees of different units or neighbours never add.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -22,6 +23,27 @@ def compared(unit: Unit, neighbours: Neighbours) -> str:
     """The words that stand beside every epsilon: per user (add/remove, number of users public)."""
     public = ", number of users public" if neighbours == "add/remove" else ""
     return f"per {unit} ({neighbours}{public})"
+
+
+def said_down(epsilon: float) -> str:
+    """Four digits, never more than it is: of what is still possible, so that whoever asks for what was said is not refused."""
+    return _four_digits(epsilon * (1 + _ROUNDING), math.floor)
+
+
+def said_up(epsilon: float) -> str:
+    """Four digits, never less than it is: of what is needed."""
+    return _four_digits(epsilon * (1 - _ROUNDING), math.ceil)
+
+
+_ROUNDING = 1e-9
+"""Relative: a number that is one of four digits but for the last bits of a float is said as that."""
+
+
+def _four_digits(epsilon: float, rounded: Callable[[float], int]) -> str:
+    if epsilon == 0 or math.isinf(epsilon):
+        return f"{epsilon:g}"
+    place = 10.0 ** (3 - math.floor(math.log10(epsilon)))
+    return f"{rounded(epsilon * place) / place:.4g}"
 
 
 @dataclass(frozen=True)

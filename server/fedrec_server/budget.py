@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Budget, Refusal
 from fedrec.privacy.accounting import epsilon_of, mu_for
-from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.guarantee import Guarantee, said_down, said_up
 from fedrec_server.runs import TrainingRun, together
 
 _ROUNDING = 1e-6
@@ -31,7 +31,7 @@ def words(promised: Guarantee, before: Sequence[TrainingRun], budget: Budget | N
     lines[0] += f" at delta {after.delta:g} {after.compared}"
     if budget is not None:
         limit = "without a limit" if math.isinf(budget.limit_epsilon) else f"of {budget.limit_epsilon:.4g}"
-        left = "" if math.isinf(budget.left_epsilon) else f", still possible a run of epsilon {budget.left_epsilon:.4g}"
+        left = "" if math.isinf(budget.left_epsilon) else f", still possible a run of epsilon {said_down(budget.left_epsilon)}"
         lines.append(f"aggregator's ledger, over all runs: epsilon {budget.spent_epsilon:.4g} {limit} at delta {budget.delta:g}{left}")
     lines.append("clients keep limits of their own: one that has none left for this training refuses to join, and says so")
     return lines
@@ -41,15 +41,17 @@ def require_affordable(promised: Guarantee, budget: Budget | None) -> None:
     """Raises RefusedError (`BUDGET`) where the aggregator's limit leaves less than this training takes."""
     if budget is None or math.isinf(budget.left_epsilon):
         return
-    left = mu_for(budget.left_epsilon, budget.delta) if budget.left_epsilon > 0 else 0.0
+    left, spent = (mu_for(epsilon, budget.delta) if epsilon > 0 else 0.0 for epsilon in (budget.left_epsilon, budget.spent_epsilon))
     if _mu(promised) <= left * (1 + _ROUNDING):
         return
-    possible = f"a training of epsilon {epsilon_of(left, promised.delta):.4g}" if left else "none"
+    possible = f"a training of epsilon {said_down(epsilon_of(left, promised.delta))}" if left else "none"
+    needed = epsilon_of(math.hypot(spent, _mu(promised)), budget.delta)
     raise RefusedError(
         Refusal.BUDGET.value,
         f"a training of epsilon {promised.epsilon:.4g} does not fit the aggregator's limit of epsilon {budget.limit_epsilon:.4g} over all "
         f"runs, of which {budget.spent_epsilon:.4g} is spent",
-        f"Still possible: {possible}. The limit renews by nobody but the aggregator's operator; nothing was asked of anybody.",
+        f"Still possible: {possible}. This one fits a limit of epsilon {said_up(needed)}, which nobody but the aggregator's operator "
+        "sets: it does not renew with time. Nothing was asked of anybody.",
     )
 
 

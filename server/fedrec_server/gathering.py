@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fedrec.errors import UnreachableError
-from fedrec.federation.protocol import Answer, Broadcast, Terms
+from fedrec.federation.protocol import Answer, Broadcast, Refusal, Terms
 from fedrec.operations import logs
 
 log = logging.getLogger(__name__)
@@ -72,8 +72,14 @@ def _missing(answers: Sequence[Answer], enrolled: int, gathering: Gathering) -> 
     joined = [answer for answer in answers if not answer.refusal]
     refusals = "".join(f"; {answer.client}: {answer.refusal} ({answer.cause})" for answer in answers if answer.refusal)
     wanted = f"{gathering.min_clients} clients" + (f" with {gathering.expected_users} users" if gathering.expected_users else "")
+    remedy = "Nothing was asked of anybody yet in this start: bring the missing clients up and run the server again."
+    if any(answer.refusal == Refusal.BUDGET for answer in answers):
+        remedy = (
+            "Nothing was asked of anybody yet in this start. The log of a client that says budget names the largest epsilon that it has "
+            "room for: lower privacy.epsilon to it and begin anew with --drop-unfinished --again, or go on without that client."
+        )
     there = f"{len(joined)} clients with {sum(answer.users for answer in joined)} users, {enrolled} enrolled"
     return UnreachableError(
         f"there are {there}; wanted are {wanted}, for whom it waits {gathering.timeout_s:g} s{refusals}",
-        "Nothing was asked of anybody yet in this start: bring the missing clients up and run the server again.",
+        remedy,
     )

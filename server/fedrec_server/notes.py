@@ -19,7 +19,7 @@ from fedrec.recipes import client_recipe
 from fedrec.settings import Scenario
 
 FORMAT = "fedrec-run/1"
-_ELSEWHERE = "Go on with the same settings, or begin another training: fedrec server --drop-unfinished, or another state folder."
+_ELSEWHERE = "Go on with the same settings, or begin another training: fedrec server --drop-unfinished --again, or another state folder."
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RunNotes:
         if self.plan_digest != plan.digest():
             raise RunError(
                 f"run {self.run} was begun with another privacy plan than this version of fedrec makes of its scenario",
-                "Finish it with the version it was begun with, or leave it for good: fedrec server --drop-unfinished.",
+                "Finish it with the version it was begun with, or begin another: fedrec server --drop-unfinished --again.",
             )
         return self
 

@@ -68,6 +68,7 @@ class Trainings:
             if self.runs.last is not None and self.runs.last.open:
                 self.schedule.again = False
                 self._require_own_name(self.runs.last)
+                self.say(f"goes on with {self.runs.last.run}: what it has released already is in the aggregator's ledger below")
                 self._say_budget(self.runs.entries[:-1])
             elif not self.schedule.due(self.runs.finished, begun=len(self.runs.entries)):
                 if not self.schedule.stands:

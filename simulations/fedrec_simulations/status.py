@@ -22,6 +22,7 @@ from rich.text import Text
 from fedrec.errors import FedRecError, SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import AggregatorAccess, kind_of
+from fedrec.privacy.guarantee import said_down
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReleaseDesk, Retry, healthy
 from fedrec_aggregator.settings import AggregatorSettings
@@ -129,7 +130,7 @@ def table(parties: Sequence[Standing], *, now_s: float) -> str:
         cells = (
             *(one.party, one.address or "-", "up" if one.up else "DOWN", _ago(one.since_s, now_s), one.version or "-", one.phase or "-"),
             *(_or_dash(one.round), one.waiting_for or "-", _or_dash(one.users), one.quorum or "-"),
-            *("-" if one.epsilon_left is None else f"{one.epsilon_left:.4g}", _ago(one.last_success_s, now_s)),
+            *("-" if one.epsilon_left is None else said_down(one.epsilon_left), _ago(one.last_success_s, now_s)),
         )
         rows.add_row(*(Text(cell) for cell in cells))
     console.print(rows)
@@ -208,7 +209,7 @@ def _named_by(client: ClientSettings, clock: Callable[[], float]) -> Iterator[Ca
 
 
 def _asked_aggregator(table: AggregatorAccess, name: str) -> Standing:
-    """With the certificate of whose settings these are: a server is told how many users are enrolled, a client no more than health."""
+    """By the certificate of whose settings these are: a server is told of users enrolled and budget left, a client no more than health."""
     row = Standing("aggregator", table.address, up=False)
     try:
         access = Access(name=name, **table.model_dump())
@@ -217,7 +218,8 @@ def _asked_aggregator(table: AggregatorAccess, name: str) -> Standing:
         row = replace(row, up=True, why=f"asked over gRPC as {name}")
         if name == "server":
             with RemoteReleaseDesk(access, retry=Retry(patience_s=0.0, deadline_s=TIMEOUT_S)) as desk:
-                row = replace(row, users=desk.enrolled())
+                budget = desk.budget()
+                row = replace(row, users=desk.enrolled(), epsilon_left=budget.left_epsilon if budget else None)
     except FedRecError as failure:
         return replace(row, why=failure.cause)
     return row

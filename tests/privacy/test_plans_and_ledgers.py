@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 from fedrec.errors import BudgetExceededError, PrivacyError, UnitMismatchError
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.calibration import calibrate
-from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
+from fedrec.privacy.guarantee import Guarantee, non_private, said_down, said_up, with_sound_delta
 from fedrec.privacy.ledger import Ledger
 
 FIVE = Guarantee(5.0, 1e-5)
@@ -85,3 +86,13 @@ def test_a_delta_of_one_in_the_root_of_the_number_of_users_is_refused_unless_all
             with_sound_delta(Guarantee(5.0, delta), 943, allowed=False)
         assert "is not below 1/943" in str(with_sound_delta(Guarantee(5.0, delta), 943, allowed=True))
     assert with_sound_delta(non_private(0.3), 943, allowed=False) == non_private(0.3)
+
+
+def test_what_is_said_to_be_left_is_never_more_than_is_left_and_what_is_needed_never_less() -> None:
+    assert (said_down(1.80359), said_up(1.80359)) == ("1.803", "1.804")
+    assert (said_down(8.0 - 1e-12), said_up(8.0 + 1e-12)) == ("8", "8")
+    assert (said_down(0.0), said_down(math.inf), said_up(math.inf)) == ("0", "inf", "inf")
+    for epsilon in np.geomspace(1e-3, 1e3, 997):
+        assert float(said_down(epsilon)) <= epsilon * (1 + 1e-8)
+        assert float(said_up(epsilon)) >= epsilon * (1 - 1e-8)
+        assert float(said_up(epsilon)) - float(said_down(epsilon)) <= 1.1e-3 * epsilon

@@ -156,6 +156,15 @@ def test_a_run_without_enough_clients_says_who_refused_and_why_and_costs_nothing
     assert world.charges == []
 
 
+def test_who_has_no_budget_for_a_run_is_not_to_be_brought_up(new_world: NewWorld) -> None:
+    world = new_world()
+    world.sites[1].refusal = "budget"
+    with pytest.raises(UnreachableError) as caught:
+        world.run()
+    assert "lower privacy.epsilon" in caught.value.remedy
+    assert "--drop-unfinished --again" in caught.value.remedy
+
+
 def test_an_aggregator_that_comes_late_is_waited_for(new_world: NewWorld) -> None:
     world, missed = new_world(), iter(range(3))
 

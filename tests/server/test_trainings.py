@@ -16,6 +16,8 @@ import pytest
 from scipy import stats
 
 from fedrec.errors import RefusedError, RunError, SettingsError
+from fedrec.federation.protocol import Budget
+from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving import bundle
 from fedrec.serving.model_bundles import export
@@ -201,8 +203,10 @@ def test_an_unfinished_training_goes_on_and_counts_whole(new_world: NewWorld) ->
     dropped = together(trainings.runs.entries)
     assert dropped is not None
     assert dropped.epsilon == 5.0
-    finished = world.train(again=True).runs
+    said = list[str]()
+    finished = world.train(again=True, say=said.append).runs
     assert [entry.run for entry in finished.entries] == [trainings.entry.run]  # --again goes on with it
+    assert said[0].startswith(f"goes on with {trainings.entry.run}: ")
     assert not finished.last.open
 
 
@@ -302,7 +306,7 @@ def test_what_the_aggregators_limit_does_not_hold_is_refused_before_anybody_is_a
     with pytest.raises(RefusedError, match=r"epsilon 5 does not fit the aggregator's limit of epsilon 6") as caught:
         world.train(again=True, say=said.append)
     assert caught.value.code == "budget"
-    assert "Still possible: a training of epsilon 2.799" in caught.value.remedy
+    assert "Still possible: a training of epsilon 2.799. This one fits a limit of epsilon 7.538, " in caught.value.remedy
     assert "spent so far epsilon 5 in 1 training, this training epsilon 5, after it epsilon 7.5" in said[0]
     assert world.charges == charges
     assert len(Runs(world.folder / "server").entries) == 1
@@ -318,6 +322,18 @@ def test_what_is_said_to_be_still_possible_is_what_the_ledger_takes(new_world: N
     world.scenario = load(None, [*SMALL, f"privacy.epsilon={left * 0.9999}"])
     world.train(again=True)
     assert world.desk.ledger.spends().epsilon == pytest.approx(6.0, rel=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0, 4.7])
+def test_a_limit_of_what_is_said_to_be_needed_has_room_and_a_smaller_one_has_none(epsilon: float) -> None:
+    spent = Budget(4.0, 5.0, 1e-5, 0.0, "user", "system")
+    with pytest.raises(RefusedError) as caught:
+        require_affordable(Guarantee(epsilon, 1e-5), spent)
+    needed = float(caught.value.remedy.split("a limit of epsilon ")[1].split(",")[0])
+    left = {limit: math.sqrt(mu_for(limit, 1e-5) ** 2 - mu_for(4.0, 1e-5) ** 2) for limit in (needed, needed * 0.999)}
+    require_affordable(Guarantee(epsilon, 1e-5), replace(spent, left_epsilon=epsilon_of(left[needed], 1e-5)))
+    with pytest.raises(RefusedError):
+        require_affordable(Guarantee(epsilon, 1e-5), replace(spent, left_epsilon=epsilon_of(left[needed * 0.999], 1e-5)))
 
 
 def test_a_standing_server_that_cannot_afford_a_training_waits(new_world: NewWorld) -> None:
