@@ -64,7 +64,7 @@ def release(
     ledger = charged(question, plan, ledger, charge=charge)
     totals = [np.array(block) for block in sums]
     for streams in parties(noise, plan):
-        for total, drawn in zip(totals, party_noise(question, plan, streams), strict=True):
+        for total, drawn in zip(totals, party_noise(question, plan, streams, [t.shape for t in totals]), strict=True):
             total += drawn
     return in_real_units(question, totals, plan), ledger
 
@@ -96,18 +96,21 @@ def parties(noise: Streams | SystemStreams, plan: Plan) -> tuple[Source, ...]:
     return (noise,) if plan.aggregation == "trusted" else tuple(PartyStreams(noise, i) for i in range(PARTIES))
 
 
-def party_noise(question: Question, plan: Plan, noise: Source) -> Iterator[Int64s]:
-    """What one of the plan's aggregators adds to the sums, block by block, in units of each block's grid."""
+def party_noise(question: Question, plan: Plan, noise: Source, shapes: Sequence[tuple[int, ...]] = ()) -> Iterator[Int64s]:
+    """What one of the plan's aggregators adds to the sums, block by block, in units of each block's grid.
+
+    shapes: of the sums, where some columns of a linear block are wanted alone.
+    """
+    sizes = iter(shapes or [(block.rows, block.columns) for block in question.blocks])
     share = 1.0 if plan.aggregation == "trusted" else 1 / math.sqrt(PARTIES)
     by_block = {name: share * std for name, std in _by_block(question, plan).items()}
     for spec in question.releases:
         for block in spec.blocks:
             key = noise.key(f"noise/{spec.name}/{block.name}", round=question.round)
-            yield _integers(block, std=by_block[block.name], key=key, isometric=spec.isometric)
+            yield _integers(block, next(sizes), std=by_block[block.name], key=key, isometric=spec.isometric)
 
 
-def _integers(block: BlockSpec, *, std: float, key: bytes, isometric: bool) -> Int64s:
-    shape = block.rows, block.columns
+def _integers(block: BlockSpec, shape: tuple[int, ...], *, std: float, key: bytes, isometric: bool) -> Int64s:
     if block.kind == "outer":
         return gaussian.symmetric_noise(shape, step=block.step, std=std, key=key, isometric=isometric)
     return gaussian.row_noise(shape, step=block.step, std=std, key=key)

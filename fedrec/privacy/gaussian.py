@@ -54,14 +54,14 @@ def mu_of(*, radius: float, std: float, coarsest_step: float) -> float:
     return radius / math.sqrt(left) if left > 0 else math.inf
 
 
-def row_noise(shape: tuple[int, int], *, step: float, std: float, key: bytes) -> Int64s:
+def row_noise(shape: tuple[int, ...], *, step: float, std: float, key: bytes) -> Int64s:
     """Integers of real std `std` on a grid of `step` for every entry; zeros for std = 0."""
     if std == 0:
         return np.zeros(shape, np.int64)
     return discrete_gaussian.sample(math.prod(shape), std=std / step, key=key).reshape(shape)
 
 
-def symmetric_noise(shape: tuple[int, int], *, step: float, std: float, key: bytes, isometric: bool) -> Int64s:
+def symmetric_noise(shape: tuple[int, ...], *, step: float, std: float, key: bytes, isometric: bool) -> Int64s:
     """The same for rows of packed upper triangles; std / sqrt(2) off the diagonal where `isometric`."""
     if not isometric or std == 0:
         return row_noise(shape, step=step, std=std, key=key)

@@ -1,14 +1,18 @@
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedrec.data.interactions import Interactions
+from fedrec.federation import releases
+from fedrec.federation.messages import Question
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
 from fedrec.streams import Streams
+from fedrec_simulations.audit import replays
 from fedrec_simulations.audit.membership import asked, exposed, membership, most_exposed
 from fedrec_simulations.audit.replays import exact_mu, scores
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
@@ -82,3 +86,24 @@ def test_without_privacy_there_is_no_claim_to_exceed() -> None:
     for finding in membership(prepared, data, variant="default", draws=10, streams=Streams(1)):
         assert finding.verdict == "no claim"
         assert finding.measured == np.inf
+
+
+def test_the_server_with_any_one_of_three_aggregators_proves_no_more_than_is_claimed_and_without_one_noise_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seven findings of 0.1% false alarms. With aggregator 2's noise left out, what 0 or 1 leave of the noise is one party's."""
+    prepared, data = prepared_with("privacy.aggregation=three-party", "recipe=dp-bias")
+    found = membership(prepared, data, variant="dp-bias", draws=DRAWS, streams=Streams(1))
+    assert [finding.verdict for finding in found] == ["holds"] * 8
+    assert [round(finding.claim.epsilon, 2) for finding in found[::2]] == [3.95, 5.0, 5.0, 5.0]
+    assert all(finding.tightness > 0.75 for finding in found)
+    sound = releases.party_noise
+
+    def lazy(question: Question, plan: Plan, noise: releases.Source, shapes: Sequence[tuple[int, ...]] = ()) -> Iterator[np.ndarray]:
+        share = 0 if isinstance(noise, releases.PartyStreams) and noise.party == 2 else 1
+        return (share * drawn for drawn in sound(question, plan, noise, shapes))
+
+    for module in (releases, replays):
+        monkeypatch.setattr(module, "party_noise", lazy)
+    caught = membership(prepared, data, variant="dp-bias", draws=DRAWS, streams=Streams(1))[1::2]
+    assert [finding.verdict for finding in caught] == ["EXCEEDED", "EXCEEDED", "EXCEEDED", "holds"]

@@ -26,7 +26,7 @@ from fedrec.privaterec.central import CentralModel, CentralSettings
 from fedrec.privaterec.central_client import Users
 from fedrec.streams import Streams
 from fedrec_simulations.audit.finding import Finding
-from fedrec_simulations.audit.replays import Exposure, drawn_finding, exact_finding, exact_mu
+from fedrec_simulations.audit.replays import Exposure, drawn_finding, exact_finding, exact_mu, views
 
 Asked = tuple[Question, CentralModel | None]
 """A question, and the model its reports are gradients at; None for the population."""
@@ -66,10 +66,11 @@ def attacked(
     rounds = asked(models)
     each = [exposed(data, topics, rounds, settings, canary, models[0].history) for canary in _candidates(data, topics, models[0])]
     worst = max(each, key=lambda found: exact_mu(found, plan))
-    return (
-        exact_finding("canary: length", "central", worst, plan),
-        drawn_finding("canary: ratio test", "central", [planted(each) for each in worst], plan, draws=draws, streams=streams),
-    )
+    found, replayed = list[Finding](), [planted(each) for each in worst]
+    for view in views(plan):
+        found.append(exact_finding(f"canary: length{view.name}", "central", worst, plan, view))
+        found.append(drawn_finding(f"canary: ratio test{view.name}", "central", replayed, plan, view, draws=draws, streams=streams))
+    return tuple(found)
 
 
 def asked(models: Sequence[CentralModel]) -> list[Asked]:

@@ -25,7 +25,7 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared
 from fedrec.streams import Streams
 from fedrec_simulations.audit.finding import Finding
-from fedrec_simulations.audit.replays import Exposure, drawn_finding, exact_finding, exact_mu
+from fedrec_simulations.audit.replays import Exposure, drawn_finding, exact_finding, exact_mu, views
 
 _TRIED_USERS, _TRIED_EVENTS = 256, 12
 
@@ -37,10 +37,11 @@ def membership(prepared: Prepared, data: Interactions, *, variant: str, draws: i
     questions = asked(prepared, data, streams)
     exposures = most_exposed(prepared, data, questions)
     name = "membership" if prepared.plan.guarantee.unit == "user" else "one rating"
-    return (
-        exact_finding(f"{name}: length", variant, exposures, prepared.plan),
-        drawn_finding(f"{name}: ratio test", variant, exposures, prepared.plan, draws=draws, streams=streams),
-    )
+    found, plan = list[Finding](), prepared.plan
+    for view in views(plan):
+        found.append(exact_finding(f"{name}: length{view.name}", variant, exposures, plan, view))
+        found.append(drawn_finding(f"{name}: ratio test{view.name}", variant, exposures, plan, view, draws=draws, streams=streams))
+    return tuple(found)
 
 
 def asked(prepared: Prepared, data: Interactions, streams: Streams) -> list[Question]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,10 @@ from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event
 from fedrec.privacy.selection import randomised_response, subset_selection
-from fedrec.privaterec import attention, central, federated
+from fedrec.privaterec import attention, federated
 from fedrec.privaterec.local_update import Behind, Through
 from fedrec.privaterec.trained import Catalogue, promised, topics_of
+from fedrec.privaterec.variants import central_plan, central_settings
 from fedrec.settings import Scenario
 from fedrec.streams import Streams
 from fedrec_simulations.audit import canaries, coupling, drawn_noise, label_table, one_click, recovery
@@ -56,10 +56,8 @@ def _additive(scenario: Scenario, catalogue: Catalogue, train: Impressions, effo
 
 
 def _central(scenario: Scenario, catalogue: Catalogue, train: Impressions, effort: Effort) -> Iterator[Finding]:
-    claim, topics, news = promised(scenario), topics_of(scenario, catalogue), scenario.news
-    chosen = {"rounds": news.rounds, "clip": news.clip, "learning_rate": news.learning_rate}
-    settings = replace(central.CentralSettings(), **{name: value for name, value in chosen.items() if value})  # type: ignore[arg-type]
-    plan, streams = central.plan_of(claim, settings), Streams(scenario.seed)
+    topics, news, settings = topics_of(scenario, catalogue), scenario.news, central_settings(scenario)
+    plan, streams = central_plan(scenario), Streams(scenario.seed)
     shared = {"history": news.history, "draws": effort.draws, "streams": streams}
     yield from canaries.canaries(train, topics, catalogue.vectors, plan, settings, **shared)  # type: ignore[arg-type]
     yield from _served_reports(scenario, catalogue, effort)

@@ -22,11 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.federation.messages import BlockSpec, Question, Release, triangle
-from fedrec.federation.releases import noise_stds, release
+from fedrec.federation.releases import noise_stds, parties, party_noise, release
 from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.calibration import Plan
-from fedrec.privacy.guarantee import non_private
+from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
+from fedrec.privacy.three_noises import PARTIES
 from fedrec.streams import Streams
 from fedrec_simulations.audit.bounds import lower_bound
 from fedrec_simulations.audit.finding import Finding
@@ -47,35 +48,59 @@ class Exposure:
     inside: tuple[Int64s, ...]
 
 
-def exact_mu(exposures: Sequence[Exposure], plan: Plan) -> float:
-    """mu of this unit by the noise that the plan declares: what its reports are long."""
-    return math.sqrt(math.fsum(float(((part.direction / part.std) ** 2).sum()) for e in exposures for part in _parts(e, plan)))
+@dataclass(frozen=True)
+class View:
+    """What an adversary knows of a release's noise, and what is claimed against it. known: the aggregator of three whose noise it has."""
+
+    name: str
+    claim: Guarantee
+    known: int | None = None
+
+    def unknown_std(self, declared: float, plan: Plan) -> float:
+        """Of the declared noise, what the adversary does not know."""
+        return declared if self.known is None else declared / plan.noise_excess
 
 
-def exact_finding(attack: str, variant: str, exposures: Sequence[Exposure], plan: Plan) -> Finding:
+def views(plan: Plan) -> tuple[View, ...]:
+    """Everybody's, and where three aggregate, that of the server together with each of them."""
+    if plan.aggregation == "trusted":
+        return (View("", plan.guarantee),)
+    with_one = (View(f", server and aggregator {i}", plan.guarantee, i) for i in range(PARTIES))
+    return View(", outsiders", plan.for_outsiders), *with_one
+
+
+def exact_mu(exposures: Sequence[Exposure], plan: Plan, view: View | None = None) -> float:
+    """mu of this unit by the noise that the plan declares: what its reports are long. view: of the first that `views` names."""
+    seen = view or views(plan)[0]
+    return math.sqrt(math.fsum(float(((part.direction / part.std) ** 2).sum()) for e in exposures for part in _parts(e, plan, seen)))
+
+
+def exact_finding(attack: str, variant: str, exposures: Sequence[Exposure], plan: Plan, view: View) -> Finding:
     """The length of the unit's reports against the noise that the plan declares: nothing is drawn."""
-    measured = epsilon_of(exact_mu(exposures, plan), plan.guarantee.delta)
-    return Finding(attack, variant, plan.guarantee, measured, "exact", 1.0, note=f"{len(exposures)} rounds, the reports of one unit")
+    measured = epsilon_of(exact_mu(exposures, plan, view), plan.guarantee.delta)
+    return Finding(attack, variant, view.claim, measured, "exact", 1.0, note=f"{len(exposures)} rounds, the reports of one unit")
 
 
-def drawn_finding(attack: str, variant: str, exposures: Sequence[Exposure], plan: Plan, *, draws: int, streams: Streams) -> Finding:
+def drawn_finding(
+    attack: str, variant: str, exposures: Sequence[Exposure], plan: Plan, view: View, *, draws: int, streams: Streams
+) -> Finding:
     """At most `draws` runs with the unit and as many without it, told apart by the likelihood ratio."""
-    runs = min(draws, max(_LEAST_DRAWS, _MOST_NUMBERS // max(sum(p.direction.size for e in exposures for p in _parts(e, plan)), 1)))
-    inside, outside = (scores(exposures, plan, member=member, draws=runs, streams=streams) for member in (True, False))
+    runs = min(draws, max(_LEAST_DRAWS, _MOST_NUMBERS // max(sum(p.direction.size for e in exposures for p in _parts(e, plan, view)), 1)))
+    inside, outside = (scores(exposures, plan, view, member=member, draws=runs, streams=streams) for member in (True, False))
     bound = lower_bound(inside, outside, delta=plan.guarantee.delta, gaussian=True)
-    return Finding(attack, variant, plan.guarantee, bound.epsilon, bound.by, bound.confidence, bound.draws, note="likelihood ratio")
+    return Finding(attack, variant, view.claim, bound.epsilon, bound.by, bound.confidence, bound.draws, note="likelihood ratio")
 
 
-def scores(exposures: Sequence[Exposure], plan: Plan, *, member: bool, draws: int, streams: Streams) -> Floats:
+def scores(exposures: Sequence[Exposure], plan: Plan, view: View | None = None, *, member: bool, draws: int, streams: Streams) -> Floats:
     """(draws,) likelihood ratio scores of runs with (`member`) or without the unit."""
-    total = np.zeros(draws)
+    total, seen = np.zeros(draws), view or views(plan)[0]
     for exposure in exposures:
-        parts = _parts(exposure, plan)
+        parts = _parts(exposure, plan, seen)
         size = max(1, _PIECE // max(sum(part.direction.size for part in parts), 1))
         for start in range(0, draws, size):
             runs = min(size, draws - start)
             noise = Streams(int(streams.numpy(f"audit/{member}/{start}", round=exposure.question.round).integers(2**62)))
-            total[start : start + runs] += _one_round(exposure.question, parts, plan, runs, member, noise)
+            total[start : start + runs] += _one_round(exposure.question, parts, plan, seen, runs, member, noise)
     return total
 
 
@@ -90,12 +115,12 @@ class _Part:
     std: Floats
 
 
-def _parts(exposure: Exposure, plan: Plan) -> list[_Part]:
+def _parts(exposure: Exposure, plan: Plan, view: View) -> list[_Part]:
     stds, sums, parts = noise_stds(exposure.question, plan), zip(exposure.without, exposure.inside, strict=True), []
     for spec in exposure.question.releases:
         for block in spec.blocks:
             without, inside = next(sums)
-            parts.append(_part(block, without, inside, _std(block, stds[spec.name], isometric=spec.isometric)))
+            parts.append(_part(block, without, inside, _std(block, view.unknown_std(stds[spec.name], plan), isometric=spec.isometric)))
     return parts
 
 
@@ -116,14 +141,19 @@ def _std(block: BlockSpec, std: float, *, isometric: bool) -> Floats:
     return np.where(row == column, std, std / math.sqrt(2))
 
 
-def _one_round(question: Question, parts: list[_Part], plan: Plan, runs: int, member: bool, noise: Streams) -> Floats:
+def _one_round(question: Question, parts: list[_Part], plan: Plan, view: View, runs: int, member: bool, noise: Streams) -> Floats:
     """(runs,) the round's share of the score."""
     specs, longer = iter(parts), []
     for spec in question.releases:
         blocks = tuple(replace(block, rows=runs * len(next(specs).added)) for block in spec.blocks)
         longer.append(replace(spec, blocks=blocks))
     sums = [np.tile(part.without + part.added if member else part.without, (runs, 1)) for part in parts]
-    noised, _ = release(replace(question, releases=tuple(longer)), sums, plan, _open(plan), noise=noise)
+    asked = replace(question, releases=tuple(longer))
+    noised, _ = release(asked, sums, plan, _open(plan), noise=noise)
+    if view.known is not None:
+        own = party_noise(asked, plan, parties(noise, plan)[view.known], [block.shape for block in sums])
+        values = {b.name: noised.values[b.name] - drawn * b.step for b, drawn in zip(asked.blocks, own, strict=True)}
+        noised = replace(noised, values=values)
     return np.asarray(sum(_score(noised, part, runs) for part in parts), np.float64)
 
 

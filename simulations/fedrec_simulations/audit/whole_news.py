@@ -32,7 +32,7 @@ from fedrec.privaterec.local_update import Behind, NoisedGradients
 from fedrec.privaterec.models import news_model
 from fedrec.privaterec.spending import plan_training
 from fedrec.privaterec.trained import Catalogue, promised, topics_of
-from fedrec.privaterec.variants import central_settings
+from fedrec.privaterec.variants import central_plan, central_settings
 from fedrec.settings import Scenario
 from fedrec.settings_tables import DataSettings
 from fedrec.streams import Streams
@@ -248,6 +248,6 @@ def _device(scenario: Scenario, train: Impressions, seed: int) -> Behind | Noise
 
 def _central(inside: Side, outside: Side) -> tuple[Trainable, World, World]:
     scenario, settings = inside.scenario, central_settings(inside.scenario)
-    plan, H = central.plan_of(promised(scenario), settings), scenario.news.history
+    plan, H = central_plan(scenario), scenario.news.history
     recipe = central.CentralRecipe.of(plan, settings, topics_of(scenario, inside.catalogue), inside.catalogue.vectors, H)
     return Trainable(recipe, client_steps(H), plan), World(scenario, inside.train), World(scenario, outside.train)
