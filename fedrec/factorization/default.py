@@ -141,7 +141,7 @@ def settings_for(guarantee: Guarantee, *, users: int, items: int, features: bool
         width=min(int(np.clip(round(1 + 4.8 * x), 1, 9) + min(round(4 * ample), 14)), 1 + users // USERS_A_DIRECTION),
         alpha=float(np.clip(6 * math.exp(-x), 1.2, 6) + max(0.7 * (x - 1.5), 0)),
         memory=float(np.clip(1 - 0.2 * x, 0.65, 1) - min(0.15 * ample, 0.45)),
-        fresh=float(np.clip(1 - 0.27 * x, 0.1, 1)),
+        fresh=float(np.clip(1 - 0.27 * x, 0.1, 0.2)),
         weight_exponent=0.25 - min(0.08 * ample, 0.25),
     )
 

@@ -119,10 +119,15 @@ def _heard(stage: Callable[..., Any], data: Interactions) -> Heard:
     with ExitStack() as stack:
         run = stage(data=data, files=lambda *what, **more: TappedFiles(*what, **more, stack=stack))
         run.start()
-        release = run_folder(run.files.state("server")) / "releases" / "round-000.safetensors"
-        run.until(release.exists, "release of round 0")
+        first = run.until(lambda: _first_release(run.files.state("server")), "release of round 0")
         run.company.stop()
-        return Heard(run.files, run.files.inbound.until_release(), release.read_bytes())
+        return Heard(run.files, run.files.inbound.until_release(), first.read_bytes())
+
+
+def _first_release(state: Path) -> Path | None:
+    """Once it is there. The folder of the run is known only when the server has begun it."""
+    path = run_folder(state) / "releases" / "round-000.safetensors"
+    return path if path.exists() else None
 
 
 @dataclass(frozen=True)
