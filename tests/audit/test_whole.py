@@ -65,14 +65,16 @@ def by_number(patch: pytest.MonkeyPatch) -> None:
 
 def half_of_the_noise(patch: pytest.MonkeyPatch) -> None:
     """Every release has half of its std."""
-    honest = releases._noised
-    patch.setattr(releases, "_noised", lambda *sums, std, **rest: honest(*sums, std=std / 2, **rest))
+    honest = releases._integers
+    patch.setattr(releases, "_integers", lambda *given, std, **rest: honest(*given, std=std / 2, **rest))
 
 
 def no_noise_on_means(patch: pytest.MonkeyPatch) -> None:
     """The mean of all users leaves exactly."""
-    honest = releases._noised
-    patch.setattr(releases, "_noised", lambda sums, block, *, std, **rest: honest(sums, block, std=std * (block.name != "mean"), **rest))
+    honest = releases._integers
+    patch.setattr(
+        releases, "_integers", lambda block, shape, *, std, **rest: honest(block, shape, std=std * (block.name != "mean"), **rest)
+    )
 
 
 def one_key_for_a_question(patch: pytest.MonkeyPatch) -> None:
