@@ -33,6 +33,7 @@ def trainings(scenario: Scenario) -> list[Scenario]:
 @pytest.mark.parametrize("name", shipped())
 def test_parties_read_every_training_of_every_shipped_scenario(name: str, tmp_path: Path) -> None:
     chosen, _ = reduced(shipped()[name])
+    assert (chosen.data.keep_users, chosen.data.keep_items) == (0, 0)  # the planted data has few
     for training in trainings(chosen):
         path = tmp_path / "scenario.toml"
         path.write_text(toml(training.model_dump(mode="json", exclude=set(NOT_FOR_PARTIES))))

@@ -143,8 +143,10 @@ def _linkage(data: str, quick: bool) -> dict[str, Any]:
 
 def _runtimes(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import runtimes
+    from fedrec_simulations.bench.progress import shown
 
-    return runtimes.run(quick=quick)
+    with shown(silent=False) as tell:
+        return runtimes.run(quick=quick, tell=tell)
 
 
 def _sgld(data: str, quick: bool) -> dict[str, Any]:
