@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
 
 from fedrec.errors import RunError
 
@@ -72,6 +70,8 @@ def read_json(path: Path) -> Any:
 
 def write_arrays(path: Path, arrays: Arrays) -> str:
     """Named arrays as safetensors, atomically; returns the SHA-256 of the file."""
+    from safetensors.numpy import save  # here: a process that writes no arrays does without
+
     content = save({name: np.asarray(array, order="C") for name, array in sorted(arrays.items())})
     write_bytes(path, content)
     return hashlib.sha256(content).hexdigest()
@@ -79,6 +79,9 @@ def write_arrays(path: Path, arrays: Arrays) -> str:
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[np.generic]]:
     """Raises RunError where the file is missing or damaged."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
     try:
         return dict(load_file(path))
     except (OSError, SafetensorError) as failure:

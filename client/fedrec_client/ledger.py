@@ -38,13 +38,13 @@ from fedrec_client.ledger_files import (
     HeadFile,
     behind,
     broken,
-    locked,
     opened,
     opening,
     read_jumps,
     reading,
     write_jump,
 )
+from fedrec_client.lock import locked
 from fedrec_client.pseudonyms import SECRET_BYTES
 
 _GENESIS = hashlib.sha256(b"fedrec client ledger 1").hexdigest()

@@ -23,9 +23,10 @@ from fedrec.checkpoint import write_json
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.memory import keep_little
 from fedrec.operations.metrics import Metrics
 from fedrec_client.executor import Executor, require_pinned_flower
-from fedrec_client.ledger_files import locked
+from fedrec_client.lock import locked
 from fedrec_client.settings import ClientSettings
 from fedrec_client.supernode import SuperNode
 from fedrec_client.worker import Worker
@@ -60,6 +61,7 @@ def run(
     or SuperNode cannot be used.
     """
     require_pinned_flower()
+    keep_little()
     folder, ended = Path(settings.state), stop or threading.Event()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _signals(ended), ExitStack() as stack:

@@ -37,7 +37,8 @@ from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privaterec.person import of_any_history, of_own_history
 from fedrec.privaterec.spending import ClickLedger, Cohort
-from fedrec_client.ledger_files import HeadFile, broken, locked, opened, opening, reading
+from fedrec_client.ledger_files import HeadFile, broken, opened, opening, reading
+from fedrec_client.lock import locked
 
 _GENESIS = hashlib.sha256(b"fedrec serving ledger 1").hexdigest()
 _SCHEMA = """

@@ -29,6 +29,8 @@ FLOWER_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "MALLOC_ARENA_MAX": "2",  # of glibc: one for every thread keeps what that thread has freed
+    "OPENBLAS_NUM_THREADS": "1",  # it computes nothing
 }
 
 _LOG_BYTES = 4 * 2**20
@@ -67,7 +69,7 @@ class SuperNode:
     _watcher: threading.Thread | None = field(default=None, init=False, repr=False)
 
     def start(self) -> None:
-        """Start the child and the thread that watches it. Raises SettingsError where Flower's command or a named file is missing."""
+        """Start the child and the thread that watches it. Raises SettingsError where a named file is missing."""
         require_usable(self.access)
         if self.access.certificate:
             self.way = Way(gate_access(self.access)).__enter__()
@@ -145,8 +147,8 @@ class SuperNode:
 
 
 def supernode_command(access: SuperLinkAccess, folder: Path, port: int, *, way: str = "") -> list[str]:
-    """Flower's command line: process isolation, runtime API on loopback; to the way's address, where TLS begins, or by TLS of its own."""
-    command = [str(_flower_bin() / "flower-supernode"), "--superlink", way or access.address, "--isolation", "process"]
+    """Flower's command line, of `supernode_main`: process isolation, runtime API on loopback; to the way's address, or TLS of its own."""
+    command = [sys.executable, "-m", "fedrec_client.supernode_main", "--superlink", way or access.address, "--isolation", "process"]
     command += ["--superexec-auth-secret-file", str(folder / "runtime.secret"), "--host", _HOST, "--port", str(port)]
     if access.insecure or way:
         command.append("--insecure")
@@ -168,9 +170,7 @@ def gate_access(access: SuperLinkAccess) -> Access:
 
 
 def require_usable(access: SuperLinkAccess) -> None:
-    """Raises SettingsError where Flower's command or a named file is missing, or a SuperLink elsewhere would be talked to without TLS."""
-    if not (_flower_bin() / "flower-supernode").exists():
-        raise SettingsError(f"{_flower_bin()} has no flower-supernode", "Install fedrec again, with its dependencies.")
+    """Raises SettingsError where a named file is missing, or a SuperLink elsewhere would be talked to without TLS."""
     for key in ("root_certificates", "certificate", "key", "auth_private_key"):
         path = getattr(access, key)
         if path and not Path(path).is_file():

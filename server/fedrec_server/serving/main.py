@@ -23,6 +23,7 @@ from fedrec.checkpoint import write_json
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.memory import keep_little
 from fedrec.operations.party_state import Doing
 from fedrec_server.serving.counts import Counts
 from fedrec_server.serving.desk import Desk
@@ -30,7 +31,6 @@ from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_ad
 from fedrec_server.serving.grpc_door import GrpcDoor
 from fedrec_server.serving.http_door import HttpDoor
 from fedrec_server.serving.http_lines import bounded
-from fedrec_server.serving.memory import keep_little
 from fedrec_server.serving.office import Office
 from fedrec_server.serving.peers import Peers
 from fedrec_server.serving.settings import ServingSettings

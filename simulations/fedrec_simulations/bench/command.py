@@ -31,6 +31,7 @@ class Bench(StrEnum):
     intake = "intake"
     enrolment = "enrolment"
     nodes = "nodes"
+    device = "device"
     cohorts = "cohorts"
     sharing = "sharing"
     processes = "processes"
@@ -88,7 +89,7 @@ def bench(
         typer.Argument(
             metavar="WHAT",
             show_choices=False,
-            help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, processes, runtimes, grid, sgld, serving. "
+            help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, runtimes, grid, sgld, serving. "
             "Quality: ablation, quality, clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, "
             "sizes, simple, cohorts, sharing.",
         ),
@@ -157,23 +158,20 @@ def bench(
 ) -> None:
     """Measure speed as ratios to a reference in the same run, quality as means over seeds; print one JSON object.
 
-    kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`. quality, ablation, news,
-    news-paper and processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
-    aggregator's service with two client processes, enrolment what a user more costs it where a million are enrolled,
-    nodes what a thousand idle clients cost the server, cohorts what it costs the model to ask a share of the users in every round,
-    sharing what three aggregators cost beside one that is trusted,
-    processes a whole training by separate processes beside the loopback's, runtimes every shipped scenario on every runtime,
-    grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
-    serving puts load on a real `fedrec serve`; serving-basis, serving-lists and serving-news tell what private queries lose on
-    MovieLens 1M,
-    linkage how many people are known again by their noised answers.
-    paper re-makes the figures of a paper from the scenarios in simulations/, beside what was published; stopped, the same command
-    goes on from its finished rows. --set figure.seeds=[1,2] and --set figure.epsilons=[1,5] ask for others. Figures that show seconds
-    make one row at a time whatever --jobs says.
-    study trains every system at every epsilon and five seeds on one data set, MovieLens 1M or a folder of click lists; stopped,
-    the same command goes on, and docs/study.md is made of what it writes.
-    sizes trains the default on planted ratings of many sizes and asks whether it is ever above item biases, a smaller epsilon or fewer
-    users; simple sets it beside the simple private methods on the data given. Both write --output after every row and go on from it.
+    kernels, als, encoder and readers need the optional packages, `pip install 'fedrec[bench]'`. quality, ablation, news, news-paper and
+    processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the aggregator's service with
+    two client processes, enrolment what a user more costs it where a million are enrolled, nodes what a thousand idle clients cost the
+    server, device what one idle client holds itself, cohorts what it costs the model to ask a share of the users in every round,
+    sharing what three aggregators cost beside one that is trusted, processes a whole training by separate processes beside the
+    loopback's, runtimes every shipped scenario on every runtime, grid the messages of Flower's nodes in this process beside those on
+    Ray's actors, where `fedrec[ray]` is installed. serving puts load on a real `fedrec serve`; serving-basis, serving-lists and
+    serving-news tell what private queries lose on MovieLens 1M, linkage how many people are known again by their noised answers. paper
+    re-makes the figures of a paper from the scenarios in simulations/, beside what was published; stopped, the same command goes on
+    from its finished rows. --set figure.seeds=[1,2] and --set figure.epsilons=[1,5] ask for others. Figures that show seconds make one
+    row at a time whatever --jobs says. study trains every system at every epsilon and five seeds on one data set, MovieLens 1M or a
+    folder of click lists; stopped, the same command goes on, and docs/study.md is made of what it writes. sizes trains the default on
+    planted ratings of many sizes and asks whether it is ever above item biases, a smaller epsilon or fewer users; simple sets it beside
+    the simple private methods on the data given. Both write --output after every row and go on from it.
 
     Examples:
 

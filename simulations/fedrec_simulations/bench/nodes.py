@@ -36,7 +36,7 @@ def run(*, nodes: int = 1_000, seconds: float = 300.0, messages: int = 1, quick:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         write_development_certificates(Path(folder), clients=names)
         here, there = intake.SPAWN.Pipe()
-        server = intake.SPAWN.Process(target=_serve, args=(Path(folder), names, seconds, messages, there))
+        server = intake.SPAWN.Process(target=serve, args=(Path(folder), names, seconds, messages, there))
         server.start()
         stack.callback(server.join)
         stack.callback(server.terminate)
@@ -46,7 +46,7 @@ def run(*, nodes: int = 1_000, seconds: float = 300.0, messages: int = 1, quick:
         stack.callback(fleet.join)
         stack.callback(fleet.kill)
         measured: dict[str, Any] = here.recv()
-        fleet_mb = _resident_mb(fleet.pid or 0)
+        fleet_mb = resident_mb(fleet.pid or 0)
     if "failure" in measured:
         raise RuntimeError(measured["failure"])
     allowed = {"mb": _ALLOWED_MB, "cores": _ALLOWED_CORES}
@@ -59,7 +59,8 @@ def _live(address: str, keys: Path, names: Sequence[str]) -> None:
     light_nodes.run(address, keys, names, 10 * 86_400.0)
 
 
-def _serve(keys: Path, names: Sequence[str], seconds: float, messages: int, there: Connection) -> None:
+def serve(keys: Path, names: Sequence[str], seconds: float, messages: int, there: Connection) -> None:
+    """The server's process: a gate and its SuperLink for these clients, two messages to all with `seconds` between, and what that took."""
     import fedrec_server.main  # noqa: F401 - what a server has loaded counts
     from fedrec.operations.addresses import Address
     from fedrec_server.executor import Executor
@@ -95,7 +96,7 @@ def _measured(broadcast: Any, gate: Any, pids: Sequence[int], nodes: int, second
     most_mb = [0.0, 0.0]
     while time.monotonic() - started < seconds:
         time.sleep(min(5.0, seconds / 2))
-        most_mb = [max(most, _resident_mb(pid)) for most, pid in zip(most_mb, pids, strict=True)]
+        most_mb = [max(most, resident_mb(pid)) for most, pid in zip(most_mb, pids, strict=True)]
     took_s = time.monotonic() - started
     cores = [(intake.processor_s(pid) - cpu) / took_s for pid, cpu in zip(pids, cpu_s, strict=True)]
     held = gate.held
@@ -117,7 +118,8 @@ def _round(broadcast: Any, nodes: int) -> float:
     return time.monotonic() - started
 
 
-def _resident_mb(pid: int) -> float:
+def resident_mb(pid: int) -> float:
+    """Memory that a process holds now."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 

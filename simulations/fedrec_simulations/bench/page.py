@@ -138,6 +138,12 @@ def _enrolment(result: Result) -> str:
     return markdown(result)
 
 
+def _device(result: Result) -> str:
+    from fedrec_simulations.bench.device import markdown
+
+    return markdown(result)
+
+
 def _nodes(result: Result) -> str:
     from fedrec_simulations.bench.nodes import markdown
 
@@ -368,6 +374,13 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         "Synthetic nodes over mutual TLS at a real gate and SuperLink, which wait for messages between rounds.",
         "fedrec bench nodes --endurance 300",
         _nodes,
+    ),
+    (
+        "device",
+        "A client at rest",
+        "A real client and its SuperNode with one person's ratings, joined over mutual TLS. `idle_s` after a message its worker ends.",
+        "fedrec bench device",
+        _device,
     ),
     (
         "cohorts",

@@ -81,6 +81,12 @@ def _nodes(data: str, quick: bool) -> dict[str, Any]:
     return nodes.run(quick=quick)
 
 
+def _device(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import device
+
+    return device.run(quick=quick)
+
+
 def _cohorts(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import cohorts
 
@@ -221,6 +227,7 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "intake": _intake,
     "enrolment": _enrolment,
     "nodes": _nodes,
+    "device": _device,
     "cohorts": _cohorts,
     "sharing": _sharing,
     "processes": _processes,
