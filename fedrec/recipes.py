@@ -26,6 +26,7 @@ from fedrec.factorization import (
 )
 from fedrec.factorization.collective import CollectiveRecipe
 from fedrec.factorization.convex_losses import LOSSES, Loss
+from fedrec.factorization.default_settings import settings_for
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.factorization.published_choices import Choice, choice_for
@@ -190,7 +191,7 @@ def _default(scenario: Scenario, facts: PublicFacts) -> Prepared:
     features = metadata_of(sides, facts.features) if scenario.model.encoder == "features" else None
     with_people, earlier = "public-users" in sides.sides, facts.earlier
     known = with_people or earlier is not None
-    settings = default.settings_for(guarantee, users=facts.num_users, items=facts.num_items, features=features is not None, people=known)
+    settings = settings_for(guarantee, users=facts.num_users, items=facts.num_items, features=features is not None, people=known)
     plan = _planned(scenario, guarantee, settings.shares)
     content = default.public_content(replace(facts, features=features), settings)
 

@@ -123,7 +123,7 @@ class ClickSettings:
 
 
 def settings_for(guarantee: Guarantee, *, users: int, items: int) -> ClickSettings:
-    """Smooth functions of one public number, the signal of `default.settings_for`: 10 mu users / items.
+    """Smooth functions of one public number, the signal of `default_settings.settings_for`: 10 mu users / items.
 
     Fitted to validation NDCG@20 on yelp2018 and amazon-book at epsilon 0.5 to infinity (signals 1.2 to 1400). What counts and tastes leave
     goes to steps of at least `LEAST_STEP` each, or to the Gram again.

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import default
+from fedrec.factorization.default_settings import settings_for
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.rounds import Loopback, State, train
 from fedrec.privacy.calibration import calibrate
@@ -32,7 +33,7 @@ def learned(people: Interactions, facts: PublicFacts, content: npt.NDArray[np.fl
     (m, d + 1) of the bias and the first d deviations of phi.
     """
     nothing_private = non_private(1e-5, "user")
-    settings = default.settings_for(nothing_private, users=people.num_users, items=people.num_items, features=content is not None)
+    settings = settings_for(nothing_private, users=people.num_users, items=people.num_items, features=content is not None)
     plan = calibrate(nothing_private, settings.shares)
     recipe = default.DefaultRecipe(plan, settings, replace(facts, num_users=people.num_users), content)
     link = Loopback(people, default.CLIENT_STEPS, plan, facts.streams, Ledger(nothing_private))

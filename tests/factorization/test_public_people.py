@@ -15,7 +15,8 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS, with_users_made_public
 from fedrec.errors import SettingsError
-from fedrec.factorization import default, public_people
+from fedrec.factorization import public_people
+from fedrec.factorization.default_settings import settings_for
 from fedrec.factorization.earlier import beside_known
 from fedrec.factorization.empirical_bayes import expected_counts
 from fedrec.factorization.facts import PublicFacts
@@ -66,7 +67,7 @@ def test_without_public_people_nothing_changes_where_they_are_in_the_data() -> N
     without = dataset.features.only(name for name in dataset.features.bags if name != PUBLIC_USERS)
     chosen = CollectiveSettings()
     assert metadata_of(chosen, dataset.features) == metadata_of(chosen, without) == without
-    settings = default.settings_for(Guarantee(5.0, 1e-5), users=seen.num_users, items=seen.num_items, features=True)
+    settings = settings_for(Guarantee(5.0, 1e-5), users=seen.num_users, items=seen.num_items, features=True)
     assert settings.biases > 0
 
 
@@ -93,7 +94,7 @@ def test_two_observations_are_weighed_by_their_precision() -> None:
 
 def test_public_people_cost_nothing_and_move_the_budget_to_the_steps() -> None:
     guarantee = Guarantee(1.0, 1e-5)
-    alone, beside = (default.settings_for(guarantee, users=3_000, items=3_000, features=True, people=p) for p in (False, True))
+    alone, beside = (settings_for(guarantee, users=3_000, items=3_000, features=True, people=p) for p in (False, True))
     assert "biases" not in beside.shares
     assert sum(beside.shares.values()) == pytest.approx(sum(alone.shares.values())) == pytest.approx(1)
     assert calibrate(guarantee, beside.shares).guarantee == guarantee

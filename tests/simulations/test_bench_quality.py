@@ -8,6 +8,7 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec.factorization import default
+from fedrec.factorization.default_settings import DefaultSettings, settings_for
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
@@ -18,8 +19,8 @@ from fedrec_simulations.datasets import load_dataset, load_split
 from fedrec_simulations.outcomes import baselines, evaluate
 
 
-def _settings(epsilon: float) -> default.DefaultSettings:
-    return default.settings_for(Guarantee(epsilon, 1e-5), users=6_000, items=4_000, features=True)
+def _settings(epsilon: float) -> DefaultSettings:
+    return settings_for(Guarantee(epsilon, 1e-5), users=6_000, items=4_000, features=True)
 
 
 def test_a_row_is_made_once_and_read_ever_after(tmp_path: Path) -> None:

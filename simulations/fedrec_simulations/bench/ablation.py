@@ -26,7 +26,7 @@ from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization import default
-from fedrec.factorization.default import DefaultSettings
+from fedrec.factorization.default_settings import DefaultSettings, settings_for
 from fedrec.factorization.empirical_bayes import ItemPosterior, regress
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict
@@ -152,7 +152,7 @@ def train(data: str, name: str, epsilon: float, seed: int) -> Row:
     """One training of the default recipe with one part exchanged: its validation RMSE."""
     part, promised, (_, split) = PARTS[name], Guarantee(epsilon, DELTA), _loaded(data)
     events, facts = split.train, _facts(data, seed=seed, features=part.features)
-    chosen = default.settings_for(promised, users=facts.num_users, items=facts.num_items, features=facts.features is not None)
+    chosen = settings_for(promised, users=facts.num_users, items=facts.num_items, features=facts.features is not None)
     settings = part.change(chosen)
     plan = calibrate(part.budget(promised), settings.shares)
     recipe = default.DefaultRecipe(plan, settings, facts, _content(data, settings.feature_dimension) if part.features else None)
@@ -215,7 +215,7 @@ def _facts(data: str, *, seed: int, features: bool) -> PublicFacts:
 def _content(data: str, dimension: int) -> Float64s | None:
     """Of the data's features, once: it depends on neither budget nor seed."""
     facts = _facts(data, seed=0, features=True)
-    settings = default.settings_for(Guarantee(1.0, DELTA), users=facts.num_users, items=facts.num_items, features=True)
+    settings = settings_for(Guarantee(1.0, DELTA), users=facts.num_users, items=facts.num_items, features=True)
     return default.public_content(facts, replace(settings, feature_dimension=dimension))
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.factorization import default
+from fedrec.factorization.default_settings import settings_for
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Opening, Phase
 from fedrec.federation.reports import block
@@ -231,7 +231,7 @@ def _question(shape: Shape, round: int) -> Question:
 
 
 def _width(shape: Shape) -> int:
-    return default.settings_for(Guarantee(5.0, 1e-5), users=6_040, items=shape.num_items, features=True).width + 1
+    return settings_for(Guarantee(5.0, 1e-5), users=6_040, items=shape.num_items, features=True).width + 1
 
 
 def _plan() -> Plan:
