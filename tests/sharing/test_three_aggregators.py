@@ -26,6 +26,9 @@ from fedrec.sharing import in_process
 from fedrec.sharing.in_process import ThreeAggregators
 from fedrec.sharing.promises import sentences, stated
 from fedrec.streams import Streams
+from fedrec_server.rounds import run_rounds
+from fedrec_simulations import simulate
+from fedrec_simulations.runtimes import Cast
 
 ITEMS = 30
 RECIPES = {
@@ -200,3 +203,11 @@ def _first(made: Prepared, data: Interactions) -> tuple[Any, Any]:
     question = made.recipe.ask(made.recipe.begin())
     assert question is not None
     return question, link(data, made).answer(question)
+
+
+def test_no_process_takes_a_three_party_scenario_for_a_trusted_one(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="one process only"):
+        next(run_rounds(load(None, THREE), None, None, None, tmp_path, gathering=None, patience=None))  # type: ignore[arg-type]
+    for runtime in ("flower", "processes"):
+        with pytest.raises(SettingsError, match="one trusted aggregator"):
+            simulate.run(load(None, THREE), name="x", cast=Cast(runtime), quiet=True)
