@@ -151,12 +151,14 @@ def test_a_client_that_hangs_past_the_deadline_costs_its_users_their_part_and_no
 
 
 def test_sums_of_those_who_took_part_stand_for_everybody() -> None:
-    """The verdict replays the states from the releases with code of its own."""
-    assert hung(min_share=0.5).broken == ()
+    """The verdict replays the states from the releases with code of its own. Counts and means are scaled, of the first round."""
+    outcome = hung(min_share=0.5)
+    assert next(line for line in outcome.trace if "close: " in line).endswith("close: released, attempt 1, 4 of 7 users")
+    assert outcome.broken == ()
 
 
 def hung(*, min_share: float) -> Outcome:
-    return struck_by(Operation("server-0 > client-1", 2, Kind.HANG, 200), setup=replace(TWO, absent_s=0.0, min_share=min_share))
+    return struck_by(Operation("server-0 > client-1", 1, Kind.HANG, 200), setup=replace(TWO, absent_s=0.0, min_share=min_share))
 
 
 def test_below_its_quorum_a_round_is_short_and_tried_again_with_everybody() -> None:

@@ -19,6 +19,7 @@ from fedrec.checkpoint import read_json, write_bytes
 from fedrec.errors import RunError
 from fedrec.operations.pins import read_pins
 from fedrec_client.serving_link import Trust
+from fedrec_client.worker import MAIN
 from fedrec_server.runs import Runs, TrainingRun, run_folder
 from fedrec_server.schedule import ask_standing
 from fedrec_simulations import processes
@@ -96,10 +97,12 @@ class Deployment:
     # --- faults ---
 
     def pid(self, name: str) -> int:
-        """Of a party, or of a Flower process by the party that started it ("server/superlink", "client-1/supernode"); 0 for none."""
+        """Of a party, or of a child by the party that started it ("server/superlink", "client-1/supernode" or "/worker"); 0 for none."""
         party, _, child = name.partition("/")
         if not child:
             return self.company.pid(party)
+        if child == "worker":
+            return _child(self.company.pid(party), MAIN)
         with suppress(RunError):
             told = read_json(self.files.state(party) / ("server.json" if party == SERVER else "client.json"))
             return int(told[f"{child}_pid"]) if told["pid"] == self.company.pid(party) else 0
@@ -193,6 +196,17 @@ def said(log: Path, **fields: Any) -> list[dict[str, Any]]:
     """Lines of a party's log that have these fields."""
     lines = [_line(text) for text in log.read_text(errors="replace").splitlines()] if log.exists() else []
     return [line for line in lines if fields.items() <= line.items()]
+
+
+def _child(parent: int, program: str) -> int:
+    """The child of a process that runs this Python module, as Linux tells; 0 for none."""
+    with suppress(OSError):
+        for task in Path(f"/proc/{parent}/task").iterdir():
+            for pid in (task / "children").read_text().split():
+                with suppress(OSError):
+                    if program in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
+                        return int(pid)
+    return 0
 
 
 def _line(text: str) -> dict[str, Any]:

@@ -1,13 +1,16 @@
 """`fedrec faults --kill N`: kill -9 of real processes at random moments, and what must hold of what they leave.
 
-One deployment after the other trains twice, serves and is asked, while its processes are killed: aggregator, server, sites, Flower's own
-processes, serving, and a person's `fedrec recommend`. Who is killed and how long after the last one follows from the seed; what the
-processes are doing then is as random as the machine. Checked on what each deployment leaves:
+One deployment after the other trains twice, serves and is asked, while its processes are killed: aggregator, server, sites, their workers,
+Flower's own processes, serving, and a person's `fedrec recommend`. Each of the four parts of its life has its kills. Half of those in a
+training come after another round was released since the last: otherwise nearly all would meet processes that have only just begun. Who
+is killed and how long after that follows from the seed; what the processes are doing then is as random as the machine. Checked on what
+each deployment leaves:
 
 - every round counted everybody;
 - the aggregator charged each release once, and every site the same releases;
 - each model is, byte for byte, the one that a single process trains without any fault, with seeded noise;
-- the person's ledger was charged once for each history that was asked with, and the second answer is of the newest model.
+- the person's ledger was charged once for each history that was asked with, and the second answer is of the newest model;
+- nobody ended with a defect (exit code 70).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,12 +36,15 @@ from fedrec_simulations.demo.parties import SERVER, SERVING, Deployment
 from fedrec_simulations.demo.trial import TRAININGS, K, Trial
 from fedrec_simulations.supervision import Company
 
-SCENARIO = ("data.preset=small", "privacy.noise=seeded", "recipe=published", "model.steps=3", "privacy.epsilon=3.5")
+SCENARIO = ("data.preset=small", "privacy.noise=seeded", "recipe=published", "model.steps=5", "privacy.epsilon=3.5")
 PERSON = "person"
-KILLS_EACH = 20
-"""Of one deployment, at most."""
+KILLS = {"training": 8, "asking": 2}
+"""In each training, and while a person asks each of the two models."""
 _PAUSE_S = 2.0
-"""Mean time between two kills."""
+"""Mean time between two kills, or from a release to a kill."""
+_AFTER_A_RELEASE = 0.5
+"""Share of kills that wait for another round."""
+_DEFECT = 70
 _AT_ONCE = 0.3
 """Share of kills that do not wait until whoever was killed before is there again."""
 
@@ -66,20 +72,37 @@ class Assault(Company):
     def __init__(self, seed: int, kills: int, tally: Tally) -> None:
         super().__init__(most_starts=sys.maxsize)
         self._rng, self._left, self._tally = Streams(seed).numpy("kills"), kills, tally
-        self._due_s, self._last = 0.0, ("", 0)
-        self.armed, self.there = False, dict[str, Callable[[], int]]()
+        self._due_s, self._last, self._released = 0.0, ("", 0), -1
+        self._part = 0
+        self.there = dict[str, Callable[[], int]]()
+        self.released: Callable[[], int] = int
+        self.defects = list[str]()
+
+    @contextmanager
+    def striking(self, part: str) -> Iterator[None]:
+        """Kills come in the body, as many as that part of a deployment's life has."""
+        self._part, self._due_s, self._released = min(KILLS[part], self._left), time.monotonic() + self._pause(), -1
+        try:
+            yield
+        finally:
+            self._part = 0
 
     def gives_up(self, name: str, status: int) -> bool:
         """Never: it is counted, and an operator starts it again."""
         if status > 0 and name != PERSON:  # which cannot reach a server that was killed
             self._tally.gave_up[f"{name} ({status})"] += 1
+        if status == _DEFECT:
+            self.defects.append(f"{name} ended with a defect; its log has it")
         return False
 
     def rest(self) -> None:
         """Where a kill may come."""
         super().rest()
         now = time.monotonic()
-        if not (self.armed and self._left) or now < self._due_s:
+        if not self._part or now < self._due_s:
+            return
+        if self._released >= 0 and self.released() <= self._released:
+            self._due_s = now + self._pause()
             return
         name, old = self._last
         if name and self._rng.random() > _AT_ONCE and self.there[name]() in {0, old}:
@@ -93,8 +116,12 @@ class Assault(Company):
         with suppress(ProcessLookupError):
             os.kill(running[name], signal.SIGKILL)
             self._tally.killed[name] += 1
-            self._left -= 1
-        self._last, self._due_s = (name, running[name]), now + float(self._rng.exponential(_PAUSE_S))
+            self._left, self._part = self._left - 1, self._part - 1
+        self._last, self._due_s = (name, running[name]), now + self._pause()
+        self._released = self.released() if self._rng.random() < _AFTER_A_RELEASE else -1
+
+    def _pause(self) -> float:
+        return float(self._rng.exponential(_PAUSE_S))
 
 
 def run(*, kills: int, seed: int, tell: Callable[[str], None] = lambda words: None) -> str:
@@ -105,7 +132,7 @@ def run(*, kills: int, seed: int, tell: Callable[[str], None] = lambda words: No
     tally, started = Tally(), time.perf_counter()
     while tally.kills < kills:
         number, folder = seed + tally.deployments, Path(tempfile.mkdtemp(prefix="fedrec-kills-"))
-        if broken := _deployment(folder, number, min(KILLS_EACH, kills - tally.kills), tally):
+        if broken := _deployment(folder, number, kills - tally.kills, tally):
             raise ProtocolError(f"seed {number}, after {tally.kills} kills: {'; '.join(broken)}", f"Its folders and logs are in {folder}.")
         shutil.rmtree(folder)
         tell(f"{tally.kills} of {kills} kills, {tally.deployments} deployments, {time.perf_counter() - started:.0f} s")
@@ -125,24 +152,26 @@ def _deployment(folder: Path, seed: int, kills: int, tally: Tally) -> list[str]:
         company.stop()
         tally.restarts += company.restarts
         tally.deployments += 1
-    return list(_judged(trial, there, tally))
+    return [*company.defects, *_judged(trial, there, tally)]
 
 
 def _lived_through(trial: Trial, there: Deployment, company: Assault) -> None:
     there.start()
-    names = (*there.parties, f"{SERVER}/superlink", *(f"{shard.name}/supernode" for shard in there.files.shards))
-    company.there = {name: lambda name=name: there.pid(name) for name in names}  # type: ignore[misc]
-    company.armed = True
-    _train(there)
-    company.armed = False
+    names = [*there.parties, f"{SERVER}/superlink"]
+    names += [f"{shard.name}/{child}" for shard in there.files.shards for child in ("supernode", "worker")]
+    training = {name: lambda name=name: there.pid(name) for name in names}
+    company.there, company.released = dict(training), lambda: sum(len(there.lines(number)) for number in range(len(there.runs)))
+    with company.striking("training"):
+        _train(there)
     url = there.serve()
-    company.there[SERVING] = lambda: there.pid(SERVING)
-    company.armed = True
-    _ask(trial, there, url, 0)
-    there.train_again(trial.files(1))
-    _train(there)
+    asking = {SERVING: lambda: there.pid(SERVING), PERSON: lambda: 0 if company.has_finished(PERSON) else company.pid(PERSON)}
+    _ask(trial, there, url, 0, company, asking)
+    company.there = {**training, SERVING: asking[SERVING]}
+    with company.striking("training"):
+        there.train_again(trial.files(1))
+        _train(there)
     there.wait_until_served(there.runs[-1].version)
-    _ask(trial, there, url, 1)
+    _ask(trial, there, url, 1, company, asking)
 
 
 def _train(there: Deployment) -> None:
@@ -150,15 +179,15 @@ def _train(there: Deployment) -> None:
         pass
 
 
-def _ask(trial: Trial, there: Deployment, url: str, training: int) -> None:
-    """`fedrec recommend` as a process, as often as it takes until one ends well."""
-    state, trust, company = trial.folder / PERSON / "state", there.trust, there.company
+def _ask(trial: Trial, there: Deployment, url: str, training: int, company: Assault, asking: dict[str, Callable[[], int]]) -> None:
+    """`fedrec recommend` as a process, as often as it takes until one ends well, while it and serving are killed."""
+    state, trust = trial.folder / PERSON / "state", there.trust
     verb = ["recommend", "--history", str(trial.history(training)), "--server", url, "--state", str(state), "-k", str(K), "--json"]
     known = ["--ca", trust.ca, "--pin", trust.pin, "--timeout", "60"]
     company.start(PERSON, [*verb, *known], log=trial.folder / "person.log", ends=True)
-    if isinstance(company, Assault):
-        company.there[PERSON] = lambda: 0 if company.has_finished(PERSON) else company.pid(PERSON)
-    company.wait_for(lambda: company.has_finished(PERSON) or None, what="answer", timeout_s=900.0)
+    company.there = asking
+    with company.striking("asking"):
+        company.wait_for(lambda: company.has_finished(PERSON) or None, what="answer", timeout_s=900.0)
 
 
 def _judged(trial: Trial, there: Deployment, tally: Tally) -> Iterator[str]:
