@@ -20,6 +20,7 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
+from fedrec.factorization import default, default_settings
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.factorization.statistics import ExactSums
@@ -45,6 +46,7 @@ RECIPES: dict[str, list[str]] = {
     "published, per example": ["recipe=published", "model.dimension=2", "model.steps=1", "privacy.unit=example"],
     "default, features": ["recipe=default"],
     "default, no features": ["recipe=default", "model.encoder=id"],
+    "default, pairs": ["recipe=default"],
     "default, public users": ["recipe=default", 'collective.sides=["metadata", "public-users"]', "collective.users_share=0.5"],
     "default, public users alone": ["recipe=default", 'collective.sides=["public-users"]', "collective.users_share=0.5"],
     "published, clicks": ["recipe=published", "model.dimension=3", "model.steps=1", "model.encoder=id"],
@@ -77,6 +79,14 @@ RECIPES: dict[str, list[str]] = {
 }
 USER_LEVEL = [name for name in RECIPES if "example" not in name]
 every_recipe = pytest.mark.parametrize("name", list(RECIPES))
+
+
+@pytest.fixture(autouse=True)
+def _pairs_of_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Gram of pairs is asked for where noise lets a hundred items be told apart: here of six, whatever noise says."""
+    if "default, pairs" in request.node.name:
+        monkeypatch.setattr(default_settings, "LEAST_HEAD", 0)
+        monkeypatch.setattr(default, "head_size", lambda **_: 6)
 
 
 def some_ratings(seed: int, num_users: int = 8) -> Interactions:
@@ -387,3 +397,11 @@ def test_who_has_no_events_reports_zeros_as_if_not_there(name: str) -> None:
     nobody = ratings.select(np.zeros(len(ratings), np.bool_))
     for question in questions_of(ratings, made):
         assert not any(total.any() for total in plain_sums(question, nobody, made)), question.step
+
+
+@pytest.mark.parametrize("name", ["default, pairs"])
+def test_the_gram_of_pairs_is_among_what_is_asked_here(name: str) -> None:
+    """Without it the tests above would say nothing of it."""
+    ratings = some_ratings(2)
+    made = prepared_for(name, ratings, 5.0)
+    assert [spec.width for question in questions_of(ratings, made) for spec in question.blocks if spec.name == "pairs"] == [6]
