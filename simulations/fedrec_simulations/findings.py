@@ -15,11 +15,12 @@ from fedrec.data.interactions import Interactions
 from fedrec.evaluation.controls import Verdict
 from fedrec.evaluation.neighbours import nearest
 from fedrec.factorization.model import Model, ranker_of
-from fedrec.federation.messages import BlockReports, BlockSpec, Question, Reports
+from fedrec.federation.messages import Question
 from fedrec.federation.releases import noise_stds
 from fedrec.privacy.guarantee import non_private
 from fedrec.sharing import promises
 from fedrec_simulations import statement
+from fedrec_simulations.departures import departed, departed_in_shares
 from fedrec_simulations.outcomes import Outcome
 from fedrec_simulations.report import wording
 from fedrec_simulations.report.content import (
@@ -27,8 +28,6 @@ from fedrec_simulations.report.content import (
     BudgetLine,
     Convergence,
     CurvePoint,
-    Departure,
-    ExampleReport,
     Fact,
     Method,
     NeighbourCard,
@@ -41,13 +40,12 @@ from fedrec_simulations.report.content import (
 )
 from fedrec_simulations.simulate import BY_RULE, Run, promise_in_short, versions
 
-INVENTED_ITEMS = 20
-
 
 def report_content(run: Run) -> ReportContent:
     """Everything the report shows; what a run does not have is left out."""
     questions = list(_questions(run))
-    departures, example = _departures(run, questions)
+    trusted = run.main.prepared.plan.aggregation == "trusted"
+    departures, example = departed(run, questions) if trusted else departed_in_shares(run, questions)
     metric = _headline(run)
     return ReportContent(
         title=f"The {run.scenario.recipe} recipe on {'planted data' if not run.scenario.data.path else run.dataset.provenance.format}",
@@ -230,55 +228,6 @@ def _questions(run: Run) -> Iterator[Question]:
     for state in states:
         if (question := recipe.ask(state)) is not None:
             yield question
-
-
-def _departures(run: Run, questions: list[Question]) -> tuple[tuple[Departure, ...], ExampleReport | None]:
-    """What an invented user would have sent in every round, byte for byte."""
-    invented, rows, last = _invented_user(run.split.train), list[Departure](), None
-    for question in questions:
-        reports = run.main.prepared.steps[question.step](question, invented)
-        if last is None:
-            which = "which items the coefficients below belong to, in every round; the aggregator reads them, nobody else"
-            rows.append(Departure("item ids", f"{len(reports.items)} numbers", 4 * len(reports.items), which))
-        for spec, part in zip(question.blocks, reports.blocks, strict=True):
-            rows.append(Departure(spec.name, _shape(spec, part), 2 * (len(part.coefficients) + part.vectors.size), _words(spec)))
-        last = (question, reports)
-    return tuple(rows), _example(*last) if last else None
-
-
-def _invented_user(train: Interactions) -> Interactions:
-    items = np.unique(np.linspace(0, train.num_items - 1, min(INVENTED_ITEMS, train.num_items)).astype(np.int64))
-    low, high = train.value_range
-    values = np.where(np.arange(len(items)) % 3 == 0, high, (low + high) / 2) if train.kind == "ratings" else None
-    users = np.zeros(len(items), np.int64)
-    columns = {"num_users": 1, "num_items": train.num_items, "value_range": train.value_range, "kind": train.kind}
-    return Interactions.from_columns(users, items, values, **columns)  # type: ignore[arg-type]
-
-
-def _shape(spec: BlockSpec, part: BlockReports) -> str:
-    if spec.rows == 1:
-        return f"{part.vectors.size} number{'' if part.vectors.size == 1 else 's'}"
-    return f"{len(part.coefficients)} coefficients, {len(part.vectors)} vector{'s' if spec.folds > 1 else ''} of {spec.width}"
-
-
-def _words(spec: BlockSpec) -> str:
-    what = "a vector that stands for its square matrix" if spec.kind == "outer" else "a vector"
-    where = "for the whole user" if spec.rows == 1 else "with one coefficient for each of the user's items"
-    if spec.folds > 1:
-        what = f"{spec.folds} vectors, one for each fold of the items"
-    return f"{what}, {where}; bounded, summed with everybody's, then noised"
-
-
-def _example(question: Question, reports: Reports) -> ExampleReport:
-    groups = {"item ids": reports.items}
-    for spec, part in zip(question.blocks, reports.blocks, strict=True):
-        groups |= {
-            f"{spec.name}: coefficients": part.coefficients,
-            f"{spec.name}: vector": part.vectors[: spec.folds].ravel(),
-        }
-    payload = b"".join(array.astype("<i4" if name == "item ids" else "<i2").tobytes() for name, array in groups.items())
-    integers = {name: tuple(int(x) for x in array) for name, array in groups.items()}
-    return ExampleReport(f"an invented user with {len(reports.items)} items, round {question.round}", integers, payload)
 
 
 def _neighbours(run: Run) -> Iterator[NeighbourCard]:

@@ -15,6 +15,7 @@ from fedrec_simulations.news_person import ForAPerson, tables
 from fedrec_simulations.news_published import published_rows
 from fedrec_simulations.report.content import (
     TO_THE_AGGREGATOR,
+    TO_THREE,
     CurvePoint,
     Departure,
     Fact,
@@ -33,7 +34,8 @@ _COLUMNS = {"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"
 
 def report_content(run: NewsRun, person: ForAPerson | None = None) -> ReportContent:
     """Everything the report shows; what a run does not have is left out."""
-    goes = TO_THE_AGGREGATOR if run.scenario.news.variant == "central" else "All of it goes to the server, which is not trusted."
+    central = TO_THE_AGGREGATOR if run.scenario.privacy.aggregation == "trusted" else TO_THREE
+    goes = central if run.scenario.news.variant == "central" else "All of it goes to the server, which is not trusted."
     return ReportContent(
         title=f"PrivateRec, variant {run.scenario.news.variant}, on {run.data.name}",
         data=run.data.sentence(),

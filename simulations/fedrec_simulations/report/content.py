@@ -187,6 +187,7 @@ class Convergence:
 
 
 TO_THE_AGGREGATOR = "All of it goes to the aggregator, which adds noise to the sum over all users; the server sees only that."
+TO_THREE = "Shares of it go to three aggregators, none of which can read it alone; each adds noise to its part of the sum over all users."
 
 
 @dataclass(frozen=True)
