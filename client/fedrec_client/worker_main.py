@@ -38,6 +38,9 @@ from fedrec_client.worker import Asked, Begin
 if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
     from fedrec_client.news import NewsParticipant
 
+_FIRST_S = 10.0
+"""Least time for the first message: the one that started this process is on its way."""
+
 log = logging.getLogger(__name__)
 
 
@@ -160,7 +163,9 @@ def serve(connection: Connection) -> None:
             send(("failed", RunError(*logs.reason(failure)), RunError.exit_code))
             return
         send(("opened", participant.users.num_users))
-        while connection.poll(begin.settings.idle_s):
+        waits_s = max(_FIRST_S, begin.settings.idle_s)
+        while connection.poll(waits_s):
+            waits_s = begin.settings.idle_s
             asked: Asked = connection.recv()
             if asked.jump is not None:
                 _note(participant, asked.jump)

@@ -32,6 +32,7 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid, ServerApp
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.run import RunNotRunningException
 
 from fedrec import __version__
@@ -55,6 +56,9 @@ CODED = "fedrec.coding"
 
 UNREADABLE = 1_000
 """Code of the error that stands for a reply which Flower cannot unpack; Flower's own are below."""
+
+SENT_AGAIN_S = (1.0, 4.0, 16.0, 64.0)
+"""Pauses after pushes of messages that a busy SuperLink did not take whole."""
 
 LOST = (httpx.HTTPError, RunNotRunningException)
 """What a grid raises when the SuperLink stays away, or has given the run up."""
@@ -279,7 +283,7 @@ class FlowerBroadcast:
         if not nodes:
             return
         for some in _pieces(nodes, SENT_AT_ONCE):
-            sent = list(self.grid.push_messages([Message(content, node, kind, ttl=ttl_s) for node in some]))
+            sent = self._pushed(some, kind, content, ttl_s)
             for node, name in zip(some, sent + [""] * (len(some) - len(sent)), strict=True):
                 if name:
                     wave.sent[name] = node
@@ -287,6 +291,19 @@ class FlowerBroadcast:
                     wave.give_up(node, "the SuperLink did not take the message")
             if self.wake:
                 self.wake(some)
+
+    def _pushed(self, nodes: Sequence[int], kind: str, content: RecordDict, ttl_s: float) -> list[str]:
+        """Names of the messages; none where a SuperLink that is too busy has not taken all parts of them, several times.
+
+        One whose parts were taken after all is the same question again, which costs nothing.
+        """
+        for pause_s in SENT_AGAIN_S:
+            try:
+                return list(self.grid.push_messages([Message(content, node, kind, ttl=ttl_s) for node in nodes]))
+            except ObjectPushError:  # its session was too slow, or was begun again
+                logs.say(log, "messages-not-taken", level=logging.WARNING, nodes=len(nodes), wait_s=pause_s)
+                self.sleep(pause_s)
+        return []
 
     def _collect(self, wave: _Wave, told: dict[str, Mapping[str, npt.NDArray[Any]]]) -> bool:
         """Take the replies that are there. Whether a node lacks the question before."""

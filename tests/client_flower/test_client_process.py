@@ -8,10 +8,11 @@ import pytest
 from flwr.app import Context, RecordDict
 from prometheus_client import generate_latest
 
-from fedrec.errors import DataError, SettingsError
+from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.federation.protocol import Answer, Refusal
 from fedrec.operations.metrics import Metrics
 from fedrec_client import main, worker_main
+from fedrec_client.lock import locked
 from fedrec_client.settings import validated
 from fedrec_client.worker import Worker
 from tests.waiting import until
@@ -98,13 +99,11 @@ def test_a_worker_ends_when_nothing_is_asked_and_another_answers_the_next_messag
     with Worker(settings(tmp_path, idle_s=0), metrics) as worker:
         assert worker.begin() == 2
         assert "fedrec_users_enrolled 2.0" in shown(metrics)
-        first = worker.pid
-        until(lambda: worker.pid == 0, "it ends by itself")
         for _ in range(2):
             reply = worker.answer(post.message("query.join", RecordDict({})), context)
             assert post.answer(reply).refusal == Refusal.MALFORMED
             assert reply.metadata.reply_to_message_id == "message"
-        assert worker.pid != first
+            until(lambda: worker.pid == 0, "it ends by itself")
 
 
 def test_what_a_worker_cannot_open_is_raised_here_with_its_exit_code(tmp_path: Path) -> None:
@@ -113,3 +112,9 @@ def test_what_a_worker_cannot_open_is_raised_here_with_its_exit_code(tmp_path: P
     with Worker(chosen, Metrics("client", "0")) as worker, pytest.raises(DataError, match="line 2") as found:
         worker.begin()
     assert found.value.exit_code == DataError.exit_code
+
+
+def test_a_client_at_rest_keeps_its_folder_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    with locked(tmp_path / "state" / "client"), pytest.raises(RunError, match="in use by another process"):
+        main.run(settings(tmp_path, superlink={"address": "server.example.org:1", "insecure": True}))

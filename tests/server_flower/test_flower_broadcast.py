@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
+from flwr.supercore.inflatable.inflatable_utils import ObjectPushError
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -55,6 +56,7 @@ class FakeGrid(Grid):
     at: dict[float, Callable[[], None]] = field(default_factory=dict)
     sent: list[Message] = field(default_factory=list)
     refuses: set[int] = field(default_factory=set)
+    untaken: int = 0
     pulled: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -73,6 +75,9 @@ class FakeGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         names = list[str]()
+        if self.untaken:
+            self.untaken -= 1
+            raise ObjectPushError("part", 1, "session")
         for message in messages:
             self.sent.append(message)
             message.metadata.__dict__["_message_id"] = f"message-{len(self.sent)}"
@@ -117,6 +122,14 @@ def test_every_node_is_told_the_terms_and_all_answers_come_back() -> None:
     terms = grid.sent[0].content["fedrec"]["terms"]
     assert isinstance(terms, bytes)
     assert read_terms(inflated(terms, max_bytes=1_000)) == TERMS
+
+
+def test_messages_that_a_busy_superlink_does_not_take_are_sent_again() -> None:
+    grid = FakeGrid({7: saying(A), 8: saying(B)}, untaken=2)
+    assert list(grid.broadcast(timeout_s=300.0).join(TERMS)) == [A, B]
+    grid = FakeGrid({7: saying(A)}, untaken=99)
+    (answer,) = grid.broadcast(timeout_s=300.0).join(TERMS)
+    assert (answer.users, answer.cause) == (0, "the SuperLink did not take the message")
 
 
 def test_open_messages_are_asked_after_together_and_less_and_less_often() -> None:
