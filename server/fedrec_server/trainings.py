@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -94,14 +94,27 @@ class Trainings:
         return found
 
     def planned(self, plan: Plan) -> Origin | None:
-        """Keeps what the training promises, before it asks anybody; what its bundle will say, None where no noise is known."""
-        self.runs.planned(plan.guarantee, plan)
+        """Keeps what the training promises, before it asks anybody; what its bundle will say, None where no noise is known.
+
+        Raises RefusedError (`BUDGET`) where the aggregator could not be asked when it began, and it cannot be afforded: it is left then.
+        """
         if self.budget is not None and self._known is None:
             self._known = self.budget()  # whoever gathered clients has reached it
+            self._say(words(plan.guarantee, self.runs.entries[:-1], self._known))
+            if self.entry.guarantee is None:  # otherwise a part of it is spent
+                try:
+                    require_affordable(plan.guarantee, self._known)
+                except RefusedError:
+                    self.runs.drop()
+                    raise
+        self.runs.planned(plan.guarantee, plan)
         return self.origin(plan.guarantee.delta)
 
     def origin(self, delta: float, *, spent: float | None = None) -> Origin | None:
         """What a bundle says of the training in progress: the guarantee is of all trainings of this folder up to it."""
+        if self.budget is not None and self._known is None:
+            with suppress(UnreachableError):
+                self._known = self.budget()
         known = self.noise if self.budget is None else self._known.noise if self._known else None
         total = self.entry.total
         if known is None or total is None:
@@ -132,10 +145,14 @@ class Trainings:
         return True
 
     def _say_budget(self, before: tuple[TrainingRun, ...]) -> None:
+        self._known = None  # what it was before the last training says nothing
         if self.budget is not None:
-            with suppress(UnreachableError):  # it is waited for with the clients
+            with suppress(UnreachableError):  # it is waited for with the clients, and asked again
                 self._known = self.budget()
-        for line in words(self.promised, before, self._known):
+        self._say(words(self.promised, before, self._known))
+
+    def _say(self, lines: Sequence[str]) -> None:
+        for line in lines:
             self.say(line)
             logs.say(log, f"budget: {line}")
 

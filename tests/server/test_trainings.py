@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedrec.errors import RefusedError, RunError, SettingsError
+from fedrec.errors import RefusedError, RunError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Budget
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
@@ -310,6 +310,27 @@ def test_what_the_aggregators_limit_does_not_hold_is_refused_before_anybody_is_a
     assert "spent so far epsilon 5 in 1 training, this training epsilon 5, after it epsilon 7.5" in said[0]
     assert world.charges == charges
     assert len(Runs(world.folder / "server").entries) == 1
+
+
+def test_an_aggregator_that_could_not_be_asked_is_asked_before_anybody_else_is(new_world: NewWorld) -> None:
+    world, said, honest = new_world(client_limit=20.0, aggregator_limit=6.0), list[str](), list[int]()
+    world.train()
+    trainings = world.trainings(again=True, say=said.append)
+
+    def budget() -> Budget:
+        honest.append(1)
+        if len(honest) == 1:
+            raise UnreachableError("the aggregator does not answer", "Start it.")
+        found: Budget = world.desk.budget()
+        return found
+
+    trainings.budget, charges = budget, world.charges
+    with pytest.raises(RefusedError, match=r"epsilon 5 does not fit the aggregator's limit of epsilon 6"):
+        world.train(trainings=trainings)
+    assert world.charges == charges
+    assert sum(line.startswith("aggregator's ledger, over all runs: epsilon 5 of 6") for line in said) == 1
+    runs = Runs(world.folder / "server")
+    assert [(entry.dropped, entry.total and entry.total.epsilon) for entry in runs.entries] == [(False, 5.0), (True, None)]
 
 
 def test_what_is_said_to_be_still_possible_is_what_the_ledger_takes(new_world: NewWorld) -> None:
