@@ -81,7 +81,8 @@ class Assault(Company):
     @contextmanager
     def striking(self, part: str) -> Iterator[None]:
         """Kills come in the body, as many as that part of a deployment's life has."""
-        self._part, self._due_s, self._released = min(KILLS[part], self._left), time.monotonic() + self._pause(), -1
+        self._part, self._due_s = min(KILLS[part], self._left), time.monotonic() + self._pause()
+        self._last, self._released = ("", 0), -1
         try:
             yield
         finally:
