@@ -43,6 +43,7 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         here, there = intake.SPAWN.Pipe()
         server = intake.SPAWN.Process(target=nodes.serve, args=(folder, [_NAME], 86_400.0, 1, there))
         server.start()
+        there.close()
         stack.callback(server.join)
         stack.callback(server.terminate)
         settings = _settings(folder, access[_NAME], gate=here.recv(), idle_s=5.0)

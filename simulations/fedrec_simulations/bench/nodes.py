@@ -38,6 +38,7 @@ def run(*, nodes: int = 1_000, seconds: float = 300.0, messages: int = 1, quick:
         here, there = intake.SPAWN.Pipe()
         server = intake.SPAWN.Process(target=serve, args=(Path(folder), names, seconds, messages, there))
         server.start()
+        there.close()  # so that its end is noticed here
         stack.callback(server.join)
         stack.callback(server.terminate)
         address = here.recv()
@@ -45,7 +46,10 @@ def run(*, nodes: int = 1_000, seconds: float = 300.0, messages: int = 1, quick:
         fleet.start()
         stack.callback(fleet.join)
         stack.callback(fleet.kill)
-        measured: dict[str, Any] = here.recv()
+        try:
+            measured: dict[str, Any] = here.recv()
+        except EOFError:
+            raise RuntimeError("the server's process ended; its words stand above") from None
         fleet_mb = resident_mb(fleet.pid or 0)
     if "failure" in measured:
         raise RuntimeError(measured["failure"])
