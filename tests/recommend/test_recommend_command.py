@@ -24,6 +24,7 @@ from fedrec.serving.bundle import FILE, read
 from fedrec.serving.texts import Texts
 from fedrec_client.exact_ranking import best, released_model
 from fedrec_server.serving.settings import validated
+from fedrec_server.settings import PublishTable
 from fedrec_simulations.command import _guarded
 from fedrec_simulations.recommend_demo import example_history, served_run
 
@@ -209,8 +210,9 @@ def test_a_factorisation_model_is_ranked_here_by_its_own_solve_with_ratings(rank
 
 def test_the_settings_of_the_serving_page_load_and_its_python_is_the_real_interface(served: PlainServer, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
-    (toml,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    assert validated(tomllib.loads(toml)).tls is not None
+    publish, fetch, serve = (tomllib.loads(text) for text in re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))
+    assert validated(fetch | serve).tls is not None  # both are of serving; what publishes is the server's
+    assert PublishTable(**publish["publish"]).tokens
     (python,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     for name in ("1193", "661", "914"):
         python = python.replace(f'"{name}"', f'"i{int(name) % ITEMS}"')
