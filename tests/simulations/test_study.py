@@ -253,6 +253,13 @@ def test_the_headline_turns_when_rows_turn(tmp_path: Path) -> None:
     assert "is not ahead of every" in found
 
 
+def test_one_seed_tells_no_system_from_another(tmp_path: Path) -> None:
+    found = _page(tmp_path, _content({(name, 1.0): [value] for name, value in (("default", 0.9), ("ada-dpals", 1.0))}))
+    assert "**One seed has no intervals: no system is told apart from another.**" in found
+    assert "| 1 | +0.1000 (Ada-DPALS) |" in found
+    assert "nan" not in found
+
+
 def test_higher_is_better_for_clicks(tmp_path: Path) -> None:
     cells = {(name, 1.0): each for name, each in (("default", THEIRS), ("ada-dpals", OURS))}
     found = _page(tmp_path, _content(cells, kind="clicks"))

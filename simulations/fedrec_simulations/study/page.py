@@ -107,7 +107,8 @@ def _about(study: Study, group: Group) -> str:
     whose = "private users (the others' events are public)" if group == "people" else "users"
     better = "lower is better" if study.lower_is_better else "higher is better"
     size = f"{sizes['users']:,} {whose}, {sizes['items']:,} items, {sizes['train']:,} {study.kind} in train"
-    return f"{size}; {split}, {study.seeds[group]} seeds. Test {study.metric.upper()}, {better}."
+    seeds = study.seeds[group]
+    return f"{size}; {split}, {seeds} seed{'s' if seeds != 1 else ''}. Test {study.metric.upper()}, {better}."
 
 
 def _headline(study: Study, group: Group) -> str:
@@ -116,6 +117,8 @@ def _headline(study: Study, group: Group) -> str:
     closest = {e: leads[0] for e in study.epsilons if (leads := study.leads(ours.name, rivals, e))}
     if not closest:
         return "There is nothing to compare yet."
+    if study.seeds[group] == 1:
+        return "**One seed has no intervals: no system is told apart from another.**"
     others = "every other system measured here, each in the form of its line,"
     short = {e: (rival, gain) for e, (rival, gain) in closest.items() if not all(g.above for _, g in study.leads(ours.name, rivals, e))}
     if not short:
@@ -138,7 +141,7 @@ def _leads(study: Study, group: Group) -> str:
         for epsilon in study.epsilons:
             if leads := study.leads(ours.name, rivals, epsilon):
                 rival, gain = leads[0]
-                lines.append([_shown(epsilon), ours.label, rival.label, f"{gain.mean:+.4f} ± {gain.half:.4f}"])
+                lines.append([_shown(epsilon), ours.label, rival.label, _with_interval(gain, "+.4f")])
     head = (f"ε {wording.unit(study.promise)}", "ours", "best other", "we are better by")
     return _by_epsilon(head, lines)
 
@@ -187,7 +190,7 @@ def _reference(study: Study, system: System) -> list[str]:
 def _cell(found: Interval | None) -> str:
     if found is None:
         return "–"
-    return f"{found.mean:.4f}" + (f" ± {found.half:.4f}" if math.isfinite(found.half) else "")
+    return _with_interval(found, ".4f")
 
 
 def _shown(epsilon: float) -> str:
@@ -243,3 +246,8 @@ def _asked(study: Study) -> Iterator[str]:
     for group, count in sorted(study.seeds.items()):
         only = " ".join(f"--only {s.name}" for s in study.systems(group, *get_args(Origin)))
         yield f"{start} --seeds {count} {only} {end}{'-people' if group == 'people' else ''}.json"
+
+
+def _with_interval(found: Interval, form: str) -> str:
+    """One seed has no interval."""
+    return f"{found.mean:{form}}" + (f" ± {found.half:.4f}" if math.isfinite(found.half) else "")
