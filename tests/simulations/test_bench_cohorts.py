@@ -1,3 +1,5 @@
+import json
+
 from fedrec_simulations.bench import cohorts
 
 
@@ -7,4 +9,8 @@ def test_a_share_of_the_users_in_every_round_is_measured_beside_everybody() -> N
     (cell,) = table["cells"]
     assert set(cell["rmse"]) == {"1", "0.5", "0.25"}
     assert 0 < cell["rmse"]["1"]["mean"] < cell["rmse"]["0.25"]["mean"] < 2
-    assert "50% of users" in cohorts.markdown(table)
+    kept = json.loads(json.dumps(table, sort_keys=True))
+    assert cohorts.markdown(kept) == cohorts.markdown(table)
+    *_, row = cohorts.markdown(kept).strip().splitlines()
+    *_, half, quarter = (column for column in row.split("|") if "±" in column)
+    assert [f"{cell['cost'][share]['mean']:+.4f}" in column for share, column in (("0.5", half), ("0.25", quarter))] == [True, True]

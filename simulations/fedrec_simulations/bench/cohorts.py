@@ -80,7 +80,8 @@ def markdown(result: dict[str, Any]) -> str:
     """For docs/benchmarks.md."""
     lines = []
     for cell in result["cells"]:
-        costs = [f"{cost['mean']:+.4f} ± {cost['stderr']:.4f}" for cost in cell["cost"].values()]
+        found = [cell["cost"][f"{share:g}"] for share in result["shares"][1:]]  # a kept file has its keys in another order
+        costs = [f"{cost['mean']:+.4f} ± {cost['stderr']:.4f}" for cost in found]
         lines.append([f"ε = {cell['epsilon']:g}", f"{cell['rmse']['1']['mean']:.4f}", *costs])
     shares = [f"{100 * share:.0f}% of users" for share in result["shares"][1:]]
     return table(
