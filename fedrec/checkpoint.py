@@ -32,6 +32,13 @@ def write_bytes(path: Path, content: bytes) -> None:
     _sync_folder(path.parent)
 
 
+def remove(path: Path) -> None:
+    """Remove a file durably; one that is not there is nothing."""
+    if path.parent.is_dir():
+        path.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+
+
 def _sync_folder(folder: Path) -> None:
     """Make a new name in `folder` survive a power cut, where the system can open folders."""
     if hasattr(os, "O_DIRECTORY"):

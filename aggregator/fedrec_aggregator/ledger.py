@@ -27,7 +27,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedrec.checkpoint import write_bytes
+from fedrec.checkpoint import remove, write_bytes
 from fedrec.errors import RunError
 from fedrec.federation.ledger_heads import REMEDY
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal, RoundStatus
@@ -138,10 +138,10 @@ class ReleaseLedger:
         """The last attempt at a round."""
         return self._attempts.get((run, round))
 
-    def begin(self, run: str, round: int, digest: str) -> int:
-        """Count one more attempt at a round, and return its number."""
+    def begin(self, run: str, round: int, digest: str, *, number: int | None = None) -> int:
+        """Count one more attempt at a round, and return its number; `number` is the attempt's where it is agreed with others."""
         known = self._attempts.get((run, round))
-        attempt = 1 if known is None else known.attempt + 1
+        attempt = number if number is not None else 1 if known is None else known.attempt + 1
         with self._durably() as db:
             db.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?, ?, ?)", (run, round, digest, attempt))
         self._attempts[run, round] = Attempt(digest, attempt)
@@ -231,6 +231,26 @@ class ReleaseLedger:
         except OSError as failure:
             raise RunError(f"the release of round {round} cannot be kept: {failure}", _FREE) from failure
         return hashlib.sha256(content).hexdigest()
+
+    def stored(self, run: str, round: int) -> bytes | None:
+        """What `store` kept last, published or not. Raises as `content`."""
+        if self.released(run, round) is not None:
+            return self.content(run, round)
+        try:
+            return self._path(run, round).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as failure:
+            raise RunError(f"{self._path(run, round)} cannot be read: {failure}", _RESTORE) from failure
+
+    def discard(self, run: str, round: int) -> None:
+        """Remove what `store` kept and nobody has seen. Raises RunError where it was published, or the disk fails."""
+        if self.released(run, round) is not None:
+            raise RunError(f"the release of round {round} is published: it stays", "Fetch it; no other will be made.")
+        try:
+            remove(self._path(run, round))
+        except OSError as failure:
+            raise RunError(f"the release of round {round} cannot be removed: {failure}", _FREE) from failure
 
     def publish(self, status: RoundStatus, sha256: str, *, bytes_in: int) -> None:
         """From here on the stored bytes are the round's only release, and may leave. Files of old runs are removed (`removable`)."""

@@ -96,7 +96,7 @@ class OneOfThree:
                 raise ProtocolError(f"round {round} was published by a peer", "Wait for this aggregator to publish it too.")
             self._store.abandon(run, round)
         layout(question)
-        self._store.begin(run, round, attempt)
+        self._store.begin(run, round, attempt, digest)
         self._attempts[run, round] = _Attempt(attempt, question, plan, digest, needed)
 
     def receive(self, run: str, round: int, ticket: bytes, user: SharedUser) -> str:
@@ -204,7 +204,8 @@ class OneOfThree:
         for own, following in opened([attempt.shares[user.report] for user in attempt.alike], self.index, layout(question).length):
             sums.add(own, following)
         parts = sums.output(party_noise(question, plan, self._noise), (attempt.key, attempt.following_key), attempt.ticket)
-        output = Kept(attempt.number, attempt.ticket, attempt.agreed, packed_output(attempt.ticket, len(attempt.alike), parts))
+        content = packed_output(attempt.ticket, len(attempt.alike), parts)
+        output = Kept(attempt.number, attempt.ticket, attempt.agreed, len(attempt.alike), content)
         self._store.keep(run, question.round, output)
         attempt.shares = {}
 

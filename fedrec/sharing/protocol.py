@@ -40,11 +40,12 @@ class Peer(Protocol):
 
 @dataclass(frozen=True)
 class Kept:
-    """An output that an aggregator stands by: of an attempt, its ticket and users; `content` are its bytes."""
+    """An output that an aggregator stands by: of an attempt, its ticket and users (`agreed`, and how many); `content` are its bytes."""
 
     attempt: int
     ticket: bytes
     agreed: bytes
+    users: int
     content: bytes
 
 
@@ -54,8 +55,8 @@ class Store(Protocol):
     def attempt(self, run: str, round: int) -> int:
         """The highest attempt that was begun; 0 for none."""
 
-    def begin(self, run: str, round: int, attempt: int) -> None:
-        """Never to be begun again."""
+    def begin(self, run: str, round: int, attempt: int, digest: bytes) -> None:
+        """Never to be begun again. digest: of the question, one for all attempts at a round. Raises ProtocolError on another."""
 
     def charge(self, run: str, question: Question, plan: Plan) -> None:
         """Charge the releases of a round, those that are charged for it already not again. Raises BudgetExceededError."""

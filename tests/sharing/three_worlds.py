@@ -53,7 +53,7 @@ class Disk:
     def attempt(self, run: str, round: int) -> int:
         return self.begun
 
-    def begin(self, run: str, round: int, attempt: int) -> None:
+    def begin(self, run: str, round: int, attempt: int, digest: bytes) -> None:
         assert attempt > self.begun
         self._call(lambda: setattr(self, "begun", attempt))
 

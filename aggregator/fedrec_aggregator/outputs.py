@@ -1,0 +1,113 @@
+"""Store of one of three aggregators (`fedrec.sharing.protocol.Store`) in its release ledger: attempts, charges, and its outputs.
+
+What is kept lies where a trusted aggregator keeps its releases, so backups, the chain of hashes and the limit over all runs are the same:
+
+    "FRK1" | u32 attempt | u32 users | 32 bytes ticket | 32 bytes digest of the users | 32 bytes SHA-256 of the output | the output
+
+Little endian. The file is replaced whole or not at all. It may leave from the moment at which the chain has its SHA-256, once for a round
+and for ever: then no other is kept, none is given up, and a file that is missing or damaged is an error, never a reason to begin anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from threading import RLock
+
+from fedrec.errors import RunError
+from fedrec.federation.messages import Question
+from fedrec.federation.protocol import Phase, Refusal, RoundStatus, refused
+from fedrec.privacy.calibration import Plan
+from fedrec.sharing.commitments import HASH_BYTES
+from fedrec.sharing.protocol import Kept
+from fedrec_aggregator.ledger import ReleaseLedger
+
+_MAGIC = b"FRK1"
+_HEAD = struct.Struct(f"<4sII{HASH_BYTES}s{HASH_BYTES}s{HASH_BYTES}s")
+_RESTORE = "Restore the newest backup of this folder; the round cannot be done again."
+
+
+class OutputStore:
+    """A `Store` over a ledger, which stays its owner's. Any thread may call; a call that returns is durable."""
+
+    def __init__(self, ledger: ReleaseLedger) -> None:
+        self._ledger, self._lock = ledger, RLock()
+        self._read = dict[tuple[str, int], Kept]()
+
+    def attempt(self, run: str, round: int) -> int:
+        """As the protocol's."""
+        known = self._ledger.attempt(run, round)
+        return 0 if known is None else known.attempt
+
+    def begin(self, run: str, round: int, attempt: int, digest: bytes) -> None:
+        """As the protocol's. Raises RefusedError (`WRONG_QUESTION`, `ROUND_CLOSED`), RunError."""
+        with self._lock:
+            known = self._ledger.attempt(run, round)
+            if known is not None and known.digest != digest.hex():
+                raise refused(Refusal.WRONG_QUESTION, f"round {round} of run {run!r} was opened with another question")
+            if self.published(run, round) or attempt <= self.attempt(run, round):
+                raise refused(Refusal.ROUND_CLOSED, f"attempt {attempt} at round {round} of run {run!r} is over", "Open a later one.")
+            self._ledger.begin(run, round, digest.hex(), number=attempt)
+            self._read.clear()  # outputs of rounds before, which are read from the disk again where somebody asks
+
+    def charge(self, run: str, question: Question, plan: Plan) -> None:
+        """As the protocol's. Raises BudgetExceededError, UnitMismatchError, RefusedError (`BUDGET`), RunError."""
+        self._ledger.charge(run, question.round, plan, [spec.name for spec in question.releases])
+
+    def keep(self, run: str, round: int, output: Kept) -> None:
+        """As the protocol's. Raises RunError."""
+        with self._lock:
+            if self.published(run, round):
+                raise RunError(f"the output of round {round} is published: no other is kept", "Fetch it.")
+            self._read.pop((run, round), None)  # until the disk has it, nobody knows which of the two it holds
+            self._ledger.store(run, round, _packed(output))
+            self._read[run, round] = output
+
+    def kept(self, run: str, round: int) -> Kept | None:
+        """As the protocol's. Raises RunError where the file is missing after it was published, or damaged."""
+        with self._lock:
+            if (known := self._read.get((run, round))) is not None:
+                return known
+            content = self._ledger.stored(run, round)
+            if content is None:
+                return None
+            self._read[run, round] = found = _unpacked(content)
+            return found
+
+    def abandon(self, run: str, round: int) -> None:
+        """As the protocol's. Raises RunError where it was published."""
+        with self._lock:
+            self._read.pop((run, round), None)
+            self._ledger.discard(run, round)
+
+    def publish(self, run: str, round: int) -> None:
+        """As the protocol's; again is nothing. Raises RunError."""
+        with self._lock:
+            if self.published(run, round):
+                return
+            output, known = self.kept(run, round), self._ledger.attempt(run, round)
+            if output is None or known is None:
+                raise RunError(f"round {round} of run {run!r} has no output to publish", _RESTORE)
+            sha256 = hashlib.sha256(_packed(output)).hexdigest()
+            enrolled = len(self._ledger.owners())
+            status = RoundStatus(run, round, known.digest, Phase.RELEASED, output.attempt, enrolled, output.users)
+            self._ledger.publish(status, sha256, bytes_in=0)
+
+    def published(self, run: str, round: int) -> bool:
+        """As the protocol's."""
+        return self._ledger.released(run, round) is not None
+
+
+def _packed(output: Kept) -> bytes:
+    sha256 = hashlib.sha256(output.content).digest()
+    return _HEAD.pack(_MAGIC, output.attempt, output.users, output.ticket, output.agreed, sha256) + output.content
+
+
+def _unpacked(content: bytes) -> Kept:
+    """Raises RunError where it is not what `_packed` wrote."""
+    if len(content) >= _HEAD.size:
+        magic, attempt, users, ticket, agreed, sha256 = _HEAD.unpack_from(content)
+        output = content[_HEAD.size :]
+        if magic == _MAGIC and hashlib.sha256(output).digest() == sha256:
+            return Kept(attempt, ticket, agreed, users, output)
+    raise RunError("an output that was kept is damaged", _RESTORE)
