@@ -16,6 +16,7 @@ import logging
 import socket
 import ssl
 import threading
+from asyncio import sslproto
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -65,6 +66,9 @@ _ABOUT_A_NODE: Mapping[bytes, Callable[[bytes], tuple[int, set[int]]]] = {
 }
 """Requests by which a node is a client's: whose node they are about, and in whose names their messages are. Their bodies are small:
 what a message holds comes object by object."""
+
+_TLS_READ_BYTES = 2**15
+"""Asyncio keeps a buffer of 256 KiB for every TLS connection, as long as it lives, and each waiting node has one; a record has 16 KiB."""
 
 _PULL = b"/v1/fleet/pull-messages"
 _READ_BYTES = 4 * 2**20
@@ -337,6 +341,7 @@ class Gate:
             raise SettingsError(
                 f"a gate without TLS on {self.listen}", "Give superlink.certificate, key and client_ca, or listen on loopback."
             )
+        sslproto.SSLProtocol.max_size = _TLS_READ_BYTES
         self._socket = _listening(self.listen)
         self.address = Address(self.listen.host, int(self._socket.getsockname()[1]))
         self._proxy = FleetProxy(self.upstream, self.limits, self.certificate, holds=self.holds)

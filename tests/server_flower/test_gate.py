@@ -1,9 +1,11 @@
 """The gate in front of a real small HTTP server that would answer anything."""
 
+import gc
 import http.client
 import socket
 import ssl
 import threading
+from asyncio import sslproto
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -355,6 +357,14 @@ def test_a_request_for_messages_waits_until_there_may_be_one(upstream: SuperLink
         holding.wake([7])
         assert line.makefile("rb").readline().split()[1] == b"200"
     assert len(upstream.paths) == 3
+
+
+def test_a_waiting_node_holds_no_large_read_buffer(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
+    with line_of(site, holding, pull(7)):
+        until(lambda: holding.held == 1, "the request is held")
+        buffers = [vars(held)["_ssl_buffer"] for held in gc.get_objects() if isinstance(held, sslproto.SSLProtocol)]
+        assert buffers
+        assert max(map(len, buffers)) <= 2**15
 
 
 def test_a_message_that_was_sent_before_the_node_asks_is_not_waited_for(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
