@@ -14,12 +14,14 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import dp_accounting
-from dp_accounting import pld, rdp
 from scipy import optimize, special
 
 from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit
+
+if TYPE_CHECKING:  # loaded by the first second opinion: a third of a party's start, and no party asks for one
+    import dp_accounting
 
 log = logging.getLogger(__name__)
 
@@ -107,16 +109,22 @@ def opinions(events: Sequence[GaussianEvent], delta: float) -> Opinions:
 
 def _pld_accountant(mu: float) -> dp_accounting.PrivacyAccountant:
     """Losses of mu-GDP spread over about 20 mu: a grid in proportion has as many points for any of them, and 1e-6 of error."""
+    from dp_accounting import pld
+
     return pld.PLDAccountant(value_discretization_interval=max(1e-4, 5e-4 * mu))
 
 
 def _rdp_accountant() -> dp_accounting.PrivacyAccountant:
+    from dp_accounting import rdp
+
     least = [1 + 2.0**-k for k in range(20, 5, -1)]  # the optimum of a large epsilon lies beside 1
     fine = [1 + x / 50 for x in range(1, 1000)]  # orders near the optimum, which the default grid misses by percents
     return rdp.RdpAccountant(orders=[*least, *fine, *range(21, 512), 1024, 4096])
 
 
 def _second(counter: dp_accounting.PrivacyAccountant, events: Sequence[GaussianEvent], delta: float) -> float:
+    import dp_accounting
+
     try:
         for event in events:
             counter.compose(dp_accounting.GaussianDpEvent(1 / event.mu))

@@ -17,13 +17,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, reduce
-
-from dp_accounting.pld import pld_pmf
+from typing import TYPE_CHECKING
 
 from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_of
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
+
+if TYPE_CHECKING:
+    from dp_accounting.pld import pld_pmf
 
 Event = GaussianEvent | PureEvent | PaddedEvent
 
@@ -90,6 +92,8 @@ def _dominated(events: Sequence[Event], delta: float) -> float:
 
 @lru_cache(maxsize=16)
 def _distribution(event: Event) -> pld_pmf.PLDPmf:
+    from dp_accounting.pld import pld_pmf  # as in `accounting`: padded releases alone need it
+
     curve, span = _curve(event), event.epsilon if isinstance(event, PureEvent) else event.mu**2 / 2 + 12 * event.mu
     steps = math.ceil(min(span, _SPAN) / _INTERVAL) + 1
     grid = range(-steps, steps + 1)
