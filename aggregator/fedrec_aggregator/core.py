@@ -36,7 +36,7 @@ from fedrec.federation.protocol import (
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.wire import announced_users, pack_release, question_digest, read_header, refused, report_digest
 from fedrec.operations import logs
-from fedrec.privacy.calibration import Plan
+from fedrec.privacy.calibration import Aggregation, Plan
 from fedrec.streams import Streams, SystemStreams
 from fedrec_aggregator import intake
 from fedrec_aggregator.collection import Collection, accumulator_bytes
@@ -57,6 +57,8 @@ class Aggregator:
 
     clock: seconds that never go back; deadlines are on it.
     """
+
+    aggregation: Aggregation = "trusted"
 
     def __init__(
         self, ledger: ReleaseLedger, limits: Limits, *, noise: Streams | SystemStreams, clock: Callable[[], float] = time.monotonic
@@ -221,8 +223,9 @@ class Aggregator:
             Plan.of(plan.content())
         except PrivacyError as failure:
             raise refused(Refusal.WRONG_PLAN, failure.cause, failure.remedy) from failure
-        if plan.aggregation != "trusted":
-            raise refused(Refusal.WRONG_PLAN, "the plan is of three aggregators, this one sums alone", "Use a trusted aggregator's plan.")
+        if plan.aggregation != self.aggregation:
+            cause = f"the plan's aggregation is {plan.aggregation}, this aggregator's is {self.aggregation}"
+            raise refused(Refusal.WRONG_PLAN, cause, f'Use a plan with privacy.aggregation = "{self.aggregation}".')
         if not (plan.guarantee.established or self.limits.allow_not_established):
             raise refused(
                 Refusal.WRONG_PLAN, f"the plan's guarantee is {plan.guarantee}", "Ask the aggregator's operator to allow such plans."

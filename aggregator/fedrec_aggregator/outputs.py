@@ -33,6 +33,8 @@ class OutputStore:
     def __init__(self, ledger: ReleaseLedger) -> None:
         self._ledger, self._lock = ledger, RLock()
         self._read = dict[tuple[str, int], Kept]()
+        self.quorums = dict[tuple[str, int], int]()
+        """Of rounds that are open, for the entry of their release; a crash forgets them."""
 
     def attempt(self, run: str, round: int) -> int:
         """As the protocol's."""
@@ -89,8 +91,8 @@ class OutputStore:
             if output is None or known is None:
                 raise RunError(f"round {round} of run {run!r} has no output to publish", _RESTORE)
             sha256 = hashlib.sha256(_packed(output)).hexdigest()
-            enrolled = len(self._ledger.owners())
-            status = RoundStatus(run, round, known.digest, Phase.RELEASED, output.attempt, enrolled, output.users)
+            enrolled, quorum = len(self._ledger.owners()), self.quorums.pop((run, round), 0)
+            status = RoundStatus(run, round, known.digest, Phase.RELEASED, output.attempt, enrolled, output.users, quorum=quorum)
             self._ledger.publish(status, sha256, bytes_in=0)
 
     def published(self, run: str, round: int) -> bool:

@@ -33,7 +33,7 @@ class Delivery:
     mine: Private
     ids: Bytes
     tokens: Bytes
-    desk: ReportDesk
+    desk: ReportDesk | None = None
     keep: Callable[[int, bytes], None] | None = None
     accepted: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
@@ -64,6 +64,7 @@ class Delivery:
         if self.keep:
             self.keep(self.batches, packed)
         self.batches, self.bytes_sent = self.batches + 1, self.bytes_sent + len(packed)
+        assert self.desk is not None
         return self.desk.report(self.run, self.question.round, packed)
 
     def _count(self, receipt: Receipt) -> None:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import BudgetExceededError, RefusedError, RunError, UnitMismatchError
+from fedrec.federation.ledger_heads import HeadMemory
 from fedrec.federation.protocol import LedgerHead, Refusal
 from fedrec.operations.clock import ClockJump
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
@@ -54,6 +55,7 @@ CREATE TABLE IF NOT EXISTS entries (
     number INTEGER PRIMARY KEY, time_s REAL NOT NULL, run TEXT NOT NULL, round INTEGER NOT NULL, question TEXT NOT NULL, plan TEXT NOT NULL,
     releases TEXT NOT NULL, head TEXT NOT NULL, UNIQUE (run, round)
 );
+CREATE TABLE IF NOT EXISTS aggregators (place INTEGER PRIMARY KEY, number INTEGER NOT NULL, head TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS aggregator (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL, head TEXT NOT NULL);
 """
 
@@ -94,6 +96,8 @@ class ClientLedger:
             self._file.agree([_GENESIS, *(entry.head for entry in self._entries)])
             found = self._database.execute("SELECT number, head FROM aggregator").fetchone()
             self._seen = LedgerHead(*found) if found else LedgerHead()
+            of_three = self._database.execute("SELECT place, number, head FROM aggregators")
+            self._seen_of = {place: LedgerHead(number, head) for place, number, head in of_three}
             self._jumps = read_jumps(self._database)
 
     @property
@@ -171,6 +175,25 @@ class ClientLedger:
             except sqlite3.Error as failure:
                 raise RunError(f"{self._path} cannot be written: {failure}", "Free space or correct permissions.") from None
             self._seen = head
+
+    def of_aggregator(self, place: int) -> HeadMemory:
+        """The newest head seen of one of three aggregators' ledgers."""
+        return _HeadOfThree(self, place)
+
+    def forget_aggregators(self) -> None:
+        """Take the next ledgers of all aggregators for new ones. Raises RunError where that cannot be written."""
+        self.keep_ledger_head(LedgerHead())
+        for place in tuple(self._seen_of):
+            self._keep_of_three(place, LedgerHead())
+
+    def _keep_of_three(self, place: int, head: LedgerHead) -> None:
+        with self._mutex:
+            try:
+                with self._database:
+                    self._database.execute("INSERT OR REPLACE INTO aggregators VALUES (?, ?, ?)", (place, head.number, head.head))
+            except sqlite3.Error as failure:
+                raise RunError(f"{self._path} cannot be written: {failure}", "Free space or correct permissions.") from None
+            self._seen_of[place] = head
 
     def note_clock(self, jump: ClockJump | None = None) -> ClockJump | None:
         """Keep a jump of the clock; without one, that the clock is behind the last entry, if it is. Returns what was kept.
@@ -262,6 +285,22 @@ def read_clock(path: Path) -> tuple[tuple[int, ClockJump], ...]:
     """Jumps of the clock that a ledger keeps, each with the number of the entry before. Raises RunError as `read_entries`."""
     with reading(path) as database:
         return read_jumps(database)
+
+
+@dataclass(frozen=True)
+class _HeadOfThree:
+    """A `HeadMemory` in a client's ledger."""
+
+    ledger: ClientLedger
+    place: int
+
+    def ledger_head(self) -> LedgerHead:
+        """As the protocol's."""
+        return self.ledger._seen_of.get(self.place, LedgerHead())
+
+    def keep_ledger_head(self, head: LedgerHead) -> None:
+        """As the protocol's. Raises RunError where it cannot be written."""
+        self.ledger._keep_of_three(self.place, head)
 
 
 def read_seen(path: Path) -> LedgerHead:

@@ -37,6 +37,7 @@ from fedrec_client.delivery import Delivery
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.notes import Notes, require_name
 from fedrec_client.pseudonyms import report_ids, user_tokens
+from fedrec_client.three_way import SharedDelivery, ThreeWay, require_shareable
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class Participant:
         name: str,
         users: SiteUsers,
         ledger: ClientLedger,
-        desk: ReportDesk,
+        desk: ReportDesk | ThreeWay,
         folder: Path,
         *,
         users_per_batch: int = 256,
@@ -84,7 +85,10 @@ class Participant:
         bounds: Bounds | None = None,
         renew: Callable[[], SiteUsers | None] | None = None,
     ) -> None:
-        """`folder` keeps terms and what was sent. renew: the users when a new run begins, None where they are as before (`renewal`)."""
+        """desk: of the one aggregator, or of three; plans of the other kind are refused.
+
+        `folder` keeps terms and what was sent. renew: the users when a new run begins, None where they are as before (`renewal`).
+        """
         self.name, self.users, self.ledger, self._desk, self._notes = name, users, ledger, desk, Notes(folder)
         self._users_per_batch, self._keep_sent = users_per_batch, keep_sent
         self._allow_not_established, self._bounds = allow_not_established, bounds or Bounds()
@@ -126,7 +130,11 @@ class Participant:
 
     def _see_the_aggregators_ledger(self) -> None:
         """Raises RefusedError (`STALE_LEDGER`) where it, or this client's own, has gone back in time."""
-        follow(lambda since: self._desk.growth(since, len(self.ledger.entries)), self.ledger)
+        desk, charged = self._desk, len(self.ledger.entries)
+        if isinstance(desk, ThreeWay):
+            desk.follow([self.ledger.of_aggregator(place) for place in range(3)], charged)
+        else:
+            follow(lambda since: desk.growth(since, charged), self.ledger)
 
     def _enroll(self) -> None:
         try:
@@ -170,8 +178,12 @@ class Participant:
         guarantee = plan.guarantee
         if (guarantee.unit, guarantee.neighbours) != ("user", "add/remove"):
             raise _refused(Refusal.WRONG_PLAN, f"the plan protects {guarantee.compared}", "Here a user is the unit.")
-        if plan.aggregation != "trusted":
-            raise _refused(Refusal.WRONG_PLAN, "the plan is of three aggregators, this client knows one", "Only fedrec simulate runs it.")
+        mine = "three-party" if isinstance(self._desk, ThreeWay) else "trusted"
+        if plan.aggregation != mine:
+            cause = f"the plan's aggregation is {plan.aggregation}, this client takes part in {mine} only"
+            raise _refused(Refusal.WRONG_PLAN, cause, "The settings of this client name one aggregator, or three.")
+        if mine == "three-party":
+            require_shareable(question)
         if not guarantee.established and not self._allow_not_established:
             remedy = "privacy.allow_not_established = true takes part all the same; what it promises is then not proved."
             raise _refused(Refusal.WRONG_PLAN, "the plan's guarantee is not established", remedy)
@@ -181,7 +193,10 @@ class Participant:
 
     def _delivery(self, run: str, question: Question, named: str, step: ClientStep, mine: Private, ids: Bytes) -> Delivery:
         keep = (lambda number, batch: self._notes.keep_batch(run, question.round, number, batch)) if self._keep_sent else None
-        return Delivery(run, question, named, step, mine, ids, self._tokens, self._desk, keep)
+        about = (run, question, named, step, mine, ids, self._tokens)
+        if isinstance(self._desk, ThreeWay):
+            return SharedDelivery(*about, keep=keep, three=self._desk, secret=self.ledger.secret)
+        return Delivery(*about, self._desk, keep)
 
     def _deliver(self, delivery: Delivery, header: bytes, quorum: int) -> Answer:
         refusal, cause = "", ""

@@ -23,7 +23,7 @@ from flwr.proto.message_pb2 import Message as Packed
 
 import fedrec
 from fedrec.errors import FedRecError, RunError
-from fedrec.federation.protocol import Answer, Invitation, LedgerHead, Refusal, Terms
+from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.operations import logs
 from fedrec.operations.clock import ClockJump
 from fedrec.operations.metrics import Metrics
@@ -152,7 +152,7 @@ def serve(connection: Connection) -> None:
             folder = Path(begin.settings.state)
             participant = open_participant(begin.settings, folder, stack, metrics.state)
             if begin.new_aggregator_ledger and isinstance(participant, Participant):
-                participant.ledger.keep_ledger_head(LedgerHead())
+                participant.ledger.forget_aggregators()
                 logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
             app = client_app(Counted(participant, metrics), held=HeldArrays(folder / HELD))
         except FedRecError as failure:

@@ -57,6 +57,7 @@ class Refusal(StrEnum):
     ARRAYS_UNKNOWN = "arrays-unknown"  # a public array was sent as a difference to one that this client does not have: send all
     WRONG_PROTOCOL = "wrong-protocol"  # its version of the messages is not ours, nor an adjacent one (`federation.versions`)
     STALE_LEDGER = "stale-ledger"  # the ledger is older than what another party has seen of it
+    LOST_SHARE = "lost-share"  # of three aggregators, one published its share of a round and another has lost its own for good
 
 
 def refused(code: Refusal, cause: str, remedy: str = "Nothing was counted.") -> RefusedError:
@@ -81,7 +82,7 @@ class Opening:
     last head of the aggregator's ledger that the server has seen ("" for none): a ledger that does not know it has gone
     back in time. `timeout_s` is how long reports are taken, at most what the aggregator's operator allows. `quorum` is how many users
     must have reported before anything is released, the aggregator's own minimum cohort where that is more: every report names it
-    (`wire.report_digest`).
+    (`wire.report_digest`). `attempt`: of three aggregators, the number that all of them begin, 0 to ask where the round is.
     """
 
     run: str
@@ -91,6 +92,7 @@ class Opening:
     timeout_s: float
     ledger_head: str = ""
     quorum: int = 0
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,22 @@ class ReportDesk(Protocol):
 
     def report(self, run: str, round: int, batch: bytes) -> Receipt:
         """Hand in a batch made by `wire.pack_reports`. Raises UnreachableError."""
+
+
+@dataclass(frozen=True)
+class AttemptNonce:
+    """What one of three aggregators tells clients of an attempt: its nonce, and the ticket that follows from all three (b"" before)."""
+
+    attempt: int
+    nonce: bytes
+    ticket: bytes
+
+
+class ShareDesk(ReportDesk, Protocol):
+    """One of three aggregators as one client sees it: `report` takes `sharing.record.pack_shares`."""
+
+    def attempt(self, run: str, round: int) -> AttemptNonce:
+        """The attempt at a round that takes shares. Raises RefusedError (`ROUND_UNKNOWN`, `ROUND_CLOSED`) or UnreachableError."""
 
 
 class ReleaseDesk(Protocol):

@@ -35,6 +35,18 @@ class Committed:
         return b"".join((self.report, self.user, *self.hashes))
 
 
+COMMITTED_BYTES = 2 * ID_BYTES + 3 * HASH_BYTES
+"""Of one user in a list that aggregators compare."""
+
+
+def committed(content: bytes) -> Committed:
+    """What `Committed.packed` made. Raises ValueError on another length."""
+    if len(content) != COMMITTED_BYTES:
+        raise ValueError(f"a user's ids and hashes have {COMMITTED_BYTES} bytes, found {len(content)}")
+    report, user, hashes = content[:ID_BYTES], content[ID_BYTES : 2 * ID_BYTES], content[2 * ID_BYTES :]
+    return Committed(report, user, (hashes[:HASH_BYTES], hashes[HASH_BYTES : 2 * HASH_BYTES], hashes[2 * HASH_BYTES :]))
+
+
 def ticket(run: str, round: int, question: bytes, aggregators: Sequence[bytes], nonces: Sequence[bytes]) -> bytes:
     """32 bytes. question: its digest. aggregators: names with keys, in order. Raises ValueError where there are not three of both."""
     if len(aggregators) != 3 or len(nonces) != 3 or any(len(nonce) != NONCE_BYTES for nonce in nonces):

@@ -32,6 +32,9 @@ from fedrec.sharing.record import SharedUser, opened, packed_output
 from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.servers import ShareSums
 
+TOO_FEW = "fewer users are held alike than are needed"
+"""How an attempt ends that may be opened again when more users report."""
+
 
 @dataclass
 class _Attempt:
@@ -40,7 +43,7 @@ class _Attempt:
     number: int
     question: Question
     plan: Plan
-    digest: bytes
+    named: bytes
     needed: int
     nonce: bytes = field(default_factory=lambda: os.urandom(NONCE_BYTES))
     key: bytes = field(default_factory=lambda: os.urandom(SEED_BYTES), repr=False)
@@ -52,6 +55,21 @@ class _Attempt:
     alike: tuple[Committed, ...] = ()
     agreed: bytes = b""
     ended: str = ""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What the server and clients may know of an attempt. ticket: b"" until it is fixed. users: whose shares are held.
+
+    closed: no more are taken. ended: why nothing will come of it.
+    """
+
+    attempt: int
+    nonce: bytes
+    ticket: bytes
+    users: int
+    closed: bool
+    ended: str
 
 
 class OneOfThree:
@@ -78,9 +96,10 @@ class OneOfThree:
 
     # --- the server's and the clients' side ---
 
-    def open(self, run: str, question: Question, plan: Plan, digest: bytes, *, attempt: int, needed: int) -> None:
+    def open(self, run: str, question: Question, plan: Plan, digest: bytes, *, attempt: int, needed: int, named: bytes = b"") -> None:
         """Begin an attempt at a round, which ends every earlier one. needed: users, without whom nothing is released.
 
+        digest: of the question, the same for all attempts. named: what the ticket names in its place, where it says more (the quorum).
         Raises ProtocolError where it was begun before, or where something was published; UnreachableError where a peer might have
         published what is kept here and does not answer.
         """
@@ -97,7 +116,7 @@ class OneOfThree:
             self._store.abandon(run, round)
         layout(question)
         self._store.begin(run, round, attempt, digest)
-        self._attempts[run, round] = _Attempt(attempt, question, plan, digest, needed)
+        self._attempts[run, round] = _Attempt(attempt, question, plan, named or digest, needed)
 
     def receive(self, run: str, round: int, ticket: bytes, user: SharedUser) -> str:
         """Take one user's shares; "" or why not. A client that sends the same again is told the same."""
@@ -130,6 +149,20 @@ class OneOfThree:
         if kept is None:
             raise ProtocolError(f"round {round} is not published", "Ask again later.")
         return kept.content
+
+    def progress(self, run: str, round: int) -> Progress | None:
+        """Of the attempt that is in memory; None where there is none."""
+        attempt = self._attempts.get((run, round))
+        if attempt is None:
+            return None
+        users = len(attempt.shares if attempt.held is None else attempt.held)
+        return Progress(attempt.number, attempt.nonce, attempt.ticket, users, attempt.held is not None, attempt.ended)
+
+    def forget(self, run: str, round: int) -> None:
+        """An attempt that has ended, or whose output was published: nobody asks for more of it than is kept."""
+        attempt = self._attempts.get((run, round))
+        if attempt is not None and (attempt.ended or self._store.published(run, round)):
+            del self._attempts[run, round]
 
     # --- the peers' side ---
 
@@ -178,7 +211,7 @@ class OneOfThree:
         if any(other.ticket != attempt.ticket or other.agreed not in {b"", attempt.agreed} for other in theirs.values()):
             return self._end(attempt, "peers did not agree on the users")
         if len(attempt.alike) < attempt.needed:
-            return self._end(attempt, f"{len(attempt.alike)} users are held alike, {attempt.needed} are needed")
+            return self._end(attempt, TOO_FEW)
         if all(other.agreed == attempt.agreed for other in theirs.values()):
             self._keep_output(run, attempt)
         return None
@@ -189,7 +222,7 @@ class OneOfThree:
         all_nonces = [attempt.nonce if i == self.index else nonces[i] for i in range(3)]
         if len(set(all_nonces)) != 3:
             return self._end(attempt, "two aggregators have one nonce")
-        found = ticket(run, question.round, attempt.digest, self._names, all_nonces)
+        found = ticket(run, question.round, attempt.named, self._names, all_nonces)
         if attempt.ticket:
             return self._end(attempt, "a peer changed its nonce") if found != attempt.ticket else None
         attempt.following_key = self._peers[(self.index + 1) % 3].key(run, question.round, attempt.number)

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedrec.federation.messages import Question
-from fedrec.sharing.commitments import Committed, commitment
+from fedrec.sharing.commitments import COMMITTED_BYTES, HASH_BYTES, Committed, commitment, committed
 from fedrec.sharing.layout import layout
 from fedrec.sharing.ring import SEED_BYTES, UInt64s
 from fedrec.sharing.shares import SEEDS, expanded, share
 
 BLIND_BYTES = 32
-_OUTPUT = b"FRO1"
+_OUTPUT, _SHARES = b"FRO1", b"FRS1"
+_SENT = struct.Struct(f"<4s{HASH_BYTES}sBI")
 _BATCH_WORDS = 2**23
 """Of expanded shares in memory at a time."""
 
@@ -97,6 +98,39 @@ def _rows(contents: Sequence[bytes], number: int, length: int) -> UInt64s:
 def _numbers(aggregator: int) -> tuple[int, int]:
     """Of the shares that it holds: its own, and the following."""
     return aggregator, (aggregator + 1) % 3
+
+
+def pack_shares(users: Sequence[SharedUser], aggregator: int, ticket: bytes) -> bytes:
+    """What one aggregator is sent of these users: ticket, its number, how many; then each user's id, pseudonym, hashes, shares, blind."""
+    parts = [_SENT.pack(_SHARES, ticket, aggregator, len(users))]
+    for user in users:
+        parts += [user.committed.packed, *user.shares, user.blind]
+    return b"".join(parts)
+
+
+def user_bytes(aggregator: int, length: int) -> int:
+    """Of one user of `length` numbers in `pack_shares`."""
+    numbers = _numbers(aggregator)
+    shares = sum(8 * length if number == SEEDS else SEED_BYTES for number in numbers)
+    return COMMITTED_BYTES + shares + (BLIND_BYTES if SEEDS in numbers else 0)
+
+
+def read_shares(content: bytes, aggregator: int, length: int) -> tuple[bytes, list[SharedUser]]:
+    """Ticket and users of `pack_shares`. Raises ValueError where it is not as long as it must be, or for another aggregator."""
+    if len(content) < _SENT.size:
+        raise ValueError("shares without a head")
+    magic, ticket, number, users = _SENT.unpack_from(content)
+    each = user_bytes(aggregator, length)
+    if magic != _SHARES or number != aggregator or len(content) != _SENT.size + users * each:
+        raise ValueError(f"these are no shares of {length} numbers a user for aggregator {aggregator}")
+    sizes = [8 * length if n == SEEDS else SEED_BYTES for n in _numbers(aggregator)]
+    found = list[SharedUser]()
+    for start in range(_SENT.size, len(content), each):
+        own = start + COMMITTED_BYTES
+        following, blind, end = own + sizes[0], own + sum(sizes), start + each
+        shares = content[own:following], content[following:blind]
+        found.append(SharedUser(committed(content[start:own]), shares, content[blind:end]))
+    return ticket, found
 
 
 def packed_output(ticket: bytes, users: int, parts: Sequence[UInt64s]) -> bytes:

@@ -1,0 +1,97 @@
+"""What an aggregator heard of the other two, so that its rules are applied to answers that are there already.
+
+An aggregator that asked while it holds its own lock would wait for one that waits for it. So a thread asks first, without any lock, and
+keeps the answers; the rules then read what was kept. An answer that is kept for a moment is an answer that came late, which the rules of
+`sharing.one_of_three` allow for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from fedrec.errors import FedRecError, ProtocolError, UnreachableError
+from fedrec.sharing.commitments import COMMITTED_BYTES, Committed, committed
+from fedrec.sharing.protocol import Standing
+
+Round = tuple[str, int]
+
+
+class PeerDesk(Protocol):
+    """Another aggregator as this one asks it."""
+
+    def standing(self, run: str, round: int) -> tuple[Standing, bool]:
+        """Where it is in a round, without the list of whom it holds; and whether it has one. Raises UnreachableError, RefusedError."""
+
+    def held(self, run: str, round: int, attempt: int) -> bytes:
+        """`packed_list` of whom it holds in an attempt. Raises as `standing`."""
+
+    def key(self, run: str, round: int, attempt: int) -> bytes:
+        """Its masking key of an attempt. Raises as `standing`."""
+
+
+def packed_list(users: Sequence[Committed]) -> bytes:
+    """Every user's ids and hashes, one after the other."""
+    return b"".join(user.packed for user in users)
+
+
+def read_list(content: bytes) -> tuple[Committed, ...]:
+    """Raises ValueError where it is not what `packed_list` made."""
+    return tuple(committed(content[at : at + COMMITTED_BYTES]) for at in range(0, len(content), COMMITTED_BYTES))
+
+
+@dataclass
+class HeardPeer:
+    """A `sharing.protocol.Peer` that says what `desk` said when `listen` was called last. One thread listens at a time."""
+
+    desk: PeerDesk
+    _standings: dict[Round, Standing | FedRecError] = field(default_factory=dict)
+    _held: dict[tuple[str, int, int], tuple[Committed, ...]] = field(default_factory=dict)
+    _keys: dict[tuple[str, int, int], bytes] = field(default_factory=dict, repr=False)
+
+    def listen(self, run: str, round: int, *, key_of: int = 0) -> None:
+        """Ask where it is, for whom it holds once it has a list, and for its key of attempt `key_of` (0: not wanted)."""
+        try:
+            said, has_list = self.desk.standing(run, round)
+            if has_list:
+                said = replace(said, held=self._list(run, round, said.attempt))
+            if key_of and said.attempt == key_of and (run, round, key_of) not in self._keys:
+                self._keys[run, round, key_of] = self.desk.key(run, round, key_of)
+            self._standings[run, round] = said
+        except FedRecError as failure:  # also a refusal, and words that are none: it says nothing that could be used
+            self._standings[run, round] = failure
+        except ValueError as failure:
+            self._standings[run, round] = ProtocolError(f"a peer's list cannot be read: {failure}", "Use the same version of fedrec.")
+
+    def failure(self, run: str, round: int) -> FedRecError | None:
+        """Why nothing was heard; None where something was."""
+        heard = self._standings.get((run, round))
+        return heard if isinstance(heard, FedRecError) else None
+
+    def standing(self, run: str, round: int) -> Standing:
+        """As it was heard. Raises UnreachableError where nothing was."""
+        heard = self._standings.get((run, round))
+        if not isinstance(heard, Standing):
+            cause = heard.cause if heard is not None else "it was not asked yet"
+            raise UnreachableError(f"a peer does not answer: {cause}", "Check that all three aggregators run, and go on.")
+        return heard
+
+    def key(self, run: str, round: int, attempt: int) -> bytes:
+        """As it was heard. Raises UnreachableError where it was not."""
+        found = self._keys.get((run, round, attempt))
+        if found is None:
+            raise UnreachableError("a peer has not told its key", "Check that all three aggregators run, and go on.")
+        return found
+
+    def forget(self, run: str, round: int) -> None:
+        """A round that is over."""
+        self._standings.pop((run, round), None)
+        self._held = {key: users for key, users in self._held.items() if key[:2] != (run, round)}
+        self._keys = {key: found for key, found in self._keys.items() if key[:2] != (run, round)}
+
+    def _list(self, run: str, round: int, attempt: int) -> tuple[Committed, ...]:
+        """Once for an attempt: what was said first stays."""
+        if (run, round, attempt) not in self._held:
+            self._held[run, round, attempt] = read_list(self.desk.held(run, round, attempt))
+        return self._held[run, round, attempt]

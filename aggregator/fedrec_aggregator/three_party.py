@@ -1,0 +1,323 @@
+"""One of three aggregators: the rules of `sharing.one_of_three` over a ledger, with the same calls as an aggregator that sums alone.
+
+NOT YET REVIEWED from outside. What is promised, and against whom, is in `fedrec.sharing`.
+
+Who may report, what a plan may cost and when a round is over is decided as in `core.Aggregator`. In place of sums it holds shares, in
+memory, until all three agree on the users. Threads apply the rules one at a time; none of them asks a peer meanwhile (`peers`).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fedrec.errors import FedRecError, PrivacyError, ProtocolError, RefusedError, UnreachableError
+from fedrec.federation.messages import Question
+from fedrec.federation.protocol import AttemptNonce, Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.releases import PartyStreams
+from fedrec.federation.wire import refused, report_digest
+from fedrec.operations import logs
+from fedrec.privacy.calibration import Plan
+from fedrec.sharing.layout import layout
+from fedrec.sharing.one_of_three import TOO_FEW, OneOfThree, Progress
+from fedrec.sharing.protocol import Standing
+from fedrec.sharing.record import read_shares, user_bytes
+from fedrec.streams import Streams, SystemStreams
+from fedrec_aggregator.collection import Collection
+from fedrec_aggregator.core import Aggregator
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.outputs import OutputStore
+from fedrec_aggregator.peers import HeardPeer, PeerDesk, packed_list
+
+log = logging.getLogger(__name__)
+
+_BEAT_S = 0.02
+"""How often one who waits looks again."""
+
+_WHY = {
+    "another-ticket": Refusal.ROUND_UNKNOWN,  # of an attempt that is over, or not begun here
+    "round-closed": Refusal.ROUND_CLOSED,
+    "unknown-user": Refusal.NOT_ENROLLED,
+    "replayed": Refusal.ALREADY_REPORTED,
+    "malformed": Refusal.MALFORMED,
+}
+
+
+@dataclass
+class _Attempt:
+    """An attempt in memory as the server opened it. failure: why it last did not go on."""
+
+    question: Question
+    plan: Plan
+    digest: str
+    number: int
+    quorum: int
+    needed: int
+    deadline_s: float
+    length: int
+    failure: Exception | None = None
+    rejected: Counter[str] = field(default_factory=Counter)
+
+
+class ThreePartyAggregator(Aggregator):
+    """Aggregator `place` of 0, 1, 2. names: of all three with their keys, in order. peers: the other two, by place."""
+
+    aggregation = "three-party"
+
+    def __init__(
+        self,
+        ledger: ReleaseLedger,
+        limits: Limits,
+        *,
+        noise: Streams | SystemStreams,
+        place: int,
+        names: Sequence[bytes],
+        peers: Mapping[int, PeerDesk],
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(ledger, limits, noise=noise, clock=clock)
+        self.place, self._store, self._sleep = place, OutputStore(ledger), sleep
+        self._peers = {i: HeardPeer(desk) for i, desk in peers.items()}
+        self._party = OneOfThree(place, names, self._peers, self._store, PartyStreams(noise, place))
+        self._shares = dict[tuple[str, int], _Attempt]()
+        self._turn = threading.RLock()  # the rules; nobody holds it while a peer is asked
+        self._asking = threading.Lock()  # one thread asks the peers at a time
+
+    # --- the clients' side ---
+
+    def attempt(self, run: str, round: int) -> AttemptNonce:
+        """The attempt that takes shares. Raises RefusedError (`RUN_UNKNOWN`, `ROUND_UNKNOWN`, `ROUND_CLOSED`)."""
+        with self._turn:
+            progress = self._party.progress(run, round)
+            if progress is None or progress.ended:
+                raise refused(self._absent(run, round), f"round {round} of run {run!r} is not open here", "Wait for the server to open it.")
+            if progress.closed:
+                raise refused(Refusal.ROUND_CLOSED, f"round {round} of run {run!r} takes no more reports")
+            found = AttemptNonce(progress.attempt, progress.nonce, progress.ticket)
+        if not found.ticket:
+            self._advance(run, round)
+        return found
+
+    def report(self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True) -> Receipt:
+        """Hold the shares of every user that is the sender's. A bad batch is a receipt, never an exception."""
+        attempt = self._shares.get((run, round))
+        if attempt is None:
+            return Receipt(0, {self._absent(run, round).value: 1})
+        self._close_when_due(run, round, attempt)
+        try:
+            found, users = read_shares(batch, self.place, attempt.length)
+        except ValueError:
+            return self._turned_away(attempt, Refusal.MALFORMED, 1)
+        if len(users) > self.limits.max_users_per_batch:
+            return self._turned_away(attempt, Refusal.TOO_LARGE, len(users))
+        accepted, rejected = 0, Counter[str]()
+        with self._turn:
+            if self._held_bytes() + len(batch) > self.limits.max_shares_bytes:
+                return self._turned_away(attempt, Refusal.BUSY, len(users))
+            for user in users:
+                owner = self.ledger.owners().get(user.committed.user)
+                if owner != sender:
+                    rejected[(Refusal.NOT_ENROLLED if owner is None else Refusal.FORBIDDEN).value] += 1
+                elif why := self._party.receive(run, round, found, user):
+                    rejected[_WHY[why].value] += 1
+                else:
+                    accepted += 1
+            attempt.rejected += rejected
+        return Receipt(accepted, dict(rejected))
+
+    # --- the server's side ---
+
+    def collections(self) -> tuple[Collection, ...]:
+        """Rounds in memory as they are now."""
+        with self._turn:
+            return tuple(self._seen(run, attempt, self._party.progress(run, round)) for (run, round), attempt in self._shares.items())
+
+    def open_round(self, opening: Opening) -> RoundStatus:
+        """Begin the attempt that the opening names, or find it; an attempt of 0 asks where the round is: `SHORT` where it may be opened.
+
+        Raises RefusedError.
+        """
+        key = (opening.run, opening.round)
+        with self._desk:
+            self._advance(*key)
+            if (done := self._known(opening)) is not None:
+                return done
+            now = self._shares.get(key)
+            if opening.attempt and not (now and (now.number, now.quorum) == (opening.attempt, opening.quorum)):
+                self._begin(opening)
+        if opening.attempt:
+            self._advance(*key)
+        try:
+            return self._status(*key)
+        except RefusedError as refusal:
+            if opening.attempt or refusal.code != Refusal.ROUND_UNKNOWN:
+                raise
+            last = self._store.attempt(*key)
+            return RoundStatus(*key, opening.digest, Phase.SHORT, last, self.enrolled())
+
+    def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
+        """Where the round is; waits up to `wait_s` for it to be released or short. Raises RefusedError, and RunError where the disk
+        fails (ask again)."""
+        patient_until = self._clock() + wait_s
+        while True:
+            found = self._look(run, round)
+            if found.phase in {Phase.RELEASED, Phase.SHORT} or self._clock() >= patient_until:
+                return found
+            self._sleep(_BEAT_S)
+
+    def _look(self, run: str, round: int) -> RoundStatus:
+        if (attempt := self._shares.get((run, round))) is not None:
+            self._close_when_due(run, round, attempt)
+            attempt.failure = None
+        self._advance(run, round)
+        if attempt is not None and attempt.failure is not None:
+            raise attempt.failure
+        return self._status(run, round)
+
+    def close(self, run: str, round: int) -> RoundStatus:
+        """Take no more shares. Raises as `status`."""
+        with self._turn:
+            self._party.close(run, round)
+        return self.status(run, round)
+
+    def release(self, run: str, round: int) -> bytes:
+        """`record.packed_output` of a published round, the same bytes every time. Raises RefusedError (`BUSY`: not published yet)."""
+        try:
+            with self._turn:
+                return self._party.output(run, round)
+        except ProtocolError as failure:
+            self._status(run, round)
+            raise refused(Refusal.BUSY, failure.cause, "Ask again when its status says so.") from None
+
+    def tick(self) -> None:
+        """Close what is due and go on with every round. What fails is logged, and waits for the server to ask again."""
+        for (run, round), attempt in tuple(self._shares.items()):
+            self._close_when_due(run, round, attempt)
+            if attempt.failure is None:
+                self._advance(run, round)
+                if attempt.failure is not None:
+                    logs.say_failure(log, "not-released", attempt.failure, run=run, round=round)
+
+    # --- the peers' side ---
+
+    def standing(self, run: str, round: int) -> Standing:
+        """What a peer may know."""
+        with self._turn:
+            return self._party.standing(run, round)
+
+    def held(self, run: str, round: int, attempt: int) -> bytes:
+        """`peers.packed_list` of whom it holds, for a peer. Raises RefusedError (`ROUND_UNKNOWN`)."""
+        said = self.standing(run, round)
+        if said.attempt != attempt or said.held is None:
+            raise refused(Refusal.ROUND_UNKNOWN, f"attempt {attempt} at round {round} has no list here", "Ask where the round is.")
+        return packed_list(said.held)
+
+    def key(self, run: str, round: int, attempt: int, *, caller: int) -> bytes:
+        """The masking key of an attempt, for the aggregator before this one alone. Raises RefusedError (`FORBIDDEN`)."""
+        try:
+            with self._turn:
+                return self._party.key(run, round, attempt, caller=caller)
+        except ProtocolError as failure:
+            raise refused(Refusal.FORBIDDEN, failure.cause, failure.remedy) from None
+
+    # --- how it goes on ---
+
+    def _begin(self, opening: Opening) -> None:
+        question, plan = self._question(opening)
+        run, key = opening.run, (opening.run, opening.round)
+        needed, named = max(self.limits.min_cohort, opening.quorum), bytes.fromhex(report_digest(opening.digest, opening.quorum))
+        try:
+            length = layout(question).length
+        except PrivacyError as failure:
+            raise refused(Refusal.WRONG_QUESTION, failure.cause, failure.remedy) from None
+        with self._turn:
+            digest = bytes.fromhex(opening.digest)
+            try:
+                self._party.open(run, question, plan, digest, attempt=opening.attempt, needed=needed, named=named)
+            except UnreachableError as failure:  # before it can give up an output, it must know that no peer published its own
+                raise refused(Refusal.BUSY, failure.cause, failure.remedy) from None
+            except RefusedError:
+                raise
+            except ProtocolError as failure:
+                raise refused(Refusal.ROUND_CLOSED, failure.cause, failure.remedy) from None
+            self._store.quorums[key] = opening.quorum
+            deadline_s = self._clock() + min(opening.timeout_s, self.limits.max_round_s)
+            numbers = opening.digest, opening.attempt, opening.quorum, needed
+            self._shares[key] = _Attempt(question, plan, *numbers, deadline_s, length)
+
+    def _advance(self, run: str, round: int) -> None:
+        """Ask the peers and do what follows; nothing where another thread is at it."""
+        attempt = self._shares.get((run, round))
+        with self._turn:
+            if attempt is None and (self._store.published(run, round) or self._store.kept(run, round) is None):
+                return
+        if not self._asking.acquire(blocking=False):
+            return
+        try:
+            with self._turn:
+                progress = self._party.progress(run, round)
+            for i, peer in self._peers.items():
+                wants_key = i == (self.place + 1) % 3 and progress is not None and not progress.ticket and not progress.ended
+                peer.listen(run, round, key_of=progress.attempt if wants_key and progress else 0)
+            with self._turn:
+                self._party.advance(run, round)
+                if self._store.published(run, round):
+                    self._forget_round(run, round)
+        except UnreachableError:
+            pass  # `HeardPeer.failure` says who; asked again at the next tick
+        except FedRecError as failure:
+            if attempt is None:
+                raise
+            attempt.failure = refused(Refusal.BUDGET, failure.cause, failure.remedy) if isinstance(failure, PrivacyError) else failure
+        finally:
+            self._asking.release()
+
+    def _forget_round(self, run: str, round: int) -> None:
+        self._party.forget(run, round)
+        self._shares.pop((run, round), None)
+        for peer in self._peers.values():
+            peer.forget(run, round)
+
+    def _close_when_due(self, run: str, round: int, attempt: _Attempt) -> None:
+        if self._clock() >= attempt.deadline_s:
+            with self._turn:
+                self._party.close(run, round)
+
+    def _turned_away(self, attempt: _Attempt, code: Refusal, users: int) -> Receipt:
+        attempt.rejected[code.value] += users
+        return Receipt(0, {code.value: users})
+
+    def _held_bytes(self) -> int:
+        found = ((attempt, self._party.progress(run, round)) for (run, round), attempt in self._shares.items())
+        return sum(said.users * user_bytes(self.place, attempt.length) for attempt, said in found if said and not said.ended)
+
+    def _seen(self, run: str, attempt: _Attempt, progress: Progress | None) -> Collection:
+        phase = Phase.SHORT if progress is None or progress.ended else Phase.RELEASING if progress.closed else Phase.OPEN
+        users = progress.users if progress else 0
+        return Collection(
+            run, attempt.question, attempt.digest, attempt.plan, attempt.number, attempt.deadline_s, None, attempt.quorum, attempt.needed,
+            phase, reported=users, rejected=attempt.rejected,
+        )  # fmt: skip
+
+    def _status(self, run: str, round: int) -> RoundStatus:
+        with self._turn:
+            if (done := self.ledger.released(run, round)) is not None:
+                return done
+            attempt, progress, kept = self._shares.get((run, round)), self._party.progress(run, round), self._store.kept(run, round)
+            if kept is not None and (progress is None or progress.attempt == kept.attempt):
+                known = self.ledger.attempt(run, round)
+                digest, quorum = known.digest if known else "", attempt.quorum if attempt else 0
+                return RoundStatus(run, round, digest, Phase.RELEASING, kept.attempt, self.enrolled(), kept.users, quorum=quorum)
+            if attempt is None or progress is None:
+                raise refused(self._absent(run, round), f"round {round} of run {run!r} is not open here", "Open it again.")
+            if progress.ended and progress.ended != TOO_FEW:
+                raise refused(
+                    Refusal.ROUND_UNKNOWN, f"attempt {progress.attempt} at round {round} ended: {progress.ended}", "Open it again."
+                )
+            return self._seen(run, attempt, progress).status(now_s=self._clock(), enrolled=self.enrolled())

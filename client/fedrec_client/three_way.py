@@ -1,0 +1,132 @@
+"""Three aggregators as one client sees them, and a round's reports on their way to them as shares.
+
+Guarantee, unit user (report replaced by the empty one), against the server and any one of the three: `fedrec.sharing`, NOT YET REVIEWED
+from outside. This client's part in it: it sends each share to the aggregator whose key is pinned at its place, it shares only under a
+ticket that it computed itself, of its own question, quorum and pins and the three nonces, and it never uses a seed for two rows
+(`record.addressed`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.errors import PrivacyError, RefusedError, UnreachableError
+from fedrec.federation.ledger_heads import HeadMemory, follow
+from fedrec.federation.messages import Question
+from fedrec.federation.protocol import AttemptNonce, Receipt, Refusal, ShareDesk
+from fedrec.federation.wire import Batch, pack_reports
+from fedrec.sharing.commitments import ticket
+from fedrec.sharing.layout import Layout, layout, plain_numbers
+from fedrec.sharing.record import addressed, pack_shares, user_bytes
+from fedrec_client.answering import answered
+from fedrec_client.delivery import Delivery
+
+MESSAGE_BYTES = 8 * 2**20
+"""Of the shares in one message, about: half of what an aggregator takes unless its operator says otherwise."""
+
+
+@dataclass
+class ThreeWay:
+    """The three, in the order of their places. names: with their keys, as the aggregators name each other (`names_of`).
+
+    patience_s: for all three to state one ticket. Raises ValueError where two have one name.
+    """
+
+    desks: Sequence[ShareDesk]
+    names: Sequence[bytes]
+    patience_s: float = 60.0
+    pause_s: float = 0.05
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        if len(self.desks) != 3 or len(set(self.names)) != 3:
+            raise ValueError("three-party aggregation needs three different aggregators")
+
+    def enroll(self, tokens: Sequence[bytes]) -> int:
+        """At all three."""
+        return min(desk.enroll(tokens) for desk in self.desks)
+
+    def follow(self, memories: Sequence[HeadMemory], charged: int) -> None:
+        """See that none of the three ledgers has gone back. Raises RefusedError (`STALE_LEDGER`)."""
+        for desk, memory in zip(self.desks, memories, strict=True):
+            follow(lambda since, desk=desk: desk.growth(since, charged), memory)  # type: ignore[misc]
+
+    def ticket(self, run: str, round: int, named: str) -> bytes:
+        """The ticket of the attempt that takes shares, computed here. named: `wire.report_digest` of the question.
+
+        Raises RefusedError (`WRONG_QUESTION`) where the three state another one: they were asked another question, or name other keys;
+        UnreachableError where they do not agree on one in time.
+        """
+        until_s = self.clock() + self.patience_s
+        while True:
+            said = [desk.attempt(run, round) for desk in self.desks]
+            if all(one.ticket for one in said) and len({one.attempt for one in said}) == 1:
+                return self._checked(run, round, named, said)
+            if self.clock() >= until_s:
+                raise UnreachableError("the three aggregators have not agreed on a ticket", "See that all three reach each other.")
+            self.sleep(self.pause_s)
+
+    def report(self, run: str, round: int, messages: Sequence[bytes]) -> Receipt:
+        """To each its own. A user is counted where all three hold it."""
+        receipts = [desk.report(run, round, message) for desk, message in zip(self.desks, messages, strict=True)]
+        return min(receipts, key=lambda receipt: receipt.accepted)
+
+    def _checked(self, run: str, round: int, named: str, said: Sequence[AttemptNonce]) -> bytes:
+        try:
+            found = ticket(run, round, bytes.fromhex(named), self.names, [one.nonce for one in said])
+        except ValueError:
+            raise RefusedError(Refusal.MALFORMED.value, "an aggregator's nonce is none", "Use the same version of fedrec.") from None
+        if any(one.ticket != found for one in said):
+            cause = "the three aggregators state another ticket than follows from this client's question and pins"
+            raise RefusedError(Refusal.WRONG_QUESTION.value, cause, "Compare the pins of all parties; do not go on otherwise.")
+        return found
+
+
+def names_of(keys: Sequence[str]) -> tuple[bytes, ...]:
+    """How aggregators are named in a ticket: by the SHA-256 of their public keys, in the order of their places."""
+    return tuple(key.encode() for key in keys)
+
+
+@dataclass
+class SharedDelivery(Delivery):
+    """Reports that are shared among three; `keep` gets the report before it is shared, which never leaves. secret: the client's own."""
+
+    three: ThreeWay | None = None
+    secret: bytes = field(default=b"", repr=False)
+    _ticket: bytes = field(default=b"", init=False)
+
+    def hand_in(self, *, users_per_batch: int, batch_bytes: int) -> None:
+        """As for one aggregator, under one ticket. Raises as `ThreeWay.ticket` too."""
+        assert self.three is not None
+        self._ticket = self.three.ticket(self.run, self.question.round, self.digest)
+        most = max(1, min(users_per_batch, MESSAGE_BYTES // user_bytes(1, self._layout.length)))
+        super().hand_in(users_per_batch=most, batch_bytes=batch_bytes)
+
+    @property
+    def _layout(self) -> Layout:
+        return layout(self.question)
+
+    def _sent(self, users: npt.NDArray[np.int64]) -> Receipt:
+        assert self.three is not None
+        reports = answered(self.question, self.step, self.mine, users)
+        if self.keep:
+            self.keep(self.batches, pack_reports(Batch(self.ids[users], self.tokens[users], reports), self.digest))
+        ids, tokens = ([row.tobytes() for row in rows[users]] for rows in (self.ids, self.tokens))
+        sent = addressed(plain_numbers(reports, self._layout), ids, tokens, self._ticket, secret=self.secret)
+        messages = [pack_shares(some, place, self._ticket) for place, some in enumerate(sent)]
+        self.batches, self.bytes_sent = self.batches + 1, self.bytes_sent + sum(map(len, messages))
+        return self.three.report(self.run, self.question.round, messages)
+
+
+def require_shareable(question: Question) -> None:
+    """Raises RefusedError (`WRONG_QUESTION`) where a question cannot be shared: before anything is charged."""
+    try:
+        layout(question)
+    except PrivacyError as failure:
+        raise RefusedError(Refusal.WRONG_QUESTION.value, failure.cause, failure.remedy) from None

@@ -1,0 +1,116 @@
+"""Whole rounds over three aggregators with ledgers on disk, clients that share, and a server that adds three outputs."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedrec.errors import RefusedError
+from fedrec.federation.protocol import Invitation, Phase, Refusal
+from fedrec.federation.rounds import train
+from fedrec.federation.wire import pack_release
+from fedrec_client.participant import Participant
+from fedrec_client.three_way import ThreeWay
+from tests.sharing.three_cores import NAMES, RUN, USERS, Cores, Federation, federation
+
+Found = Callable[..., Federation]
+
+PUBLISHED = ("recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2")
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Iterator[Found]:
+    with ExitStack() as stack:
+
+        def make(*sets: str) -> Federation:
+            cores = stack.enter_context(closing(Cores(tmp_path)))
+            made = federation(cores, stack, *sets)
+            made.join(made.terms)
+            return made
+
+        yield make
+
+
+@pytest.mark.parametrize("sets", [PUBLISHED, ()], ids=["published", "default"])
+def test_every_round_of_a_training_releases_the_loopback_s_bytes(found: Found, sets: tuple[str, ...]) -> None:
+    there = found(*sets)
+    recipe = there.prepared.recipe
+    ours, theirs = list(train(recipe, there.link(), recipe.begin())), list(train(recipe, there.loopback, recipe.begin()))
+    assert len(ours) == len(theirs) >= 2
+    for one, other in zip(ours, theirs, strict=True):
+        assert pack_release(one.answer) == pack_release(other.answer)
+    charged = [sorted((c.round, c.release) for c in ledger.spends().charges) for ledger in there.cores.ledgers]
+    assert charged[0] == charged[1] == charged[2]
+    assert len(charged[0]) == len(there.prepared.plan.releases)
+
+
+def test_a_round_that_was_released_is_found_again_with_the_same_bytes(found: Found) -> None:
+    there = found(*PUBLISHED)
+    release = there.link().answer(there.first)
+    for place in range(3):
+        there.cores.restart(place)
+    link = there.link()
+    assert pack_release(link.answer(there.first)) == pack_release(release)
+    assert link.ledger_head.count(",") == 2
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_an_aggregator_that_forgets_an_open_round_costs_nothing_and_the_round_begins_again(found: Found, place: int) -> None:
+    there = found(*PUBLISHED)
+    desk, question = there.desk(), there.first
+    desk.open_run(RUN, there.prepared.plan)
+    assert desk.open_round(there.opening(question, quorum=USERS)).phase is Phase.OPEN
+    there.cores.restart(place)
+    release = there.link(min_share=1.0).answer(question)
+    assert pack_release(release) == pack_release(there.loopback.answer(question))
+    assert {ledger.attempt(RUN, question.round).attempt for ledger in there.cores.ledgers} == {2}  # type: ignore[union-attr]
+    assert {len(ledger.spends().charges) for ledger in there.cores.ledgers} == {len(question.releases)}
+
+
+def test_a_share_that_was_lost_after_a_peer_published_ends_the_round_for_good(found: Found) -> None:
+    there = found(*PUBLISHED)
+    there.link().answer(there.first)
+    cores = there.cores
+    cores.stop(1)
+    for path in sorted((cores.folder / "aggregator-1").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    cores.start(1)
+    with pytest.raises(RefusedError) as refusal:
+        there.link().answer(there.first)
+    assert refusal.value.code == Refusal.LOST_SHARE
+
+
+def test_a_client_of_three_refuses_the_plan_of_one_and_a_client_of_one_the_plan_of_three(found: Found) -> None:
+    there = found(*PUBLISHED)
+    trusted = replace(there.prepared.plan, aggregation="trusted")
+    of_three, question = there.participants[0], there.first
+    answer = of_three.answer(Invitation(RUN, trusted, question))
+    assert (answer.refusal, answer.accepted) == (Refusal.WRONG_PLAN, 0)
+    of_one = Participant(of_three.name, of_three.users, of_three.ledger, there.cores.running[0].client_desk("x"), there.cores.folder)  # type: ignore[union-attr]
+    of_one.join(there.terms)
+    answer = of_one.answer(Invitation(RUN, there.prepared.plan, question))
+    assert (answer.refusal, answer.accepted) == (Refusal.WRONG_PLAN, 0)
+    assert not of_three.ledger.entries
+
+
+def test_a_client_shares_nothing_where_aggregators_were_asked_another_question_or_name_another_key(found: Found) -> None:
+    there = found(*PUBLISHED)
+    desk, question = there.desk(), there.first
+    desk.open_run(RUN, there.prepared.plan)
+    desk.open_round(there.opening(question, quorum=3))
+    there.cores.sleep(1.0)
+    answers = there.ask(Invitation(RUN, there.prepared.plan, question, quorum=USERS))
+    assert {answer.refusal for answer in answers} == {Refusal.WRONG_QUESTION}
+    assert [core.collections()[0].reported for core in there.cores.running if core] == [0, 0, 0]
+    way = there.participants[0]._desk
+    assert isinstance(way, ThreeWay)
+    way.names = (NAMES[0], NAMES[1], b"another key")
+    answer = there.participants[0].answer(Invitation(RUN, there.prepared.plan, question, quorum=3))
+    assert answer.refusal == Refusal.WRONG_QUESTION
+
+
+def test_three_ways_need_three_different_keys() -> None:
+    with pytest.raises(ValueError, match="three different"):
+        ThreeWay([None] * 3, (b"a", b"b", b"b"))  # type: ignore[list-item]

@@ -1,0 +1,203 @@
+"""Three aggregators over ledgers on disk, clients with ledgers and a server in one process; aggregators may be stopped and started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fedrec.data.interactions import Interactions
+from fedrec.data.planted import PlantedShape, planted
+from fedrec.errors import UnreachableError
+from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.link import AggregatedLink, Patience
+from fedrec.federation.messages import Question
+from fedrec.federation.protocol import Answer, Invitation, Opening, RoundStatus, Terms
+from fedrec.federation.rounds import Loopback
+from fedrec.federation.wire import question_digest, question_header
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+from fedrec.recipes import Prepared, client_recipe, prepare
+from fedrec.settings import load
+from fedrec.sharing.protocol import Standing
+from fedrec.sharing.three_desk import ThreeDesk
+from fedrec.streams import Streams
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.three_party import ThreePartyAggregator
+from fedrec_client.ledger import ClientLedger
+from fedrec_client.participant import Participant
+from fedrec_client.store import LocalUsers
+from fedrec_client.three_way import ThreeWay
+from fedrec_simulations.runtimes import shards
+
+SEED, RUN, USERS = 7, "three", 24
+PROMISE = Guarantee(5.0, 1e-5)
+ITEMS = tuple(f"item-{j}" for j in range(20))
+NAMES = (b"a", b"b", b"c")
+
+
+class DownError(UnreachableError):
+    """Nobody is there."""
+
+    def __init__(self) -> None:
+        super().__init__("nobody is there", "Start it.")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A way to an aggregator, which may be down: a desk of the server, of a client, or of a peer."""
+
+    cores: Cores
+    place: int
+    caller: int = -1
+
+    @property
+    def core(self) -> ThreePartyAggregator:
+        found = self.cores.running[self.place]
+        if found is None:
+            raise DownError
+        return found
+
+    def enrolled(self) -> int:
+        return self.core.enrolled()
+
+    def open_run(self, run: str, plan: Plan) -> None:
+        self.core.open_run(run, plan)
+
+    def open_round(self, opening: Opening) -> RoundStatus:
+        return self.core.open_round(opening)
+
+    def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
+        return self.core.status(run, round, wait_s=wait_s)
+
+    def close(self, run: str, round: int) -> RoundStatus:
+        return self.core.close(run, round)
+
+    def release(self, run: str, round: int) -> bytes:
+        return self.core.release(run, round)
+
+    def standing(self, run: str, round: int) -> tuple[Standing, bool]:
+        said = self.core.standing(run, round)
+        return replace(said, held=None), said.held is not None
+
+    def held(self, run: str, round: int, attempt: int) -> bytes:
+        return self.core.held(run, round, attempt)
+
+    def key(self, run: str, round: int, attempt: int) -> bytes:
+        return self.core.key(run, round, attempt, caller=self.caller)
+
+
+class Cores:
+    """`time_s` passes when somebody waits, and every aggregator ticks then."""
+
+    def __init__(self, folder: Path, *, ledger: type[ReleaseLedger] = ReleaseLedger, limits: Limits | None = None) -> None:
+        self.folder, self.kind, self.limits = folder, ledger, limits or Limits(min_cohort=5)
+        self.time_s = 0.0
+        self.running: list[ThreePartyAggregator | None] = [None] * 3
+        self.ledgers: list[ReleaseLedger] = []
+        for place in range(3):
+            self.start(place)
+
+    def start(self, place: int) -> None:
+        ledger = self.kind(self.folder / f"aggregator-{place}", limit=PROMISE)
+        self.ledgers[place : place + 1] = [ledger]
+        peers = {i: Line(self, i, caller=place) for i in range(3) if i != place}
+        self.running[place] = ThreePartyAggregator(
+            ledger, self.limits, noise=Streams(SEED), place=place, names=NAMES, peers=peers, clock=self.clock, sleep=self.sleep
+        )
+
+    def stop(self, place: int) -> None:
+        """As kill -9 does: what is not on disk is gone."""
+        self.running[place] = None
+        self.ledgers[place].close()
+
+    def restart(self, place: int) -> None:
+        self.stop(place)
+        self.start(place)
+
+    def clock(self) -> float:
+        return self.time_s
+
+    def sleep(self, seconds: float) -> None:
+        self.time_s += max(seconds, 0.01)
+        for core in self.running:
+            if core is not None:
+                core.tick()
+
+    def close(self) -> None:
+        for ledger in self.ledgers:
+            ledger.close()
+
+
+@dataclass
+class ClientDesk:
+    """A client's desk at an aggregator that may have been started anew since."""
+
+    line: Line
+    name: str
+
+    def __getattr__(self, call: str):  # type: ignore[no-untyped-def]
+        if call == "attempt":
+            return self.line.core.attempt
+        return getattr(self.line.core.client_desk(self.name), call)
+
+
+@dataclass
+class Federation:
+    """`data` is everybody's, for the loopback that they are compared with."""
+
+    cores: Cores
+    data: Interactions
+    prepared: Prepared
+    terms: Terms
+    participants: Sequence[Participant]
+
+    @property
+    def first(self) -> Question:
+        found = self.prepared.recipe.ask(self.prepared.recipe.begin())
+        assert found is not None
+        return found
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        return [participant.join(terms) for participant in self.participants]
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        return [participant.answer(invitation) for participant in self.participants]
+
+    def desk(self) -> ThreeDesk:
+        return ThreeDesk([Line(self.cores, place) for place in range(3)])
+
+    def link(self, **patience: float) -> AggregatedLink:
+        waits = Patience(sleep=self.cores.sleep, clock=self.cores.clock, **patience)  # type: ignore[arg-type]
+        link = AggregatedLink(self.terms, self.prepared.plan, self.desk(), self, waits)
+        link.num_users = self.data.num_users
+        return link
+
+    @property
+    def loopback(self) -> Loopback:
+        return Loopback(self.data, self.prepared.steps, self.prepared.plan, Streams(SEED), Ledger(PROMISE))
+
+    def opening(self, question: Question, *, attempt: int = 0, quorum: int = 0) -> Opening:
+        header = question_header(question, run=RUN, plan=self.prepared.plan.digest())
+        return Opening(RUN, question.round, header, question_digest(header), 600.0, quorum=quorum, attempt=attempt)
+
+
+def federation(cores: Cores, stack: ExitStack, *sets: str, clients: int = 3) -> Federation:
+    data = planted(PlantedShape(users=USERS, items=len(ITEMS), events=130, least_events=3), seed=SEED).interactions
+    words = [f"seed={SEED}", "privacy.aggregation=three-party", *sets]
+    scenario = load(None, words)
+    facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(SEED))
+    prepared = prepare(scenario, facts)
+    terms = Terms(RUN, client_recipe(scenario), data.kind, data.value_range, ITEMS)
+    participants = []
+    for shard in shards(data, clients):
+        own = cores.folder / shard.name
+        ledger = stack.enter_context(closing(ClientLedger(own / "ledger.sqlite", limit=PROMISE)))
+        desks = [ClientDesk(Line(cores, place), shard.name) for place in range(3)]
+        way = ThreeWay(desks, NAMES, patience_s=2.0, sleep=cores.sleep, clock=cores.clock)
+        users = LocalUsers(shard.events, ITEMS, shard.user_ids)
+        participants.append(Participant(shard.name, users, ledger, way, own, users_per_batch=3))
+    return Federation(cores, data, prepared, terms, participants)
