@@ -235,7 +235,25 @@ class FleetProxy:
         return None
 
     async def _pulled(self, request: Request, body: bytes | None, node: int, place: _Place) -> httpx.Response:
-        """As `_sent`, when there may be a message for the node. While it waits it has no place among the requests in progress."""
+        """As `_sent`, when there may be a message for the node: an answer without one is returned only to a request that has waited.
+        While it waits it has no place among the requests in progress."""
+        asked_s = _asked_s(request)
+        while True:
+            waited = await self._waited(request, node, place, asked_s)
+            response, nothing = None, False
+            try:
+                self.pulls.asking(node)
+                response = await self._sent(request, body)
+            finally:
+                nothing = self.pulls.answered(node, _length_of(response))
+                self.pulls.at_once.release()
+            if waited or not nothing or not self.pulls.holds(place.peer, asked_s):
+                return response
+            self.nodes.seen(node, place.peer)  # or nobody would send what it waits for
+            await response.aclose()
+
+    async def _waited(self, request: Request, node: int, place: _Place, asked_s: float | None) -> bool:
+        """Whether the request was held; after it the caller has one of the places `at_once`."""
 
         async def gone() -> None:
             while (await request.receive())["type"] != "http.disconnect":
@@ -243,20 +261,11 @@ class FleetProxy:
 
         self._take(place, -1)
         try:
-            await self.pulls.until_due(node, place.peer, _asked_s(request), gone)
+            waited = await self.pulls.until_due(node, place.peer, asked_s, gone)
             await self.pulls.at_once.acquire()
         finally:
             self._take(place, 1)
-        num_bytes = None
-        try:
-            self.pulls.asking(node)
-            response = await self._sent(request, body)
-            length = response.headers.get("content-length", "")
-            num_bytes = int(length) if response.is_success and length.isdigit() else None
-            return response
-        finally:
-            self.pulls.answered(node, num_bytes)
-            self.pulls.at_once.release()
+        return waited
 
     async def _examined(self, request: Request, client: str) -> tuple[bytes | None, int]:
         """The body and the node that it is about, where it was read; None and 0 where it only passes through."""
@@ -450,6 +459,12 @@ def _announced_bytes(request: Request, most: int) -> int:
 def _asked_s(request: Request) -> float | None:
     value = request.headers.get(WAIT_HEADER.decode(), "")
     return float(value) if value.isascii() and value.isdigit() and len(value) < 6 else None
+
+
+def _length_of(response: httpx.Response | None) -> int | None:
+    """Bytes of an answer that is one, where it says how many."""
+    length = response.headers.get("content-length", "") if response is not None and response.is_success else ""
+    return int(length) if length.isdigit() else None
 
 
 def _length(request: Request) -> list[tuple[bytes, bytes]]:

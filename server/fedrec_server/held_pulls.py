@@ -3,6 +3,8 @@
 A SuperNode asks every three seconds, each time through the gate, Flower's checks and its database; a thousand of them would keep a core
 busy with answers that say nothing. The server tells when it has sent a message to a node; until then the request is held here, where it
 costs a connection, and it is passed on after a while all the same: a message that was not told of is late, never lost.
+The first request after a message is passed on at once, and held where nothing was there: a SuperNode sleeps for three seconds over an
+answer without a message, and the next round would begin that much later.
 """
 
 from __future__ import annotations
@@ -64,15 +66,18 @@ class HeldPulls:
         for event in self._woken.values():
             event.set()
 
-    async def until_due(self, node: int, client: str, asked_s: float | None, gone: Callable[[], Awaitable[object]]) -> None:
-        """Until the node's request is to be passed on. asked_s: how long the node would wait. Raises GoneError.
+    def holds(self, client: str, asked_s: float | None) -> bool:
+        """Whether a request of this client would wait. A client has room for one of each of its nodes; more are passed on at once."""
+        return self.on and not self._closing and self._held[client] < MOST_NODES and self._wait_s(asked_s) > 0
 
-        gone: ends when who asks has hung up: what is fetched for nobody would be lost. A client has room for one request of each of its
-        nodes; more are passed on at once.
+    async def until_due(self, node: int, client: str, asked_s: float | None, gone: Callable[[], Awaitable[object]]) -> bool:
+        """Until the node's request is to be passed on; whether it waited. asked_s: how long the node would wait. Raises GoneError.
+
+        gone: ends when who asks has hung up: what is fetched for nobody would be lost.
         """
-        if not self.on or node not in self.quiet or self._held[client] >= MOST_NODES or self._closing:
-            return
-        wait_s = self.stock_wait_s if asked_s is None or not math.isfinite(asked_s) else min(max(asked_s, 0.0), _LONGEST_WAIT_S)
+        if node not in self.quiet or not self.holds(client, asked_s):
+            return False
+        wait_s = self._wait_s(asked_s)
         event = self._woken.setdefault(node, asyncio.Event())
         waits = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(gone())]
         self._held[client] += 1
@@ -88,14 +93,20 @@ class HeldPulls:
                 event.set()  # a second request of the node waits for the same
         if waits[1] in done or self._closing:
             raise GoneError
+        return True
+
+    def _wait_s(self, asked_s: float | None) -> float:
+        return self.stock_wait_s if asked_s is None or not math.isfinite(asked_s) else min(max(asked_s, 0.0), _LONGEST_WAIT_S)
 
     def asking(self, node: int) -> None:
         """The node's request is passed on: what is sent from here on wakes it again."""
         self.quiet.add(node)
 
-    def answered(self, node: int, num_bytes: int | None) -> None:
-        """What came back, None where it is not known or no answer: after a message there may be another."""
-        if num_bytes is None or num_bytes > _EMPTY_BYTES:
+    def answered(self, node: int, num_bytes: int | None) -> bool:
+        """What came back, None where it is not known or no answer; whether that was no message. After a message there may be another."""
+        nothing = num_bytes is not None and num_bytes <= _EMPTY_BYTES
+        if not nothing:
             self.quiet.discard(node)
         if len(self.quiet) > _MOST_QUIET:
             self.quiet.clear()
+        return nothing

@@ -22,6 +22,7 @@ from fedrec.errors import SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins, write_development_certificates
 from fedrec_server.gate import FLEET_ROUTES, Certificate, Gate, GateLimits
+from fedrec_server.held_pulls import WAIT_HEADER
 from fedrec_server.nodes import MOST_NODES, Nodes
 from tests.waiting import HANG_S, until
 
@@ -247,11 +248,12 @@ class Site:
     def certificate(self, keys: dict[str, str] | None = None) -> Certificate:
         return Certificate(self.folder / "server.pem", self.folder / "server-key.pem", self.folder / "ca.pem", keys or {})
 
-    def post(self, gate: Gate, party: str, route: str = PULL, content: bytes = b"") -> int:
+    def post(self, gate: Gate, party: str, route: str = PULL, content: bytes = b"", *, wait_s: int = 0) -> int:
         context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
         if party:
             context.load_cert_chain(self.folder / f"{party}.pem", self.folder / f"{party}-key.pem")
-        return httpx.post(f"https://{gate.address}{route}", content=content, verify=context).status_code
+        headers = {WAIT_HEADER.decode(): str(wait_s)}
+        return httpx.post(f"https://{gate.address}{route}", content=content, headers=headers, verify=context).status_code
 
 
 @pytest.fixture(scope="module")
@@ -359,6 +361,19 @@ def test_a_request_for_messages_waits_until_there_may_be_one(upstream: SuperLink
     assert len(upstream.paths) == 3
 
 
+def test_a_first_look_that_finds_nothing_is_not_answered_before_there_may_be_a_message(
+    upstream: SuperLinkStandIn, site: Site, holding: Gate
+) -> None:
+    with line_of(site, holding, pull(9)) as line:  # a SuperNode would sleep for three seconds over an empty answer
+        until(lambda: holding.held == 1, "the request is held")
+        assert len(upstream.paths) == 2
+        assert holding.owner(9) == "hospital"  # whose it is must be known to send it a message
+        upstream.reply = b"a message" * 10
+        holding.wake([9])
+        assert line.makefile("rb").read(17).split()[1] == b"200"
+    assert len(upstream.paths) == 3
+
+
 def test_a_waiting_node_holds_no_large_read_buffer(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
     with line_of(site, holding, pull(7)):
         until(lambda: holding.held == 1, "the request is held")
@@ -386,11 +401,10 @@ def test_nothing_is_fetched_for_who_has_hung_up(upstream: SuperLinkStandIn, site
 
 
 def test_a_node_is_held_no_longer_than_it_asks(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
-    context = ssl.create_default_context(cafile=str(site.folder / "ca.pem"))
-    context.load_cert_chain(site.folder / "client-hospital.pem", site.folder / "client-hospital-key.pem")
-    url, soon = f"https://{holding.address}{PULL}", {"fedrec-wait-s": "0"}
-    assert httpx.post(url, content=pull(7), headers=soon, verify=context).status_code == 200
+    assert site.post(holding, "client-hospital", content=pull(7), wait_s=0) == 200
     assert len(upstream.paths) == 2
+    assert site.post(holding, "client-hospital", content=pull(7), wait_s=1) == 200
+    assert len(upstream.paths) == 3
 
 
 def test_held_requests_take_no_place_of_others_and_end_when_the_gate_closes(upstream: SuperLinkStandIn, site: Site) -> None:
@@ -398,10 +412,9 @@ def test_held_requests_take_no_place_of_others_and_end_when_the_gate_closes(upst
     with Gate(LOOPBACK, lambda: upstream.address, site.certificate(), limits=limits, holds=True) as gate, ExitStack() as lines:
         held = list[ssl.SSLSocket]()
         for node in range(1, MOST_NODES + 1):
-            assert site.post(gate, "client-hospital", content=pull(node)) == 200
             held.append(lines.enter_context(line_of(site, gate, pull(node))))
             until(lambda: gate.held == len(held), "it is held")
-        assert site.post(gate, "client-hospital", content=pull(1)) == 200  # past its room a client is not held
+        assert site.post(gate, "client-hospital", content=pull(1), wait_s=60) == 200  # past its room a client is not held
         gate.hold_nobody()
         assert {line.makefile("rb").readline().split()[1] for line in held} == {b"503"}
 
