@@ -12,8 +12,8 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.collective import Side
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_similarity import learned_vectors, neighbours
+from fedrec.randomness import Streams
 from fedrec.settings_tables import CollectiveSettings
-from fedrec.streams import Streams
 
 _SOURCES = {PUBLIC_USERS, SIMILAR_ITEMS}
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal, Protocol
 
-from fedrec.checkpoint import finite
 from fedrec.data.interactions import Kind
 from fedrec.errors import DataError, SettingsError
 from fedrec.factorization import (
@@ -37,6 +36,7 @@ from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of, sides_of
 from fedrec.settings import Scenario, validated
 from fedrec.settings_tables import CollectiveSettings
+from fedrec.storage import finite
 
 
 class TrainableRecipe(Recipe, Protocol):
@@ -78,7 +78,7 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
         raise SettingsError("the run's recipe is not a table", "Use the same version of fedrec everywhere.")
     scenario = validated(content, source="the run's recipe")
     if scenario.recipe == "privaterec":
-        from fedrec.privaterec import central_client
+        from fedrec.news import central_client
 
         return central_client.client_steps(scenario.news.history)
     if scenario.recipe in {"published", "dp-cmf"}:

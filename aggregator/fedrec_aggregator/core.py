@@ -37,7 +37,7 @@ from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.wire import announced_users, pack_release, question_digest, read_header, refused, report_digest
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Aggregation, Plan
-from fedrec.streams import Streams, SystemStreams
+from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator import intake
 from fedrec_aggregator.collection import Collection, accumulator_bytes
 from fedrec_aggregator.ledger import ReleaseLedger

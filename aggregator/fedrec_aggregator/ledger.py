@@ -27,7 +27,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedrec.checkpoint import remove, write_bytes
 from fedrec.errors import RunError
 from fedrec.federation.ledger_heads import REMEDY
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal, RoundStatus
@@ -38,6 +37,7 @@ from fedrec.privacy.accounting import compose, epsilon_of, mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
+from fedrec.storage import remove, write_bytes
 from fedrec_aggregator.chain import Birth, Chain, Charge, ClockSet, Entry, Link, Released, link, read
 
 _TABLES = """

@@ -13,13 +13,13 @@ from importlib.metadata import version
 
 import grpc
 
-from fedrec.checkpoint import write_json
 from fedrec.errors import RunError, SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Doing
+from fedrec.storage import write_json
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster, server_credentials
 from fedrec_aggregator.ledger import ReleaseLedger

@@ -19,7 +19,7 @@ from pydantic import (
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import PinnedTable, Table, checked, read
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.streams import Streams, SystemStreams
+from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator.limits import Limits
 
 EXAMPLE = """\

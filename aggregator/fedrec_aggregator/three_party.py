@@ -22,11 +22,11 @@ from fedrec.federation.releases import PartyStreams
 from fedrec.federation.wire import refused, report_digest
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
+from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.layout import layout
 from fedrec.sharing.one_of_three import TOO_FEW, OneOfThree, Progress
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import read_shares, user_bytes
-from fedrec.streams import Streams, SystemStreams
 from fedrec_aggregator.collection import Collection
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger

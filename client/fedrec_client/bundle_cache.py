@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedrec.checkpoint import read_json, write_json
 from fedrec.errors import ProtocolError, RunError
 from fedrec.serving.bundle import Bundle, read, sha256_of
+from fedrec.storage import read_json, write_json
 from fedrec_client.bundle_bounds import require_bounded
 
 MAX_BUNDLE_BYTES = 4 * 2**30

@@ -1,7 +1,7 @@
 """What each click of this site has cost in trainings of news: written durably before an answer leaves, refused past the limit.
 
-Every user of a site answers alike, so one list of runs states what a click of each has cost, by role (`privaterec.spending`): as part of
-a history, or as a label. A run is charged in whole before its first answer, and bound then: to its terms, to the data it is about, to
+Every user of a site answers alike, so one list of runs states what a click of each has cost, by role (`privacy.click_accounting`): as part
+of a history, or as a label. A run is charged in whole before its first answer, and bound then: to its terms, to the data it is about, to
 the users' numbers. Every answer is an entry too: to which question, for which users. So what decides whether noise repeats, whether an
 answer is new and how often a user has answered stands in one SHA-256 chain, whose head is also kept beside the database; `ledger_files`
 says what is noticed of going back in time.
@@ -27,14 +27,14 @@ import numpy.typing as npt
 
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.protocol import Refusal
+from fedrec.news.person import events_of_person
 from fedrec.operations.clock import ClockJump
 from fedrec.privacy.accounting import GaussianEvent
+from fedrec.privacy.click_accounting import Costs, dearest_click
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
-from fedrec.privaterec.person import events_of_person
-from fedrec.privaterec.spending import Costs, dearest_click
 from fedrec_client.ledger_files import (
     CLOCK_SCHEMA,
     HeadFile,

@@ -7,7 +7,7 @@
 
 Each "fedrec" record has "protocol" too, the sender's version of the messages (`fedrec.federation.versions`).
 The bytes are those of `fedrec.federation.wire`, terms by zlib; a question's arrays are payloads of `fedrec.federation.coding`. Nothing
-private goes this way: reports go to the aggregator, and what is told was noised here (`privaterec.messages`). A request that cannot be
+private goes this way: reports go to the aggregator, and what is told was noised here (`news.messages`). A request that cannot be
 read, or a fault of the client, is an answer with a refusal, never an exception: Flower would send its words on.
 """
 
@@ -28,8 +28,8 @@ from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.versions import FIELD, PROTOCOL, spoken
 from fedrec.federation.wire import pack_answer, read_header, read_invitation, read_terms, refused
+from fedrec.news.messages import Ask, Reply, read_ask
 from fedrec.operations import logs
-from fedrec.privaterec.messages import Ask, Reply, read_ask
 from fedrec_client.held import HeldArrays
 from fedrec_client.participant import FAILED, UNREACHABLE
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedrec.checkpoint import read_arrays, write_arrays
 from fedrec.errors import RunError
 from fedrec.federation.coding import Announced, Array, announced
+from fedrec.storage import read_arrays, write_arrays
 
 HELD = "public.safetensors"
 """Its name in a client's state."""

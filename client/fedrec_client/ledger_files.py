@@ -13,9 +13,9 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import read_json, write_json
 from fedrec.errors import RunError
 from fedrec.operations.clock import LEAST_S, ClockJump
+from fedrec.storage import read_json, write_json
 
 
 def opened(path: Path, schema: str) -> sqlite3.Connection:

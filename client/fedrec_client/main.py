@@ -19,12 +19,12 @@ from pathlib import Path
 from types import FrameType
 
 import fedrec
-from fedrec.checkpoint import write_json
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.memory import keep_little
 from fedrec.operations.metrics import Metrics
+from fedrec.storage import write_json
 from fedrec_client.executor import Executor, require_pinned_flower
 from fedrec_client.lock import locked
 from fedrec_client.settings import ClientSettings

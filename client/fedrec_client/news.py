@@ -34,21 +34,21 @@ from fedrec.encoders.news_model import NewsModel
 from fedrec.errors import FedRecError, RefusedError
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.wire import pack_terms
+from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.federated import FORMS, promise, schedule_of
+from fedrec.news.messages import Ask, Reply, scenario_of
+from fedrec.news.models import news_model
+from fedrec.news.reports_training import collect, collected_arrays
+from fedrec.news.rounds import LocalUpdate
+from fedrec.news.sensitivity import opened
+from fedrec.news.trained import promised
 from fedrec.operations import logs
 from fedrec.privacy import uniform
+from fedrec.privacy.bounded_mean import BITS, TopicTable, diameter
+from fedrec.privacy.click_accounting import Costs, plan_training
 from fedrec.privacy.keystream import derive
-from fedrec.privaterec.additive import BITS, TopicTable, diameter
-from fedrec.privaterec.device_noise import DeviceNoise
-from fedrec.privaterec.federated import FORMS, promise, schedule_of
-from fedrec.privaterec.messages import Ask, Reply, scenario_of
-from fedrec.privaterec.models import news_model
-from fedrec.privaterec.reports_training import collect, collected_arrays
-from fedrec.privaterec.rounds import LocalUpdate
-from fedrec.privaterec.sensitivity import opened
-from fedrec.privaterec.spending import Costs, plan_training
-from fedrec.privaterec.trained import promised
+from fedrec.randomness import SecretStreams, Streams
 from fedrec.settings import NEWS_UNITS, Scenario
-from fedrec.streams import SecretStreams, Streams
 from fedrec_client.answering import invented
 from fedrec_client.click_ledger import Bound, ClickSpending
 from fedrec_client.notes import Notes, require_name

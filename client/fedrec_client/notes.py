@@ -11,10 +11,10 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from fedrec.checkpoint import write_bytes, write_json
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Receipt, Refusal, Terms
 from fedrec.federation.wire import pack_terms, question_digest, read_terms
+from fedrec.storage import write_bytes, write_json
 
 MOST_RUNS = 10_000
 """A server that begins runs without end must not fill the disk."""

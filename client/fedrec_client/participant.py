@@ -27,9 +27,9 @@ from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Invitation, Receipt, Refusal, ReportDesk, Terms
 from fedrec.federation.rounds import ClientStep
 from fedrec.federation.wire import Bytes, question_digest, question_header, read_header, report_digest
+from fedrec.news.messages import Ask, Reply
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
-from fedrec.privaterec.messages import Ask, Reply
 from fedrec.recipes import client_steps, guarantee_of
 from fedrec.settings import validated
 from fedrec_client.answering import Bounds, Private, require_answerable

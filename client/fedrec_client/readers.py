@@ -15,12 +15,12 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedrec.checkpoint import write_bytes
 from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.mind import read_mind
 from fedrec.errors import DataError
 from fedrec.federation.protocol import Terms
+from fedrec.storage import write_bytes
 from fedrec_client.settings import ClientData
 
 SHARD_FORMAT = "fedrec-news-shard/1"
@@ -61,7 +61,7 @@ class LocalReaders:
 
     def catalogue(self, terms: Terms, *, seed: int) -> tuple[News, npt.NDArray[np.float32]]:
         """This site's copy of the public texts and vectors, in the run's order. Raises DataError where one is missing."""
-        from fedrec.privaterec.topics import public_vectors  # brings torch
+        from fedrec.news.topics import public_vectors  # brings torch
 
         own = {item: j for j, item in enumerate(self.news.ids)}
         if missing := next((item for item in terms.items if item not in own), None):

@@ -36,11 +36,11 @@ import numpy.typing as npt
 from fedrec.errors import BudgetExceededError, ProtocolError, RefusedError, SettingsError
 from fedrec.operations import logs
 from fedrec.privacy.accounting import GaussianEvent
+from fedrec.privacy.bounded_mean import Coefficients
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec.additive import Coefficients
+from fedrec.randomness import SystemStreams
 from fedrec.serving.asking import ask, query
 from fedrec.serving.bundle import Bundle
-from fedrec.streams import SystemStreams
 from fedrec_client.bundle_bounds import rehearse
 from fedrec_client.bundle_cache import BundleCache
 from fedrec_client.clicks import Clicks

@@ -6,8 +6,8 @@ form a SHA-256 chain over answers and prices, whose head is also kept beside the
 
 Guarantee: all answers of any period of `renew_every_s` seconds together are (epsilon, delta) = `limit`; of all time where there is no
 period; unit "click", neighbours "replace". Proof: one click is seen by no more than all of them, and all are composed, exactly where they
-are Gaussian (`privaterec.spending`), however each was chosen after those before. With `max_user_epsilon` they are that, too, per user
-(replace): all clicks of the person exchanged for any others (`privaterec.person`), whatever they are, so that what is refused does not
+are Gaussian (`privacy.click_accounting`), however each was chosen after those before. With `max_user_epsilon` they are that, too, per user
+(replace): all clicks of the person exchanged for any others (`news.person`), whatever they are, so that what is refused does not
 depend on them. A fresh answer is drawn when the history changes.
 *When* it changes is public: neighbours change at the same moments. So an answer is remembered by the number of changes before it
 (`edit_of`), not by what the history holds: an earlier history that comes back is a new one, and every event of it counts as a change,
@@ -31,12 +31,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import BudgetExceededError, PrivacyError, RunError
+from fedrec.news.person import of_any_history, of_own_history
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
+from fedrec.privacy.click_accounting import ClickLedger, Cohort
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
-from fedrec.privaterec.person import of_any_history, of_own_history
-from fedrec.privaterec.spending import ClickLedger, Cohort
 from fedrec_client.ledger_files import HeadFile, broken, opened, opening, reading
 from fedrec_client.lock import locked
 

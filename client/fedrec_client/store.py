@@ -17,12 +17,12 @@ import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedrec.checkpoint import write_bytes
 from fedrec.data.interactions import Interactions, Kind
 from fedrec.data.keyed_hash import id_words
 from fedrec.data.read import read
 from fedrec.errors import DataError, RefusedError, SettingsError
 from fedrec.federation.protocol import Refusal, Terms
+from fedrec.storage import write_bytes
 from fedrec_client.settings import ClientData
 
 SHARD_FORMAT = "fedrec-shard/1"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedrec.errors import SettingsError
-from fedrec.operations import logs, tether
+from fedrec.operations import logs, parent_death
 from fedrec.operations.addresses import Address, free_port
 from fedrec_aggregator.channel import Access
 from fedrec_client.settings import SuperLinkAccess
@@ -48,7 +48,7 @@ class SuperNode:
     that sends without end brings down this child and not the machine. `changed` is told when a child started.
 
     A child that is killed, not asked to end, cannot sign off: a SuperLink that knows nodes by their keys takes the next one
-    only when it has missed the first one's heartbeats, after about a minute. The client's own death asks it (`tether`).
+    only when it has missed the first one's heartbeats, after about a minute. The client's own death asks it (`operations.parent_death`).
     """
 
     access: SuperLinkAccess
@@ -78,7 +78,7 @@ class SuperNode:
         secret.unlink(missing_ok=True)
         with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(self.secret)
-        # The kernel ends the child when the thread that started it ends (see `tether`): this one stays until the child has ended.
+        # The kernel ends the child when the thread that started it ends (see `parent_death`): this one stays until the child has ended.
         self._watcher = threading.Thread(target=self._watch, name="supernode-watcher", daemon=True)
         self._watcher.start()
         self._begun.wait()
@@ -124,7 +124,7 @@ class SuperNode:
         """Start a child and stay until it has ended; its exit status."""
         port = free_port(_HOST)
         with self._log_file().open("ab") as output:
-            program = tether.command(self._command(port), max_bytes=self.max_bytes)
+            program = parent_death.command(self._command(port), max_bytes=self.max_bytes)
             environment = flower_environment(self.folder)
             self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
         self.starts += 1
@@ -135,7 +135,7 @@ class SuperNode:
         try:
             while self._child.poll() is None and not self._stopping.wait(0.2):
                 self._log_file()
-            return tether.ended(self._child, self.grace_s)
+            return parent_death.ended(self._child, self.grace_s)
         finally:
             self._address = ""
 

@@ -24,7 +24,7 @@ from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto.message_pb2 import Message as Packed
 
 from fedrec.errors import FedRecError, RunError
-from fedrec.operations import logs, tether
+from fedrec.operations import logs, parent_death
 from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.operations.metrics import Metrics
 from fedrec_client.settings import ClientSettings
@@ -54,7 +54,7 @@ class Begin:
 
 
 class Worker:
-    """A context; the child is of the thread that calls (see `tether`), and ends with it or with the body."""
+    """A context; the child is of the thread that calls (see `parent_death`), and ends with it or with the body."""
 
     def __init__(self, settings: ClientSettings, metrics: Metrics) -> None:
         self._begin, self._metrics, self._clocks = Begin(settings), metrics, Clocks()
@@ -130,7 +130,7 @@ class Worker:
         ours, theirs = socket.socketpair()
         with theirs:
             handed = theirs.fileno()
-            program = tether.command([sys.executable, "-m", MAIN, str(handed)])
+            program = parent_death.command([sys.executable, "-m", MAIN, str(handed)])
             self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, pass_fds=[handed])
         self._connection = Connection(ours.detach())
 
@@ -139,7 +139,7 @@ class Worker:
         connection, child, self._connection, self._child = self._connection, self._child, None, None
         if connection is not None:
             connection.close()
-        return tether.ended(child, _GRACE_S) if child is not None else 0
+        return parent_death.ended(child, _GRACE_S) if child is not None else 0
 
     def __enter__(self) -> Self:
         return self

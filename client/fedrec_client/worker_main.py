@@ -24,11 +24,11 @@ from flwr.proto.message_pb2 import Message as Packed
 import fedrec
 from fedrec.errors import FedRecError, RunError
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
+from fedrec.news.messages import Ask, Reply
 from fedrec.operations import logs
 from fedrec.operations.clock import ClockJump
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing
-from fedrec.privaterec.messages import Ask, Reply
 from fedrec_client.flower import client_app
 from fedrec_client.held import HELD, HeldArrays
 from fedrec_client.opened import open_participant

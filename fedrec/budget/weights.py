@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Int32s, Int64s, Interactions
-from fedrec.threads import map_ranges
+from fedrec.numerics.threads import map_ranges
 
 Float64s = npt.NDArray[np.float64]
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 _STOP_WORDS = """
 the and his her with for who from she that their they are when has but after into out him them this two one not was which where while

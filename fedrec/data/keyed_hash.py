@@ -16,7 +16,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.threads import map_ranges
+from fedrec.numerics.threads import map_ranges
 
 Words = npt.NDArray[np.uint64]
 

@@ -21,7 +21,7 @@ from fedrec.data.delimited import require_file
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.keyed_hash import below
 from fedrec.errors import DataError, MalformedRowError
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 __all__ = ["Mind", "is_mind", "merge_news", "read_behaviors", "read_mind", "read_news"]
 

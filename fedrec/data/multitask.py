@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
 from fedrec.privacy.clipping import clip_rows
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 Float64s = npt.NDArray[np.float64]
 

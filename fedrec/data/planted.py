@@ -22,8 +22,8 @@ from fedrec.data.dataset import Catalogue, Dataset, Provenance, ReadReport
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Float32s, Int32s, Int64s, Interactions, Kind
 from fedrec.data.planted_items import PlantedItems, plant_items
-from fedrec.streams import Streams
-from fedrec.threads import map_ranges
+from fedrec.numerics.threads import map_ranges
+from fedrec.randomness import Streams
 
 Uint64s = npt.NDArray[np.uint64]
 _MOST_OF_CATALOGUE = 0.3  # no user has seen more of the items than this

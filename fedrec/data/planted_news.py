@@ -24,7 +24,7 @@ from fedrec.data.clicklog import ClickLog
 from fedrec.data.drawing import Float64s, draw_one
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.interactions import Float32s, Int32s, Int64s
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 _CATEGORIES = (
     "sports", "news", "finance", "lifestyle", "health", "travel", "food", "autos", "weather", "video", "music", "movies", "television",

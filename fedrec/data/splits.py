@@ -26,7 +26,7 @@ import numpy.typing as npt
 from fedrec.data.interactions import Int32s, Int64s, Interactions
 from fedrec.data.keyed_hash import Words, below
 from fedrec.errors import DataError, LeakageError
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 SplitKind = Literal["random", "held-out-users", "temporal", "leave-last-out", "given"]
 _TRAIN, _VALIDATION, _TEST = 0, 1, 2

@@ -15,7 +15,7 @@ from fedrec.data.dataset import Catalogue, Dataset, with_events
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.errors import DataError
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 
 def subset(dataset: Dataset, *, users: int = 0, items: int = 0) -> Dataset:

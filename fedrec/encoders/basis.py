@@ -1,6 +1,6 @@
 """A user vector as a mixture of B public basis vectors: a user sends B weights, and the server rebuilds d numbers (PrivateRec Sec. 3.2.2).
 
-This is the differentiable side. The mechanisms themselves, their noise and their guarantees are in `fedrec.privaterec`; what happens to
+This is the differentiable side. The mechanisms themselves, their noise and their guarantees are in `fedrec.news`; what happens to
 the weights between a user and the server is a `Release` handed in:
 
 - `exact`: nothing, no privacy.

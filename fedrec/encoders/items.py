@@ -21,7 +21,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fedrec.data.features import PublicFeatures
-from fedrec.threads import map_ranges
+from fedrec.numerics.threads import map_ranges
 
 Floats = npt.NDArray[np.floating]
 Integers = npt.NDArray[np.integer]

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy.special import stdtrit
 
 from fedrec.data.impressions import Impressions, Int64s
-from fedrec.threads import map_ranges
+from fedrec.numerics.threads import map_ranges
 
 Float64s = npt.NDArray[np.float64]
 Score = Callable[[Impressions], npt.NDArray[np.floating]]

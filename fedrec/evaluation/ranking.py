@@ -27,7 +27,7 @@ import numpy.typing as npt
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.popularity import popularity_buckets
 from fedrec.evaluation.toplists import Scores, contains, top_items
-from fedrec.threads import map_ranges
+from fedrec.numerics.threads import map_ranges
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

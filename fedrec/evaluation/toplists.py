@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.threads import map_ranges
+from fedrec.numerics.threads import map_ranges
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]

@@ -26,7 +26,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedrec import segments
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.encoders import items as encoder
@@ -37,6 +36,7 @@ from fedrec.factorization.noisy_descent import DescentRecipe, DescentSettings
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import ClientStep, State
+from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 
 Float64s = npt.NDArray[np.float64]

@@ -22,11 +22,11 @@ import numpy.typing as npt
 from numba import njit
 
 from fedrec.data.interactions import Int32s, Int64s, Interactions
-from fedrec.factorization.normals import diffuse, fill_normals
-from fedrec.factorization.pair_step import dot, exchange
 from fedrec.factorization.statistics import pad_columns
-from fedrec.factorization.tiles import prefetch
-from fedrec.threads import map_ranges
+from fedrec.numerics.normals import diffuse, fill_normals
+from fedrec.numerics.pair_step import dot, exchange
+from fedrec.numerics.threads import map_ranges
+from fedrec.numerics.tiles import prefetch
 
 Floats = npt.NDArray[np.floating]
 Float64s = npt.NDArray[np.float64]

@@ -13,11 +13,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedrec import segments
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
+from fedrec.numerics import segments
 
 Float64s = npt.NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.factorization.statistics import ItemStatistics, unpack
-from fedrec.threads import map_ranges
+from fedrec.numerics.threads import map_ranges
 
 Float64s = npt.NDArray[np.float64]
 Floats = npt.NDArray[np.floating]

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.threads import map_ranges
+from fedrec.numerics.threads import map_ranges
 
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]

@@ -18,13 +18,13 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from fedrec import segments
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.cross_fitting import CrossFit, cross_fit
 from fedrec.factorization.least_squares import solve_users
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
-from fedrec.threads import map_ranges
+from fedrec.numerics import segments
+from fedrec.numerics.threads import map_ranges
 
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from fedrec import segments
 from fedrec.budget.weights import tail_weights
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import default_client
@@ -34,6 +33,7 @@ from fedrec.factorization.liked import LikedRanker
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import ClientStep, State
+from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 
 Float64s = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Kind
 from fedrec.factorization.earlier import Earlier
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs
 from fedrec.errors import SettingsError
 from fedrec.factorization.optimizers import Adam, Optimizer
 from fedrec.factorization.statistics import ItemStatistics
-from fedrec.threads import map_ranges
+from fedrec.numerics.threads import map_ranges
 
 Floats = npt.NDArray[np.floating]
 Float64s = npt.NDArray[np.float64]

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.eigen import project_range
-from fedrec.factorization.kernels import solve_packed_range, solve_range
 from fedrec.factorization.statistics import map_rows, pad_columns
-from fedrec.threads import map_ranges
+from fedrec.numerics.eigen import project_range
+from fedrec.numerics.kernels import solve_packed_range, solve_range
+from fedrec.numerics.threads import map_ranges
 
 Floats = npt.NDArray[np.floating]
 Int32s = npt.NDArray[np.int32]

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedrec import segments
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.least_squares import solve_users
+from fedrec.numerics import segments
 
 Floats = npt.NDArray[np.floating]
 Float64s = npt.NDArray[np.float64]

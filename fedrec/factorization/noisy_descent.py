@@ -22,7 +22,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedrec import segments
 from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.facts import PublicFacts
@@ -30,6 +29,7 @@ from fedrec.factorization.local_stage import PRIOR_RATINGS, LocalStageModel, sol
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import ClientStep, State
+from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.clipping import clip_values
 

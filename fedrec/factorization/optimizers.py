@@ -15,7 +15,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.threads import map_ranges
+from fedrec.numerics.threads import map_ranges
 
 Floats = npt.NDArray[np.floating]
 Integers = npt.NDArray[np.integer]

@@ -34,7 +34,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend, settle
 from fedrec.factorization.local_stage import LocalStageModel, own_means
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 Float64s = npt.NDArray[np.float64]
 Conversion = Literal["add/remove", "printed"]

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.checkpoint import read_arrays, read_json, write_arrays, write_json
 from fedrec.errors import RunError
 from fedrec.factorization.click_model import ClickModel, ItemItemModel
 from fedrec.factorization.convex_ssp import ConvexModel
@@ -25,6 +24,7 @@ from fedrec.factorization.liked import LikedRanker
 from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.ssp import PublishedModel
+from fedrec.storage import read_arrays, read_json, write_arrays, write_json
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 

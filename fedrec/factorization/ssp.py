@@ -29,7 +29,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedrec import segments
 from fedrec.budget import counts as item_counts
 from fedrec.budget import sampling, weights
 from fedrec.data.interactions import Interactions, Kind
@@ -43,9 +42,10 @@ from fedrec.factorization.svec import packed, svec
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import ClientStep, State
+from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.clipping import clip_rows, clip_values
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 Floats = npt.NDArray[np.floating]
 Float64s = npt.NDArray[np.float64]

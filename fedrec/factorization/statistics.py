@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import ItemOrder
-from fedrec.factorization.kernels import exact_range, group_by_item, statistics_range
-from fedrec.factorization.tiles import LANES
 from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Reports
 from fedrec.federation.reports import require_distinct
-from fedrec.threads import cores, map_ranges
+from fedrec.numerics.kernels import exact_range, group_by_item, statistics_range
+from fedrec.numerics.threads import cores, map_ranges
+from fedrec.numerics.tiles import LANES
 
 Floats = npt.NDArray[np.floating]
 Float32s = npt.NDArray[np.float32]

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedrec import segments
 from fedrec.budget import counts as item_counts
 from fedrec.budget import weights
 from fedrec.data.multitask import TaskData
@@ -28,6 +27,7 @@ from fedrec.factorization.task_ridge import SIZES_PUBLIC, counts_question, repor
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import ClientStep, State
+from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.privacy.guarantee import Guarantee

@@ -33,7 +33,7 @@ from fedrec.federation.rounds import ClientStep, State
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 Float64s = npt.NDArray[np.float64]
 CountEstimate = Callable[[Float64s, float], Float64s]

@@ -17,7 +17,7 @@ from fedrec.privacy.accounting import GaussianEvent
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.three_noises import PARTIES
-from fedrec.streams import Streams, SystemStreams
+from fedrec.randomness import Streams, SystemStreams
 
 Int64s = npt.NDArray[np.int64]
 Charge = Callable[[Sequence[GaussianEvent]], None]

@@ -16,7 +16,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedrec import segments
 from fedrec.federation.messages import (
     COEFFICIENT_BITS,
     VECTOR_BITS,
@@ -28,6 +27,7 @@ from fedrec.federation.messages import (
     quantise,
     step_for,
 )
+from fedrec.numerics import segments
 
 Floats = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]

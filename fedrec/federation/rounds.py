@@ -19,9 +19,9 @@ from fedrec.federation.releases import Charge, release
 from fedrec.federation.reports import within_radius
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.layout import layout
 from fedrec.sharing.shares import upload_bytes
-from fedrec.streams import Streams, SystemStreams
 
 State = Mapping[str, npt.NDArray[np.generic]]
 """Everything the server knows between rounds: named public arrays, ready for a checkpoint. `round` counts answers."""

@@ -25,9 +25,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedrec import segments
 from fedrec.federation.messages import VECTOR_BITS, BlockReports, BlockSpec, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import block
+from fedrec.numerics import segments
 
 Floats = npt.NDArray[np.float64]
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from cryptography import x509
 
-from fedrec.checkpoint import write_bytes
 from fedrec.errors import SettingsError
 from fedrec.operations.certificates import Identity, Role, identity, pins_of, uris_of
+from fedrec.storage import write_bytes
 
 FILE = "pins.toml"
 _HEAD = (

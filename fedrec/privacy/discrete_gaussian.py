@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from fedrec.numerics.threads import map_ranges
 from fedrec.privacy.keystream import Keystream, derive
-from fedrec.threads import map_ranges
 
 SMALLEST_STD, LARGEST_STD = 0.5, 2.0**40
 SECTION = 1 << 16

@@ -1,7 +1,7 @@
 """A stream of random 64-bit words from a secret key: AES-256 in counter mode.
 
 Deployed noise is made from it with a key of the operating system, reproducible experiments with a key of a seeded
-stream (`fedrec.streams`). To tell the words from uniform ones without the key is to break AES (within 2^64 blocks per
+stream (`fedrec.randomness`). To tell the words from uniform ones without the key is to break AES (within 2^64 blocks per
 key; a release of 23 million numbers takes 2^25).
 """
 

@@ -1,14 +1,14 @@
 """What a device does with its own history: coefficients over public rows, noise, and the query that leaves.
 
     a = (1/H) sum of the rows of the history        exact(...): stays on the device
-    raw = a + noise of real std `noise_std`         the release, in integers (`privaterec.additive`)
+    raw = a + noise of real std `noise_std`         the release, in integers (`privacy.bounded_mean`)
     sent = (E[a | raw] - mean) / scale              float32: what leaves, a function of raw and of public numbers; with groups of
                                                     sizes, what they make of raw (`sizes`), over scale
 
 Guarantee of `ask`: that which is asked for, and its `event` says what one answer costs; unit "click", neighbours "replace" (one click of
 the history exchanged for another, added or removed). The proof is that of `additive`, with rows that may have any sign: exchanging
 one click moves a by at most `About.sensitivity`, which `bundle.read` checks against the rows that it read. A bundle with an
-attention form is asked by `privaterec.serving`, since its user encoder is a network.
+attention form is asked by `news.serving`, since its user encoder is a network.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.bounded_mean import Coefficients, Population, TopicTable
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.mixtures import Event
-from fedrec.privaterec import additive
-from fedrec.privaterec.additive import Coefficients, Population, TopicTable
 from fedrec.serving.bundle import Bundle
 from fedrec.serving.sizes import Sizes
 
@@ -46,7 +46,7 @@ def exact(bundle: Bundle, history: Histories) -> Floats:
     """(n, B) without noise, for (n, H) rows of items with -1 in front for padding. Private: never leaves the device."""
     if bundle.about.form == "attention":
         return ask(bundle, history, guarantee=non_private(bundle.about.delta, "click", "replace"), key=bytes(32)).raw
-    return additive.coefficients(_of_length(history, bundle), public_table(bundle))
+    return bounded_mean.coefficients(_of_length(history, bundle), public_table(bundle))
 
 
 def ask(bundle: Bundle, history: Histories, *, guarantee: Guarantee, key: bytes) -> Asked:
@@ -56,12 +56,12 @@ def ask(bundle: Bundle, history: Histories, *, guarantee: Guarantee, key: bytes)
     that there is none of, UnitMismatchError on a guarantee of another unit.
     """
     if bundle.about.form == "attention":
-        from fedrec.privaterec.serving import ask_attention  # brings torch
+        from fedrec.news.serving import ask_attention  # brings torch
 
         return ask_attention(bundle, _of_length(history, bundle), guarantee=guarantee, key=key)
     guarantee.require_same_unit(_CLICK)
     mu = mu_for(guarantee.epsilon, guarantee.delta)
-    report = additive.report(_of_length(history, bundle), public_table(bundle), mu=mu, name="serving", key=key)
+    report = bounded_mean.report(_of_length(history, bundle), public_table(bundle), mu=mu, name="serving", key=key)
     return Asked(query(bundle, report), report.values, report.noise_std, report.event)
 
 
@@ -69,7 +69,7 @@ def query(bundle: Bundle, report: Coefficients) -> Float32s:
     """(n, B) what is sent for a release: its posterior mean, centred and scaled by public numbers. Post-processing."""
     if (sizes := Sizes.of(bundle.more)) is not None:
         return np.asarray(sizes.read(report.values, noise_std=report.noise_std) / bundle.about.scale, np.float32)
-    decoded = additive.decode(report, Population(bundle.mean, bundle.covariance))
+    decoded = bounded_mean.decode(report, Population(bundle.mean, bundle.covariance))
     return np.asarray((decoded - bundle.mean) / bundle.about.scale, np.float32)
 
 
@@ -77,7 +77,7 @@ def told(bundle: Bundle, clicks: int, *, guarantee: Guarantee) -> float | None:
     """Which share of what so many clicks say of their list the noise leaves, by public numbers; None where the bundle does not know."""
     if (sizes := Sizes.of(bundle.more)) is None:
         return None
-    std = additive.noise_std(public_table(bundle), bundle.about.history, mu=mu_for(guarantee.epsilon, guarantee.delta))
+    std = bounded_mean.noise_std(public_table(bundle), bundle.about.history, mu=mu_for(guarantee.epsilon, guarantee.delta))
     nearest = int(np.argmin(np.abs(np.log(np.maximum(sizes.clicks, 1)) - math.log(max(clicks, 1)))))
     return float(sizes.told(noise_std=std)[nearest]) if clicks else 0.0
 

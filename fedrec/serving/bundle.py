@@ -5,7 +5,7 @@ A safetensors file. Its version is the first 8 bytes of its SHA-256: server and 
 | arrays          | shape                | for whom                                                                      |
 |-----------------|----------------------|-------------------------------------------------------------------------------|
 | `rows`          | (m, B) int32         | client: what one click adds to the coefficients, in steps of 2^-20            |
-| `mean`, `covariance` | (B,), (B, B) f64 | client: the population, for posterior means (`privaterec.additive.decode`)    |
+| `mean`, `covariance` | (B,), (B, B) f64 | client: the population, for posterior means (`privacy.bounded_mean.decode`)    |
 | `sizes.*`       | `sizes.Sizes`        | client, where there are any: what reads the coefficients instead of the population |
 | `users.*`       | `user_map.UserMap`   | server, and client with `--local`                                             |
 | `items`, `bias` | (m, D), (m,) f32     | server, and client with `--local`: score = items_j . U + bias_j               |
@@ -33,10 +33,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fedrec.checkpoint import write_bytes
 from fedrec.errors import RunError
 from fedrec.serving.texts import Texts
 from fedrec.serving.user_map import UserMap
+from fedrec.storage import write_bytes
 
 FORMAT = "fedrec-serving/2"
 MOST_CATEGORIES = 64
@@ -251,7 +251,7 @@ def _check_sensitivity(rows: npt.NDArray[np.int64], about: About) -> None:
     2 max ||row||, or sqrt2 times it where no entry is negative, without the columns that are the same in all rows, and the longest row are
     enough; only where less is stated are all pairs looked at.
     """
-    from fedrec.privaterec.additive import BITS, diameter  # brings the accountants, which a server does without
+    from fedrec.privacy.bounded_mean import BITS, diameter  # brings the accountants, which a server does without
 
     stated = about.sensitivity * about.history * 2.0**BITS
     numbers = rows.astype(np.float64)

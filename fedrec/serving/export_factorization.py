@@ -13,11 +13,11 @@ import math
 import numpy as np
 
 from fedrec.factorization.released import arrays_of
+from fedrec.randomness import Streams
 from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle
 from fedrec.serving.factorization_basis import BasisSettings, factorization_basis
 from fedrec.serving.synthetic import Released, SyntheticSettings
 from fedrec.serving.user_map import UserMap
-from fedrec.streams import Streams
 
 
 def factorization_bundle(

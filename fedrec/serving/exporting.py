@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec import __version__
-from fedrec.checkpoint import finite
 from fedrec.data.features import PublicFeatures
+from fedrec.privacy.bounded_mean import Population, TopicTable
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec.additive import Population, TopicTable
 from fedrec.serving.bundle import MOST_CATEGORIES, About
 from fedrec.serving.texts import Texts
 from fedrec.serving.user_map import UserMap
+from fedrec.storage import finite
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 Export = tuple[About, Arrays]

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from fedrec.errors import SettingsError
 from fedrec.privacy.accounting import mu_for
-from fedrec.privaterec.additive import BITS, Population, TopicTable, coefficients, noise_std
+from fedrec.privacy.bounded_mean import BITS, Population, TopicTable, coefficients, noise_std
 from fedrec.serving.histories import latest_liked
 from fedrec.serving.sizes import Sizes, grouped
 from fedrec.serving.synthetic import Released, SyntheticSettings, centred_tastes, synthetic_users

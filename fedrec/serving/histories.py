@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 
 def latest_liked(events: Interactions, *, places: int, liked: float) -> npt.NDArray[np.int32]:

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedrec.checkpoint import read_arrays, read_json, write_arrays, write_bytes, write_json
 from fedrec.data.interactions import Interactions, Kind
 from fedrec.errors import RunError, SettingsError
 from fedrec.factorization.facts import PublicFacts
@@ -24,13 +23,14 @@ from fedrec.factorization.released import load
 from fedrec.factorization.ssp import PublishedRecipe
 from fedrec.federation.rounds import Recipe, State
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.randomness import Streams
 from fedrec.recipes import TrainableRecipe
 from fedrec.serving.bundle import FILE, About, read, write
 from fedrec.serving.export_factorization import factorization_bundle
 from fedrec.serving.exporting import Export, Origin, PublicItems
 from fedrec.serving.synthetic import Released
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
+from fedrec.storage import read_arrays, read_json, write_arrays, write_bytes, write_json
 
 FORMAT = "fedrec-model-serving/1"
 _FACTS, _COUNTS = "serving.json", "popularity.safetensors"

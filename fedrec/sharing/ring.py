@@ -9,8 +9,8 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.numerics.threads import map_ranges
 from fedrec.privacy.keystream import KEY_BYTES, Keystream
-from fedrec.threads import map_ranges
 
 UInt64s = npt.NDArray[np.uint64]
 

@@ -42,8 +42,8 @@ from fedrec.federation.npy import read_npy
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.versions import FIELD, PROTOCOL, spoken
 from fedrec.federation.wire import pack_invitation, pack_terms, read_answer
+from fedrec.news.messages import Ask, Reply, pack_ask
 from fedrec.operations import logs
-from fedrec.privaterec.messages import Ask, Reply, pack_ask
 from fedrec_server.stragglers import UNREACHABLE
 
 T = TypeVar("T")
@@ -192,7 +192,7 @@ class FlowerBroadcast:
         return self._gathered(ASK, what, all_of_it=all_of_it, only=only)
 
     def tell(self, ask: Ask) -> list[Reply]:
-        """See `privaterec.messages.NewsBroadcast`."""
+        """See `news.messages.NewsBroadcast`."""
         arrays = {name: Array(np.asarray(array, order="C")) for name, array in ask.public.items()}
         content = RecordDict({MESSAGE: _said(ask=pack_ask(ask)), PUBLIC: ArrayRecord(arrays)})
         told = dict[str, Mapping[str, npt.NDArray[Any]]]()

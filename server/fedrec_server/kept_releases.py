@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedrec.checkpoint import write_bytes
 from fedrec.errors import ProtocolError
 from fedrec.federation.protocol import Opening, ReleaseDesk, RoundStatus
 from fedrec.privacy.calibration import Plan
+from fedrec.storage import write_bytes
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Literal
 
 from fedrec import __version__
-from fedrec.checkpoint import write_json
 from fedrec.data.clicklog import ClickLogProtocol
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import ReleaseDesk
@@ -34,6 +33,7 @@ from fedrec.operations.party_state import Awaited, Doing, noting
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
+from fedrec.storage import write_json
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
 from fedrec_server.bundle_endpoint import BundleEndpoint
@@ -52,7 +52,7 @@ from fedrec_server.trainings import Trainings
 from fedrec_server.watching import WatchedClients, WatchedDesk
 
 if TYPE_CHECKING:  # it brings torch, which a server of ratings does without
-    from fedrec.privaterec.trained import Catalogue
+    from fedrec.news.trained import Catalogue
 
 _LOST_RUNS = 5
 """How many Flower runs may be lost one after the other, without a round in between, before the server gives up."""
@@ -197,7 +197,7 @@ def _training(
 
 def _promised(scenario: Scenario) -> Guarantee:
     if scenario.recipe == "privaterec":
-        from fedrec.privaterec.trained import promised
+        from fedrec.news.trained import promised
 
         return promised(scenario)
     return guarantee_of(scenario)
@@ -233,8 +233,8 @@ class _Training:
                 self.sleep(2.0 ** (self.lost - 1))
 
     def _news(self, clients: WatchedClients, catalogue: Catalogue) -> None:
-        from fedrec.privaterec.serving import news_bundle
-        from fedrec.privaterec.trained import TrainedNews
+        from fedrec.news.serving import news_bundle
+        from fedrec.news.trained import TrainedNews
         from fedrec_server.news import run_news
 
         chosen, sleep, trainings = self.settings, self.sleep, self.trainings

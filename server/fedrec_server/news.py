@@ -1,6 +1,6 @@
 """The server's whole training of news, whatever carries it: gather clients, ask, keep everything, save the model.
 
-Its folder holds `run.json`, `clients.json` (who has which users), what `privaterec.kept` keeps, for `central` the `releases`, and at the
+Its folder holds `run.json`, `clients.json` (who has which users), what `news.checkpoints` keeps, for `central` the `releases`, and at the
 end `model/`. Started again, it goes on after the last step to the same bytes.
 """
 
@@ -13,24 +13,24 @@ from pathlib import Path
 import numpy as np
 
 from fedrec import __version__
-from fedrec.checkpoint import read_json, write_arrays, write_json
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RefusedError, SettingsError, UnreachableError
-from fedrec.federation.link import AggregatedLink, Patience
 from fedrec.federation.protocol import Answer, Invitation, Refusal, ReleaseDesk, RoundStatus, Terms
+from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.rounds import Link
+from fedrec.news.checkpoints import Kept
+from fedrec.news.fedadam import FedAdam
+from fedrec.news.federated import FORMS, GRADIENT_CLIP, schedule_of
+from fedrec.news.messages import Arrays, Ask, NewsBroadcast, Reply, news_recipe
+from fedrec.news.reports_training import Collected, collected_of, joined
+from fedrec.news.rounds import Course, Int64s
+from fedrec.news.trained import Catalogue, Progress, TrainedNews, public_table
+from fedrec.news.variants import train_news
+from fedrec.privacy.bounded_mean import TopicTable, noise_std, within_reach
 from fedrec.privacy.calibration import Plan
-from fedrec.privaterec.additive import TopicTable, noise_std, within_reach
-from fedrec.privaterec.fedadam import FedAdam
-from fedrec.privaterec.federated import FORMS, GRADIENT_CLIP, schedule_of
-from fedrec.privaterec.kept import Kept
-from fedrec.privaterec.messages import Arrays, Ask, NewsBroadcast, Reply, news_recipe
-from fedrec.privaterec.reports_training import Collected, collected_of, joined
-from fedrec.privaterec.rounds import Course, Int64s
-from fedrec.privaterec.spending import TrainingPlan
-from fedrec.privaterec.trained import Catalogue, Progress, TrainedNews, public_table
-from fedrec.privaterec.variants import train_news
+from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.settings import Scenario
+from fedrec.storage import read_json, write_arrays, write_json
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
 from fedrec_server.notes import RunNotes, only_one, open_notes
@@ -145,7 +145,7 @@ class Roster:
 
 @dataclass(frozen=True)
 class RemoteFleet:
-    """A `privaterec.fleet.Fleet` of clients elsewhere."""
+    """A `news.local_clients.Fleet` of clients elsewhere."""
 
     scenario: Scenario
     catalogue: Catalogue

@@ -12,11 +12,11 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import read_json, write_json
 from fedrec.errors import RunError
 from fedrec.privacy.calibration import Plan
 from fedrec.recipes import client_recipe
 from fedrec.settings import Scenario
+from fedrec.storage import read_json, write_json
 
 FORMAT = "fedrec-run/1"
 _ELSEWHERE = "Go on with the same settings, or begin another training: fedrec server --drop-unfinished --again, or another state folder."

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy import sparse
 
-from fedrec.checkpoint import read_arrays, read_json, write_arrays, write_json
 from fedrec.data.dataset import Catalogue
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Kind
@@ -26,7 +25,8 @@ from fedrec.data.item_tables import read_item_table
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, film_features, read_films
 from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
+from fedrec.storage import read_arrays, read_json, write_arrays, write_json
 
 FORMAT = "fedrec-public/1"
 FILMS = {form.name: form for form in (ML_100K, ML_1M, ML_10M, ML_20M)}

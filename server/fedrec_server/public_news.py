@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrec.checkpoint import read_arrays, read_json, write_arrays, write_json
 from fedrec.data.features import PublicFeatures
 from fedrec.data.film_news import read_rated_news
 from fedrec.data.impressions import News
 from fedrec.data.mind import merge_news, read_news
 from fedrec.errors import DataError, RunError, SettingsError
-from fedrec.privaterec.trained import Catalogue, item_vectors
+from fedrec.news.trained import Catalogue, item_vectors
 from fedrec.settings import Scenario
+from fedrec.storage import read_arrays, read_json, write_arrays, write_json
 
 FORMATS = ("news", "mind", "click-log")
 """Values of `public.format` that are about news."""

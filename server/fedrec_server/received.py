@@ -21,8 +21,8 @@ import numpy as np
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Refusal
+from fedrec.news.messages import Arrays
 from fedrec.operations import logs
-from fedrec.privaterec.messages import Arrays
 
 log = logging.getLogger(__name__)
 

@@ -15,19 +15,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from fedrec import __version__
-from fedrec.checkpoint import Checkpoints, finite, write_bytes
 from fedrec.data.features import PublicFeatures
 from fedrec.errors import RunError, SettingsError, UnreachableError
 from fedrec.factorization.earlier import Earlier
 from fedrec.factorization.released import save
-from fedrec.federation.link import AggregatedLink, Patience
 from fedrec.federation.protocol import Answer, Broadcast, ReleaseDesk, RoundStatus, Terms
+from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.rounds import RoundDone, State, told_before, train
 from fedrec.privacy.calibration import Plan
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.model_bundles import ServingFacts
 from fedrec.settings import Scenario
+from fedrec.storage import Checkpoints, finite, write_bytes
 from fedrec_server.cohorts import Cohorts, require_sampled
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases

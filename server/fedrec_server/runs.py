@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import read_json, write_bytes, write_json
 from fedrec.errors import PrivacyError, RunError
 from fedrec.privacy.accounting import compose, epsilon_of
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import FILE
+from fedrec.storage import read_json, write_bytes, write_json
 
 FORMAT = "fedrec-runs/1"
 _OLD = ("checkpoints", "releases", "rounds.jsonl", "model", "clients.json", "progress.json", "reports.safetensors", "run.json")

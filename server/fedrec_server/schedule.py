@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedrec.checkpoint import read_json, write_json
 from fedrec.errors import RunError, SettingsError
+from fedrec.storage import read_json, write_json
 from fedrec_server.notes import only_one
 from fedrec_server.runs import Runs, TrainingRun
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from fedrec.checkpoint import read_json, write_json
 from fedrec.errors import RunError
 from fedrec.federation.ledger_heads import follow
 from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Opening, ReleaseDesk, RoundStatus
 from fedrec.privacy.calibration import Plan
+from fedrec.storage import read_json, write_json
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from fedrec.errors import SettingsError
-from fedrec.federation.link import Patience
+from fedrec.federation.round_driver import Patience
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import AggregatorAccess, FilePath, PinnedTable, Table, checked, pinned, read
 from fedrec.operations.pins import of_role

@@ -15,8 +15,8 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy
 
 from fedrec.errors import RunError
-from fedrec.privaterec.fedadam import FedAdam, Moments
-from fedrec.privaterec.rounds import Course
+from fedrec.news.fedadam import FedAdam, Moments
+from fedrec.news.rounds import Course
 
 _X = "parameters"
 _NODE = 2  # any but the server's own: the replies are made here

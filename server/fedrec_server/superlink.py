@@ -22,7 +22,7 @@ from typing import Self
 import httpx
 
 from fedrec.errors import RunError, SettingsError
-from fedrec.operations import logs, tether
+from fedrec.operations import logs, parent_death
 from fedrec.operations.addresses import free_port
 
 FLOWER_ENVIRONMENT = {
@@ -128,7 +128,7 @@ class SuperLink:
     def _lived(self) -> int:
         """Start a child and stay until it has ended; its exit status. A port that never answered is exchanged for another."""
         address = self.address if self._was_up else f"{_HOST}:{free_port(_HOST)}"
-        program = tether.command(self._command(address), max_bytes=self.max_bytes)
+        program = parent_death.command(self._command(address), max_bytes=self.max_bytes)
         with self._log_file().open("ab") as output:
             environment = flower_environment(self.folder)
             self._child = subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
@@ -138,7 +138,7 @@ class SuperLink:
             self.changed()
         while self._child.poll() is None and not self._stopping.wait(0.2):
             self._log_file()
-        return tether.ended(self._child, self.grace_s)
+        return parent_death.ended(self._child, self.grace_s)
 
     def _command(self, address: str) -> list[str]:
         host, _, port = address.rpartition(":")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrec.checkpoint import Checkpoints, read_arrays, read_json, write_arrays
 from fedrec.errors import RunError
 from fedrec.factorization.earlier import Earlier
+from fedrec.storage import Checkpoints, read_arrays, read_json, write_arrays
 from fedrec_server.runs import Runs
 
 _FILE = "earlier.safetensors"

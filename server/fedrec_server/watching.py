@@ -14,11 +14,11 @@ from typing import Protocol
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Opening, Phase, Refusal, RoundStatus, Terms
+from fedrec.news.messages import Ask, NewsBroadcast, Reply
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, PartyState
 from fedrec.privacy.calibration import Plan
-from fedrec.privaterec.messages import Ask, NewsBroadcast, Reply
 from fedrec_server.seen_ledger import GrowingDesk
 from fedrec_server.stragglers import UNREACHABLE, AsksSome
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from fedrec.checkpoint import finite
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Kind
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.privacy.accounting import LARGEST_CHECKED
 from fedrec.privacy.guarantee import compared
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
+from fedrec.storage import finite
 from fedrec_simulations import statement
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 

@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fedrec.checkpoint import finite
+from fedrec.news import person
+from fedrec.news.federated import FORMS, schedule_of
+from fedrec.news.person_plans import answer_costs, training_costs
+from fedrec.news.trained import promised
+from fedrec.news.variants import central_plan
 from fedrec.privacy.accounting import GaussianEvent, opinions
+from fedrec.privacy.click_accounting import plan_training, serving_epsilon
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
-from fedrec.privaterec import person
-from fedrec.privaterec.federated import FORMS, schedule_of
-from fedrec.privaterec.person_plans import answer_costs, training_costs
-from fedrec.privaterec.spending import plan_training, serving_epsilon
-from fedrec.privaterec.trained import promised
-from fedrec.privaterec.variants import central_plan
 from fedrec.settings import NEWS_UNITS, Scenario
+from fedrec.storage import finite
 from fedrec_simulations import statement
 from fedrec_simulations.news_data import load_news
 from fedrec_simulations.simulate_news import serving_guarantee

@@ -18,8 +18,8 @@ from fedrec.factorization import variational
 from fedrec.factorization.alternating import alternate_clicks
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.factorization.model import Model, predict
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
 from fedrec_simulations.datasets import Known
 
 Float32s = npt.NDArray[np.float32]

@@ -18,9 +18,9 @@ from fedrec.data.splits import Fold, Split, given, held_out_users, leave_last_ou
 from fedrec.data.subsets import subset
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec.settings_tables import DataSettings
-from fedrec.streams import Streams
 
 SPLITS = {"random": random_split, "held-out-users": held_out_users, "leave-last-out": leave_last_out}
 

@@ -34,7 +34,7 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.local_stage import PRIOR_RATINGS, LocalStageModel
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 Floats = npt.NDArray[np.floating]
 

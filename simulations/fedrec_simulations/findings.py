@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.checkpoint import Checkpoints
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.controls import Verdict
 from fedrec.evaluation.neighbours import nearest
@@ -19,6 +18,7 @@ from fedrec.federation.messages import Question
 from fedrec.federation.releases import noise_stds
 from fedrec.privacy.guarantee import non_private
 from fedrec.sharing import promises
+from fedrec.storage import Checkpoints
 from fedrec_simulations import statement
 from fedrec_simulations.departures import departed, departed_in_shares
 from fedrec_simulations.outcomes import Outcome

@@ -36,6 +36,6 @@ def one_blas_thread() -> None:
     """Before NumPy is loaded. OpenBLAS threads spin while they wait, which on a busy machine made a decomposition 20 times slower.
 
     Their sums depend on their number, too: with one, the same scenario gives the same bytes on 2 cores and on 64. Kernels and everything
-    large use the cores through `fedrec.threads`.
+    large use the cores through `fedrec.numerics.threads`.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 from fedrec.data.dataset import Catalogue
-from fedrec.federation.link import Patience
+from fedrec.federation.round_driver import Patience
 from fedrec.federation.rounds import State
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger

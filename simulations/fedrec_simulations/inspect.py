@@ -13,8 +13,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import finite
 from fedrec.errors import RunError
+from fedrec.storage import finite
 from fedrec_simulations.inspect_aggregator import aggregator
 from fedrec_simulations.inspect_clicks import device, news_client
 from fedrec_simulations.inspect_client import client

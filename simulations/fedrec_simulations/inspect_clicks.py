@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedrec.privacy.click_accounting import dearest_click
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
-from fedrec.privaterec.spending import dearest_click
 from fedrec_client.click_ledger import Entry, read_entries, runs_of
 from fedrec_client.serving_ledger import read_answers
 from fedrec_simulations.inspect_aggregator import DELTA

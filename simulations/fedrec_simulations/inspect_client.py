@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.checkpoint import read_json
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.messages import BlockReports, BlockSpec
 from fedrec.federation.wire import Batch, QuestionHeader, batch_bytes, read_header, read_terms, report_digest, unpack_reports
+from fedrec.storage import read_json
 from fedrec_client.ledger import read_entries
 from fedrec_simulations.inspect_aggregator import spent_of
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import read_arrays, read_json
 from fedrec.errors import RunError
+from fedrec.storage import read_arrays, read_json
 from fedrec_server.notes import FORMAT
 from fedrec_simulations.inspect_aggregator import release_file
 

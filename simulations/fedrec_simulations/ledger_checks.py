@@ -9,10 +9,10 @@ from pathlib import Path
 
 from fedrec.errors import PrivacyError, RunError
 from fedrec.privacy.accounting import GaussianEvent, mu_for
+from fedrec.privacy.click_accounting import dearest_click
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.mixtures import epsilon_of_events
-from fedrec.privaterec.spending import dearest_click
 from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
 from fedrec_aggregator.chain import Charge, Link

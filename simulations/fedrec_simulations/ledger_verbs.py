@@ -38,7 +38,7 @@ def show(settings: SeveralSettings, as_json: Json = False) -> None:
     \b
       fedrec ledger show aggregator.toml
     """
-    from fedrec.checkpoint import finite
+    from fedrec.storage import finite
     from fedrec_simulations import ledgers
 
     found = [ledgers.shown(path) for path in settings]

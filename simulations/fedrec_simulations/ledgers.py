@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import read_json
 from fedrec.errors import FedRecError, RunError, SettingsError
 from fedrec.federation.protocol import LedgerHead
 from fedrec.operations.clock import ClockJump
 from fedrec.operations.party_settings import kind_of
+from fedrec.storage import read_json
 from fedrec_aggregator.chain import Chain, Charge, ClockSet, Link, Released
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.settings import AggregatorSettings

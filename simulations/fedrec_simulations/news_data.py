@@ -14,9 +14,9 @@ from fedrec.data.impressions import Impressions, News
 from fedrec.data.mind import read_mind
 from fedrec.data.planted_news import NEWS_SHAPES, planted_news
 from fedrec.errors import DataError, SettingsError
-from fedrec.privaterec.trained import Catalogue, item_vectors
+from fedrec.news.trained import Catalogue, item_vectors
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
-from fedrec.federation.link import Patience
-from fedrec.privaterec.trained import Progress, TrainedNews
+from fedrec.federation.round_driver import Patience
+from fedrec.news.trained import Progress, TrainedNews
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.click_ledger import ClickSpending

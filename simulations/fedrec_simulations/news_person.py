@@ -1,7 +1,7 @@
 """Meaning of a news run for a person: user-level epsilon at the run's own numbers of clicks and labels, and measured linkage.
 
 Linkage is measured with the run's bundle and the client's code: every test person makes two queries on the same history, each with noise
-of its own, and `privaterec.linkage` says how many of the second are matched to their first. Nothing here is private: it reads histories.
+of its own, and `news.linkage` says how many of the second are matched to their first. Nothing here is private: it reads histories.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from fedrec.data.impressions import Impressions
-from fedrec.privaterec import person
-from fedrec.privaterec.linkage import Answers, Linkage, linkage
-from fedrec.privaterec.person_plans import training_costs
+from fedrec.news import person
+from fedrec.news.linkage import Answers, Linkage, linkage
+from fedrec.news.person_plans import training_costs
+from fedrec.randomness import Streams
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import Bundle
 from fedrec.settings import NEWS_UNITS, Scenario
-from fedrec.streams import Streams
 from fedrec_simulations.account_news import served_person
 from fedrec_simulations.report.content import TextTable
 from fedrec_simulations.report.wording import power

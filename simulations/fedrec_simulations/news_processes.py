@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from fedrec.checkpoint import read_json
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RunError
 from fedrec.federation.messages import Question
+from fedrec.news.checkpoints import Kept
+from fedrec.news.fedadam import FedAdam
+from fedrec.news.rounds import Course, Int64s
+from fedrec.news.trained import Progress, TrainedNews
+from fedrec.news.variants import train_news
+from fedrec.operations.supervisor import Company
+from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
-from fedrec.privaterec.additive import TopicTable
-from fedrec.privaterec.fedadam import FedAdam
-from fedrec.privaterec.kept import Kept
-from fedrec.privaterec.rounds import Course, Int64s
-from fedrec.privaterec.spending import TrainingPlan
-from fedrec.privaterec.trained import Progress, TrainedNews
-from fedrec.privaterec.variants import train_news
+from fedrec.privacy.click_accounting import TrainingPlan
+from fedrec.storage import read_json
 from fedrec_client.readers import write_news_shard
 from fedrec_server.news import check
 from fedrec_server.public_news import write_public_news
@@ -31,7 +32,6 @@ from fedrec_simulations.news_in_process import readers
 from fedrec_simulations.news_runtimes import NewsJob, NewsRuntime, NewsShard, news_shards
 from fedrec_simulations.party_files import Holdings, PartyFiles
 from fedrec_simulations.processes import start
-from fedrec_simulations.supervision import Company
 
 
 def processes(*, clients: int) -> NewsRuntime:

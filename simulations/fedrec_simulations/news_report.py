@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fedrec.evaluation.impressions import ImpressionMetrics
+from fedrec.news.sensitivity import exempt
 from fedrec.privacy.guarantee import non_private
-from fedrec.privaterec.sensitivity import exempt
 from fedrec_simulations import statement
 from fedrec_simulations.news_person import ForAPerson, tables
 from fedrec_simulations.news_published import published_rows

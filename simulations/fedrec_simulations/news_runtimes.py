@@ -10,13 +10,13 @@ import numpy as np
 
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
+from fedrec.news.checkpoints import Kept
+from fedrec.news.local_clients import Together
+from fedrec.news.trained import Catalogue, Progress, TrainedNews, promised
+from fedrec.news.variants import train_news
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec.fleet import Together
-from fedrec.privaterec.kept import Kept
-from fedrec.privaterec.trained import Catalogue, Progress, TrainedNews, promised
-from fedrec.privaterec.variants import train_news
+from fedrec.randomness import Streams, SystemStreams
 from fedrec.settings import Scenario
-from fedrec.streams import Streams, SystemStreams
 from fedrec_simulations.runtimes import Cast
 
 

@@ -367,7 +367,7 @@ def status(
     """
     import time
 
-    from fedrec.checkpoint import finite
+    from fedrec.storage import finite
     from fedrec_simulations import status as asking
 
     if dashboard or alerts:

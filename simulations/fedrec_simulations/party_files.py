@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from fedrec.checkpoint import write_bytes
 from fedrec.data.dataset import Catalogue
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import write_pins
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import Scenario
+from fedrec.storage import write_bytes
 from fedrec_client.store import write_shard
 from fedrec_server.public import write_public
 from fedrec_simulations.in_process import limits

@@ -10,15 +10,15 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import read_json
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError
 from fedrec.federation.rounds import State
+from fedrec.operations.supervisor import Company
+from fedrec.storage import read_json
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import check
 from fedrec_simulations.party_files import ANY_PORT, PartyFiles, ratings
 from fedrec_simulations.runtimes import Carried, Job, Runtime, kept_rounds
-from fedrec_simulations.supervision import Company
 
 _UP_S = 120.0
 """How long a party may take to listen, on a machine that is busy with others."""

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
+from fedrec.storage import finite
 from fedrec_client.clicks import Clicks, read_clicks
 from fedrec_client.explaining import balance, cost, decoded, explained, person, promise, shown
 from fedrec_client.recommending import Answered, Recommender

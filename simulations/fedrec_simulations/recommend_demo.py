@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.checkpoint import read_json
 from fedrec.errors import RunError
+from fedrec.operations.supervisor import Company
 from fedrec.serving.bundle import FILE, Bundle, read
+from fedrec.storage import read_json
 from fedrec_client.clicks import Clicks
 from fedrec_client.explaining import explained
 from fedrec_simulations.recommend import Choices, Device, as_dict, asked, beside, facts, plain, titles
-from fedrec_simulations.supervision import Company
 
 _READ, _START_S = 8, 60.0
 

@@ -17,11 +17,11 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from fedrec import errors
-from fedrec.checkpoint import read_json, write_bytes
 from fedrec.data.planted import SHAPES
 from fedrec.data.read import FORMATS
 from fedrec.errors import RunError
 from fedrec.settings import NEWS_FORMATS, Scenario
+from fedrec.storage import read_json, write_bytes
 from fedrec_simulations.command import EXIT_CODES, app
 from fedrec_simulations.report import charts
 from fedrec_simulations.report.content import CurvePoint, PrivacyCurve

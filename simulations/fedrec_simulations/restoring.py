@@ -18,8 +18,8 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from fedrec.checkpoint import read_json
 from fedrec.errors import FedRecError, RunError
+from fedrec.storage import read_json
 from fedrec_simulations.backup import FORMAT, LEDGERS, MANIFEST, PIECE, SEEN, Backup, Party, party_of, synced
 
 _ANOTHER_FOLDER = "Move that folder away first, and keep it: nothing that a party has written is overwritten."

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from fedrec.checkpoint import finite, read_json, write_json
 from fedrec.errors import RunError
 from fedrec.settings import Scenario
+from fedrec.storage import finite, read_json, write_json
 from fedrec_simulations.runtimes import Cast
 
 RESULT = "result.json"

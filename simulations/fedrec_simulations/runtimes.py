@@ -17,7 +17,6 @@ from typing import Literal
 import numpy as np
 from safetensors import safe_open
 
-from fedrec.checkpoint import Checkpoints, read_arrays, read_json
 from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
@@ -30,10 +29,11 @@ from fedrec.federation.wire import invitation_bytes
 from fedrec.privacy.accounting import compose, epsilon_of
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import Prepared
 from fedrec.settings import Scenario
 from fedrec.sharing.in_process import ThreeAggregators
-from fedrec.streams import Streams, SystemStreams
+from fedrec.storage import Checkpoints, read_arrays, read_json
 from fedrec_server.runs import run_folder
 
 Name = Literal["loopback", "flower", "processes"]

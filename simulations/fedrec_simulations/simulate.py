@@ -19,7 +19,6 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from fedrec import __version__
-from fedrec.checkpoint import finite, write_bytes, write_json
 from fedrec.data.dataset import Dataset
 from fedrec.data.splits import Split
 from fedrec.errors import SettingsError
@@ -35,6 +34,7 @@ from fedrec.recipes import client_recipe
 from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.model_bundles import ServingFacts, bundle_of, write_bundle
 from fedrec.settings import Scenario
+from fedrec.storage import finite, write_bytes, write_json
 from fedrec_simulations import statement
 from fedrec_simulations.ceiling import ALS, als_model
 from fedrec_simulations.data_budget import DataBudget, budget_of

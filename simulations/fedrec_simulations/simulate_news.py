@@ -17,23 +17,23 @@ import torch
 from rich.console import Console
 
 from fedrec import __version__
-from fedrec.checkpoint import finite, write_arrays, write_bytes, write_json
 from fedrec.data.clicklog import ClickLogProtocol
 from fedrec.data.impressions import Impressions
 from fedrec.evaluation.controls import SHUFFLED, Verdict, compare, paired
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
+from fedrec.news.checkpoints import Kept
+from fedrec.news.person_plans import require_user_limit
+from fedrec.news.prior import public_prior
+from fedrec.news.serving import news_bundle
+from fedrec.news.trained import promised, public_table
+from fedrec.news.variants import Catalogue, TrainedNews, central_plan
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
-from fedrec.privaterec.kept import Kept
-from fedrec.privaterec.person_plans import require_user_limit
-from fedrec.privaterec.prior import public_prior
-from fedrec.privaterec.serving import news_bundle
-from fedrec.privaterec.trained import promised, public_table
-from fedrec.privaterec.variants import Catalogue, TrainedNews, central_plan
+from fedrec.randomness import Streams
 from fedrec.serving.bundle import FILE, read
 from fedrec.serving.exporting import Export, Origin
 from fedrec.serving.model_bundles import write_bundle
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
+from fedrec.storage import finite, write_arrays, write_bytes, write_json
 from fedrec_simulations import statement
 from fedrec_simulations.data_budget import DataBudget, budget_of, files_of
 from fedrec_simulations.news_data import NewsData, catalogue_of, load_news

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedrec.checkpoint import write_json
 from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Int32s, Interactions
 from fedrec.data.splits import Fold
 from fedrec.errors import RunError, SettingsError
 from fedrec.settings import Scenario
+from fedrec.storage import write_json
 from fedrec_simulations.datasets import load_dataset, load_split
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.checkpoint import Checkpoints, finite, write_bytes, write_json
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
 from fedrec.evaluation.ranking import evaluate_ranking
@@ -25,6 +24,7 @@ from fedrec.privacy.accounting import GaussianEvent, Opinions, opinions
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
+from fedrec.storage import Checkpoints, finite, write_bytes, write_json
 from fedrec_simulations import statement
 from fedrec_simulations.runtimes import Carried, Job, Runtime, loopback
 

@@ -13,7 +13,7 @@ from fedrec.federation.protocol import Phase
 from fedrec.federation.releases import release
 from fedrec.federation.wire import pack_release
 from fedrec.privacy.ledger import Ledger
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_aggregator import intake
 from fedrec_aggregator.core import Limits
 from fedrec_aggregator.ledger import ReleaseLedger

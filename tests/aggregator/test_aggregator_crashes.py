@@ -11,7 +11,7 @@ import pytest
 from fedrec.errors import RefusedError, RunError
 from fedrec.federation.protocol import Phase
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.streams import Streams, SystemStreams
+from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator import ledger as ledger_module
 from fedrec_aggregator.ledger import ReleaseLedger
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec import checkpoint
+from fedrec import storage
 from fedrec.errors import BudgetExceededError, ProtocolError, RefusedError, RunError
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.sharing.protocol import Kept
@@ -189,14 +189,14 @@ def test_a_crash_while_a_file_is_replaced_leaves_the_old_output_or_the_new_one(
     new = Kept(2, b"u" * 32, b"b" * 32, 4, b"another output")
     disk.begin(RUN, 1, 2, DIGEST)
     with monkeypatch.context() as patched:
-        honest = checkpoint.os.replace
+        honest = storage.os.replace
 
         def crash(*arguments: Any) -> None:
             if moment == "after it is moved":
                 honest(*arguments)
             raise CrashError
 
-        patched.setattr(checkpoint.os, "fsync" if moment == "before it is written" else "replace", crash)
+        patched.setattr(storage.os, "fsync" if moment == "before it is written" else "replace", crash)
         with pytest.raises(CrashError):
             disk.keep(RUN, 1, new)
     expected = new if moment == "after it is moved" else OUTPUT

@@ -7,7 +7,7 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.streams import SystemStreams
+from fedrec.randomness import SystemStreams
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.settings import EXAMPLE, LimitSettings, load, validated
 

@@ -13,7 +13,7 @@ from fedrec.federation.protocol import Opening, Phase, Refusal, ReleaseDesk, Rep
 from fedrec.federation.wire import unpack_release
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from tests.waiting import HANG_S

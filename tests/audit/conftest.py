@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedrec.privaterec.topics import public_vectors
-from fedrec.privaterec.trained import Catalogue
+from fedrec.news.topics import public_vectors
+from fedrec.news.trained import Catalogue
 from fedrec.settings import Scenario, load
 from fedrec_simulations.news_data import NewsData, load_news
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.privaterec import federated, local_update
-from fedrec.privaterec.spending import Costs
-from fedrec.privaterec.trained import Catalogue, promised, topics_of
+from fedrec.news import federated, local_update
+from fedrec.news.trained import Catalogue, promised, topics_of
+from fedrec.privacy.click_accounting import Costs
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario, load
-from fedrec.streams import Streams
 from fedrec_simulations.audit import drawn_noise, label_table
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.uploads import Clients, clients_of, gradient_distance, told_labels

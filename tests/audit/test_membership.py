@@ -9,9 +9,9 @@ from fedrec.federation import releases
 from fedrec.federation.messages import Question
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
-from fedrec.streams import Streams
 from fedrec_simulations.audit import replays
 from fedrec_simulations.audit.membership import asked, exposed, membership, most_exposed
 from fedrec_simulations.audit.replays import exact_mu, scores

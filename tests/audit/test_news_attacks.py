@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedrec.news import attention, central, local_update
+from fedrec.news.trained import Catalogue, topics_of
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import Selection, largest_log_ratio, output_table, randomised_response, subset_selection
-from fedrec.privaterec import attention, central, local_update
-from fedrec.privaterec.trained import Catalogue, topics_of
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario, load
-from fedrec.streams import Streams
 from fedrec_simulations.audit import canaries, coupling, label_table, one_click, recovery
 from fedrec_simulations.audit.recovery import Target
 from fedrec_simulations.audit.uploads import Clients, clients_of

@@ -14,8 +14,8 @@ from fedrec.data.dataset import Dataset
 from fedrec.data.splits import Split
 from fedrec.federation import releases
 from fedrec.privacy.accounting import mu_for
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario, load
-from fedrec.streams import Streams
 from fedrec_simulations.audit import whole
 from fedrec_simulations.audit.bounds import mu_of_moments, separation_bound
 from fedrec_simulations.audit.command import run
@@ -92,7 +92,7 @@ def test_with_a_planted_bug_the_bound_is_above_the_claim(
 
 
 def test_the_operating_systems_noise_is_attacked_where_the_scenario_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedrec.streams.SystemStreams.key", lambda self, name, *, round=0: bytes(32))
+    monkeypatch.setattr("fedrec.randomness.SystemStreams.key", lambda self, name, *, round=0: bytes(32))
     assert whole_finding(scenario_of("ratings", "privacy.noise=system"), runs=60).verdict == "EXCEEDED"
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from fedrec.budget import sampling
 from fedrec.data.interactions import Interactions
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 M = 40
 KEY = Streams(7).key("sampling")

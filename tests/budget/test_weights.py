@@ -111,7 +111,7 @@ def test_a_users_weights_do_not_depend_on_the_shard_it_is_in(monkeypatch: pytest
     n = rng.pareto(1, M) + 1
     whole = weights.normalised(data, n, mu=0.3, budget=1.0).values
     parts = [weights.normalised(data.users_subset(np.arange(a, a + 10)), n, mu=0.3, budget=1.0).values for a in range(0, 50, 10)]
-    monkeypatch.setattr("fedrec.threads.cores", lambda: 1)
+    monkeypatch.setattr("fedrec.numerics.threads.cores", lambda: 1)
     alone = weights.normalised(data, n, mu=0.3, budget=1.0).values
     assert whole.tobytes() == np.concatenate(parts).tobytes() == alone.tobytes()
 

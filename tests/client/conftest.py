@@ -21,9 +21,9 @@ from fedrec.federation.rounds import Loopback, RoundDone, train
 from fedrec.federation.wire import Batch, question_digest, question_header, unpack_reports
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import Scenario, load
-from fedrec.streams import Streams
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers

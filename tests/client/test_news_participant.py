@@ -18,19 +18,19 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import DataError, RefusedError, RunError
 from fedrec.federation.protocol import Refusal, Terms
+from fedrec.news import local_update
+from fedrec.news.federated import FORMS
+from fedrec.news.messages import Ask, news_recipe
+from fedrec.news.models import news_model
+from fedrec.news.person import epsilon_of_person
+from fedrec.news.person_plans import training_costs
+from fedrec.news.topics import public_vectors
+from fedrec.news.trained import Catalogue, public_table
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
+from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
-from fedrec.privaterec import local_update
-from fedrec.privaterec.federated import FORMS
-from fedrec.privaterec.messages import Ask, news_recipe
-from fedrec.privaterec.models import news_model
-from fedrec.privaterec.person import epsilon_of_person
-from fedrec.privaterec.person_plans import training_costs
-from fedrec.privaterec.spending import Costs
-from fedrec.privaterec.topics import public_vectors
-from fedrec.privaterec.trained import Catalogue, public_table
 from fedrec.settings import NEWS_UNITS, Scenario, load
 from fedrec_client.click_ledger import Bound, ClickSpending
 from fedrec_client.news import NewsParticipant, NewsTrust, _digest
@@ -296,8 +296,12 @@ def test_a_question_that_invented_users_cannot_answer_is_refused_before_the_char
     def broken(*_arguments: object, **_more: object) -> None:
         raise FloatingPointError("overflow")
 
-    name = {"additive": "additive.report_each", "local": "local_update.released_weights", "dp-fedrec": "local_update.per_user_gradients"}
-    monkeypatch.setattr(f"fedrec.privaterec.{name[variant]}", broken)
+    name = {
+        "additive": "privacy.bounded_mean.report_each",
+        "local": "news.local_update.released_weights",
+        "dp-fedrec": "news.local_update.per_user_gradients",
+    }
+    monkeypatch.setattr(f"fedrec.{name[variant]}", broken)
     told = one.tell(report(chosen, readers) if variant == "additive" else gradient(chosen, readers, 1))
     assert (told.answer.refusal, dict(told.arrays)) == (Refusal.MALFORMED, {})
     assert not one.ledger.runs

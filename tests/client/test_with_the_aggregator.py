@@ -14,7 +14,7 @@ from fedrec.errors import UnreachableError
 from fedrec.federation.protocol import Answer, LedgerGrowth, LedgerHead, Opening, Phase, Receipt
 from fedrec.federation.wire import pack_release, question_digest, question_header
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 

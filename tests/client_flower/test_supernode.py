@@ -12,7 +12,7 @@ import pytest
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, AcquireTaskResponse
 
 from fedrec.errors import SettingsError
-from fedrec.operations import tether
+from fedrec.operations import parent_death
 from fedrec_client.executor import RuntimeApi, TaskLostError
 from fedrec_client.settings import SuperLinkAccess
 from fedrec_client.supernode import FLOWER_ENVIRONMENT, SuperNode, flower_environment, supernode_command
@@ -85,14 +85,16 @@ def test_who_asks_without_the_secret_gets_no_task(node: SuperNode) -> None:
 
 PARENT = """
 import json, subprocess, sys, time
-from fedrec.operations import tether
-child = subprocess.Popen(tether.command([sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)"], max_bytes=2**30))
+from fedrec.operations import parent_death
+child = subprocess.Popen(parent_death.command(
+    [sys.executable, "-c", "print('up', flush=True); import time; time.sleep(600)"], max_bytes=2**30
+))
 print(json.dumps(child.pid), flush=True)
 time.sleep(600)
 """
 
 
-def test_a_child_on_a_tether_does_not_outlive_a_killed_parent() -> None:
+def test_a_child_bound_to_its_parent_does_not_outlive_a_killed_parent() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE) as parent:
         assert parent.stdout
         lines = [parent.stdout.readline(), parent.stdout.readline()]
@@ -103,9 +105,9 @@ def test_a_child_on_a_tether_does_not_outlive_a_killed_parent() -> None:
         until(lambda: not is_running(child))
 
 
-def test_a_child_on_a_tether_has_no_more_memory_than_it_may() -> None:
+def test_a_child_bound_to_its_parent_has_no_more_memory_than_it_may() -> None:
     greedy = [sys.executable, "-c", "bytearray(2**30)"]
-    done = subprocess.run(tether.command(greedy, max_bytes=2**29), capture_output=True, text=True, check=False)
+    done = subprocess.run(parent_death.command(greedy, max_bytes=2**29), capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "MemoryError" in done.stderr
 

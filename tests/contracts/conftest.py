@@ -14,18 +14,18 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.link import AggregatedLink, Patience
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Broadcast, Invitation, Opening, ReleaseDesk, ReportDesk, Terms
+from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.rounds import Loopback
 from fedrec.federation.versions import FIELD, PROTOCOL
 from fedrec.federation.wire import question_digest, question_header
 from fedrec.operations.addresses import Address
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import load
-from fedrec.streams import Streams
 from fedrec_aggregator import service
 from fedrec_aggregator.channel import Access
 from fedrec_aggregator.core import Aggregator, Limits

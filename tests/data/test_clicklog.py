@@ -11,7 +11,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.data.keyed_hash import first_words
 from fedrec.data.planted import PlantedShape, planted, write_parquet
 from fedrec.errors import DataError, MalformedRowError
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 PROTOCOL = ClickLogProtocol(least_likes=6, history=8, labels=4, candidates=10)
 

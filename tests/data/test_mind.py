@@ -14,7 +14,7 @@ from fedrec.data.impressions import Impressions, News
 from fedrec.data.mind import merge_news, read_behaviors, read_mind, read_news
 from fedrec.data.vectors import read_vectors
 from fedrec.errors import DataError, MalformedRowError
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 ENTITY = json.dumps([{"Label": "PGA Tour", "Type": "O", "WikidataId": "Q910409", "Confidence": 1.0, "OccurrenceOffsets": [0]}])
 NEWS = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 
 @pytest.mark.parametrize("skew", [1.0, 2.0])

@@ -23,9 +23,9 @@ from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question
 from fedrec.federation.rounds import ClientStep, Loopback, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario, validated
-from fedrec.streams import Streams
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 
 Rows = dict[str, set[tuple[str, float, int]]]

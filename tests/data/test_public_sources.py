@@ -14,7 +14,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS, SIMILAR_ITEMS, with_public_users, with_similar_items, with_users_made_public
 from fedrec.errors import DataError, MalformedRowError, PrivacyError
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 ITEMS = ("x", "y", "z")
 

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from fedrec.errors import RunError, SettingsError
+from fedrec.operations.supervisor import Company
 from fedrec.privacy.accounting import mu_for
 from fedrec.settings import load
 from fedrec_client.clicks import read_clicks
@@ -21,7 +22,6 @@ from fedrec_simulations.demo import shown
 from fedrec_simulations.demo.deployment import run, strike
 from fedrec_simulations.demo.evidence import Seen, tail
 from fedrec_simulations.demo.trial import Trial
-from fedrec_simulations.supervision import Company
 from tests.demo.conftest import SMALLEST
 
 

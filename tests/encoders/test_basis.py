@@ -6,8 +6,8 @@ pytest.importorskip("torch")
 import torch
 
 from fedrec.encoders.basis import Basis, clipped, exact, noised, relu_share, softplus_share, stopped
-from fedrec.privaterec import attention
-from fedrec.streams import Streams
+from fedrec.news import attention
+from fedrec.randomness import Streams
 
 SIZES = [3, 5, 10, 32]
 

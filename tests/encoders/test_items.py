@@ -128,7 +128,7 @@ def test_an_identity_category_gives_each_item_a_free_vector() -> None:
 def test_one_core_and_many_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs, theta, dV = a_model()
     many = items.pullback(theta, inputs, dV)
-    monkeypatch.setattr("fedrec.threads.cores", lambda: 1)
+    monkeypatch.setattr("fedrec.numerics.threads.cores", lambda: 1)
     one = items.pullback(theta, inputs, dV)
     assert many.embeddings.tobytes() == one.embeddings.tobytes()
 

@@ -20,7 +20,7 @@ from fedrec.encoders.needed import needed_news
 from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, nrms, plm_nr
 from fedrec.encoders.tokens import tokenise, word_vectors
 from fedrec.errors import DataError, SettingsError
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 Floats = npt.NDArray[np.floating]
 SETTINGS = NewsModelSettings(width=8, heads=2, queries=5, category_width=3)

@@ -3,7 +3,7 @@ import pytest
 
 from fedrec.data.impressions import News
 from fedrec.encoders.tokens import PADDING, UNKNOWN, tokenise, vocabulary_of, word_vectors, words_of
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 
 def some_news() -> News:

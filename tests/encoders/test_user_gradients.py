@@ -14,7 +14,7 @@ from fedrec.encoders import user_gradients
 from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, nrms, plm_nr
 from fedrec.encoders.tokens import tokenise, word_vectors
 from fedrec.encoders.user_gradients import UserExamples, per_user_gradients, pull_back, seam_gradients, softmax_loss
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 KINDS = ["nrms", "naml", "plm-nr"]
 M, USERS, B = 30, 7, 3

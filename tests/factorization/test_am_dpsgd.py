@@ -14,9 +14,9 @@ from fedrec.factorization.am_dpsgd import EncoderSettings, feature_rows
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.rounds import Loopback, RoundDone, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
-from fedrec.streams import Streams
 
 
 def prepared_for(ratings: Interactions, features: PublicFeatures | None, *keys: str) -> Prepared:

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedrec import threads
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.blocked_sgd import Blocks, Diffusion, Pass, Rows, blocks_of, descend, products, settle
-from fedrec.factorization.normals import fill_normals
+from fedrec.numerics import threads
+from fedrec.numerics.normals import fill_normals
 
 ITEMS, USERS = 40, 30
 

@@ -26,8 +26,8 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import clicks_of_people
+from fedrec.randomness import Streams
 from fedrec.settings_tables import CollectiveSettings
-from fedrec.streams import Streams
 
 ITEMS = 25
 

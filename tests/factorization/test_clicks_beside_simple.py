@@ -12,9 +12,9 @@ from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
-from fedrec.streams import Streams
 
 
 def planted_clicks(users: int, items: int, per_user: int, seed: int) -> Interactions:

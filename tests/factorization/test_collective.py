@@ -22,10 +22,10 @@ from fedrec.factorization.statistics import ItemStatistics, pack
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import sides_of
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
 from fedrec.settings_tables import CollectiveSettings
-from fedrec.streams import Streams
 
 PLAIN = ["model.user_ridge=1", "model.item_ridge=10", "model.user_radius=1", "model.target_radius=1"]
 """What dp-cmf takes where nothing is said; the published recipe takes others."""

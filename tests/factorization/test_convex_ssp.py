@@ -21,9 +21,9 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.rounds import Loopback, RoundDone, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
-from fedrec.streams import Streams
 
 ITEMS, d = 25, 4
 LOSSES: dict[str, Loss] = {"plain": Logistic(0.0), "weighed": Logistic(5.0), "squares": Quadratic(20.0)}

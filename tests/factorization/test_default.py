@@ -9,9 +9,9 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import ranker_of
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
-from fedrec.streams import Streams
 
 ITEMS = 40
 

@@ -21,9 +21,9 @@ from fedrec.federation.reports import block
 from fedrec.federation.rounds import Loopback, State, train
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
-from fedrec.streams import Streams
 
 
 def trained(keys: list[str], events: Interactions, seed: int = 1) -> tuple[Model, State]:

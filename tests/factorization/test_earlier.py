@@ -13,9 +13,9 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.federation.rounds import Loopback, State, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
-from fedrec.streams import Streams
 
 DATA = planted(SHAPES["small"], seed=1)
 SPLIT = leave_last_out(DATA.interactions, seed=1)

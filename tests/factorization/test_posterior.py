@@ -16,7 +16,7 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend, settle
 from fedrec.factorization.model import predict
 from fedrec.factorization.posterior import PosteriorSettings, Scaling, guarantee_for, personal_epsilons, sample, user_weights
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 SETTINGS = PosteriorSettings(dimension=2, passes=5, most_ratings=6, weight_limit=3.0)
 

@@ -26,10 +26,10 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import metadata_of, people_of
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
 from fedrec.settings_tables import CollectiveSettings
-from fedrec.streams import Streams
 
 BOTH = 'collective.sides=["metadata", "public-users"]'
 SHARE = "collective.users_share=0.4"

@@ -29,9 +29,9 @@ from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
-from fedrec.streams import Streams, SystemStreams
 
 ITEMS = 30
 BAG = FeatureBag(("old", "new", "long"), sparse.csr_matrix(np.random.default_rng(0).random((ITEMS, 3)) < 0.4, dtype=np.float32))

@@ -16,9 +16,9 @@ from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.released import load, save
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load as scenario
-from fedrec.streams import Streams
 from fedrec_simulations.datasets import load_dataset, load_split
 
 

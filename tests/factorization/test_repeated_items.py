@@ -9,9 +9,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
-from fedrec.streams import Streams
 
 RECIPES = {
     "default": ("ratings", "recipe=default"),

@@ -18,7 +18,7 @@ from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 SETTINGS = ssp.PublishedSettings(
     dimension=3, steps=2, user_ridge=1.0, item_ridge=3.0, weights="normalised", weight_exponent=0.25,

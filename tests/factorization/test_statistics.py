@@ -2,11 +2,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedrec import threads
 from fedrec.data.interactions import Interactions, ItemOrder
 from fedrec.factorization import statistics
 from fedrec.factorization.statistics import ExactSums, exact_sums, item_statistics, order_by_item, pack, unpack
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
+from fedrec.numerics import threads
 
 LARGEST = 2**15 - 1
 

@@ -19,7 +19,7 @@ from fedrec.federation.reports import within_radius
 from fedrec.federation.rounds import Loopback, RoundDone, train
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 SHAPE = TaskShape(users=60, tasks=12, dimension=3, tasks_per_user=5)
 SETTINGS = TaskDescentSettings(dimension=3, mu=0.5, steps=3, rate=0.5, gradient_radius=0.3)

@@ -23,7 +23,7 @@ from fedrec.federation.reports import squared_norms, within_radius
 from fedrec.federation.rounds import Loopback, State, train
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 ALLOCATIONS: Mapping[str, Allocation] = {
     "uniform": UniformSampling(6),

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from fedrec.factorization.statistics import ExactSums
-from fedrec.federation.link import Patience
 from fedrec.federation.protocol import Phase, Refusal
+from fedrec.federation.round_driver import Patience
+from fedrec.randomness import Streams
 from fedrec.serving.bundle import FILE
-from fedrec.streams import Streams
 from fedrec_aggregator import core as aggregator_core
 from fedrec_aggregator import intake
 from fedrec_aggregator.collection import Collection

@@ -14,7 +14,7 @@ from fedrec.privacy.accounting import compose, opinions
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 PROMISE = Guarantee(5.0, 1e-5)
 PLAN = calibrate(PROMISE, {"counts": 1.0, "items": 3.0})

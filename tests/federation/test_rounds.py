@@ -10,7 +10,7 @@ from fedrec.federation.rounds import Loopback
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
-from fedrec.streams import Streams, SystemStreams
+from fedrec.randomness import Streams, SystemStreams
 
 GUARANTEE = Guarantee(5.0, 1e-5)
 PLAN = calibrate(GUARANTEE, {"first": 1.0, "second": 1.0})

@@ -10,9 +10,9 @@ from fedrec.factorization.model import predict
 from fedrec.federation.messages import Release
 from fedrec.federation.rounds import Loopback
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
-from fedrec.streams import Streams
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 
 

@@ -25,7 +25,7 @@ from fedrec.federation.wire import Batch, pack_reports, question_digest, questio
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 

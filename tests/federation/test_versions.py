@@ -27,7 +27,7 @@ from fedrec.federation.wire import (
     unpack_release,
     unpack_reports,
 )
-from fedrec.privaterec.messages import Ask, pack_ask, read_ask
+from fedrec.news.messages import Ask, pack_ask, read_ask
 from fedrec.recipes import client_recipe
 from fedrec.settings import Scenario
 from fedrec_aggregator.api import aggregator_pb2 as pb

@@ -40,9 +40,9 @@ from fedrec.federation.wire import (
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
-from fedrec.streams import Streams
 
 ITEMS, WIDTH = 5, 2
 STATISTICS = ReleaseSpec(

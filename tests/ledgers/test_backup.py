@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fedrec.checkpoint import write_json
 from fedrec.errors import RefusedError, RunError, SettingsError
 from fedrec.federation.ledger_heads import follow
 from fedrec.federation.protocol import LedgerHead
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.storage import write_json
 from fedrec_aggregator.chain import read
 from fedrec_client.ledger import ClientLedger, read_entries
 from fedrec_server.seen_ledger import SeenLedger

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from fedrec.privaterec.additive import topic_table
+from fedrec.privacy.bounded_mean import topic_table
 from fedrec.serving import bundle
 from fedrec.serving.bundle import FILE, Bundle
 from fedrec.serving.texts import Texts

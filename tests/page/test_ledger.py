@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedrec.privacy.accounting import epsilon_of, mu_for
+from fedrec.privacy.click_accounting import serving_epsilon
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec.spending import serving_epsilon
 
 DELTA = 1e-5
 LIMIT = {"epsilon": 20, "delta": DELTA}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
-from fedrec.privaterec import additive
 from fedrec.serving import asking
 
 FALSE_ALARM = 1e-4  # of every test here, for honest draws; the seeds are fixed, so none is seen twice
@@ -48,7 +48,7 @@ def test_draws_of_the_size_of_real_noise_pass_kolmogorov_smirnov(node):
 def test_answers_carry_noise_of_the_calibrated_std_and_independent_coefficients(node, planted_bundle, bundle_path, epsilon):
     mu = mu_for(epsilon, 1e-5)
     H, B = planted_bundle.about.history, planted_bundle.coefficients
-    std = additive.noise_std(asking.public_table(planted_bundle), H, mu=mu)
+    std = bounded_mean.noise_std(asking.public_table(planted_bundle), H, mu=mu)
     history = list(range(H))
     asked = node("asks", bundle=str(bundle_path), version=planted_bundle.version, mu=mu, seed="asks", histories=[history] * (DRAWS // B))
 
@@ -65,7 +65,7 @@ def test_answers_carry_noise_of_the_calibrated_std_and_independent_coefficients(
 
 def test_noise_is_drawn_on_the_grid_of_the_sums(node, planted_bundle, bundle_path):
     asked = node("asks", bundle=str(bundle_path), version=planted_bundle.version, mu=1.0, seed="grid", histories=[[1, 2, 3]] * 20)
-    steps = np.array([answer["noised"] for answer in asked]) * 2.0**additive.BITS * planted_bundle.about.history
+    steps = np.array([answer["noised"] for answer in asked]) * 2.0**bounded_mean.BITS * planted_bundle.about.history
     np.testing.assert_allclose(steps, np.rint(steps), atol=1e-6)
 
 

@@ -7,9 +7,9 @@ import pytest
 from safetensors.numpy import load_file
 from scipy.special import ndtr
 
+from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent, compose, delta_of, epsilon_of, mu_for
-from fedrec.privaterec import additive
-from fedrec.privaterec.additive import Coefficients, Population
+from fedrec.privacy.bounded_mean import Coefficients, Population
 from fedrec.serving import asking, bundle
 from fedrec.serving.sizes import Sizes
 
@@ -66,7 +66,7 @@ def test_a_noised_release_becomes_the_same_query_and_the_same_ranking(node, plan
     histories = rng.integers(-1, planted_bundle.size, (6, H))
     histories[0] = -1
     table = asking.public_table(planted_bundle)
-    std = additive.noise_std(table, H, mu=mu)
+    std = bounded_mean.noise_std(table, H, mu=mu)
     exact = asking.exact(planted_bundle, histories)
     noised = exact + rng.normal(0, std, exact.shape)
     sent = asking.query(planted_bundle, Coefficients(noised, std, GaussianEvent("answer", mu, "click", "replace")))
@@ -78,8 +78,8 @@ def test_a_noised_release_becomes_the_same_query_and_the_same_ranking(node, plan
     scores = users @ planted_bundle.items.T + planted_bundle.bias
     for at, case in enumerate(found):
         assert case["exact"] == pytest.approx(exact[at], rel=1e-15, abs=0)
-        assert math.sqrt(case["variance"]) * 2.0**-additive.BITS / H == pytest.approx(std, rel=1e-6)
-        assert case["variance"] >= (std / (2.0**-additive.BITS / H)) ** 2  # rounded towards more noise
+        assert math.sqrt(case["variance"]) * 2.0**-bounded_mean.BITS / H == pytest.approx(std, rel=1e-6)
+        assert case["variance"] >= (std / (2.0**-bounded_mean.BITS / H)) ** 2  # rounded towards more noise
         for name, expected in (("sent", sent[at]), ("user", users[at]), ("scored", scores[at])):
             np.testing.assert_allclose(case[name], expected, atol=1e-6 * np.abs(expected).max())
         by_score = np.array(case["scored"])[case["order"]]
@@ -107,7 +107,7 @@ def test_groups_of_sizes_read_a_release_as_python_does(node, tmp_path, epsilon):
     path = tmp_path / "sized"
     sized = planted(path, **Sizes(*parts).arrays())
     mu = mu_for(epsilon, DELTA)
-    std = additive.noise_std(asking.public_table(sized), sized.about.history, mu=mu)
+    std = bounded_mean.noise_std(asking.public_table(sized), sized.about.history, mu=mu)
     noised = rng.normal(0.1, 0.2, (5, B))
     event = GaussianEvent("answer", 1.0, "click", "replace")
     expected = asking.query(sized, Coefficients(noised, std, event))
@@ -124,10 +124,10 @@ def test_a_column_that_all_rows_share_makes_no_difference_of_rows(node):
     taste = rng.integers(-(2**17), 2**17, (60, 3))
     rows = np.column_stack([taste, np.full(60, 2**19)])
     longest, apart = np.sqrt((rows**2).sum(1).max()), 2 * np.sqrt((taste**2).sum(1).max())
-    enough = max(longest, apart) * 2.0**-additive.BITS / 7
+    enough = max(longest, apart) * 2.0**-bounded_mean.BITS / 7
     (found,) = node("sensitivity", cases=[{"rows": rows.tolist(), "history": 7, "sensitivity": enough, "pairs": 0}])
     assert found == pytest.approx(enough, rel=1e-12)
-    assert enough < 2 * longest * 2.0**-additive.BITS / 7
+    assert enough < 2 * longest * 2.0**-bounded_mean.BITS / 7
 
 
 def test_a_taste_of_one_kind_has_that_kind_on_top(node, planted_bundle, bundle_path):
@@ -141,7 +141,7 @@ def test_a_taste_of_one_kind_has_that_kind_on_top(node, planted_bundle, bundle_p
 
 def _farthest(rows, history):
     with_empty = np.concatenate([rows, np.zeros((1, rows.shape[1]), np.int64)]).astype(float)
-    return np.sqrt(((with_empty[:, None] - with_empty) ** 2).sum(-1).max()) * 2.0**-additive.BITS / history
+    return np.sqrt(((with_empty[:, None] - with_empty) ** 2).sum(-1).max()) * 2.0**-bounded_mean.BITS / history
 
 
 @pytest.mark.parametrize("least", [0, -(2**18)], ids=["shares", "signed"])
@@ -160,7 +160,7 @@ def test_where_there_are_too_many_pairs_the_noise_is_made_for_more_and_never_for
     rows = rng.integers(least, 2**18, (60, 3))
     true = _farthest(rows, 7)
     (found,) = node("sensitivity", cases=[{"rows": rows.tolist(), "history": 7, "sensitivity": true, "pairs": 0}])
-    longest = np.sqrt((rows**2).sum(1).max()) * 2.0**-additive.BITS / 7
+    longest = np.sqrt((rows**2).sum(1).max()) * 2.0**-bounded_mean.BITS / 7
     assert found == pytest.approx(longest * (2 if least else math.sqrt(2)), rel=1e-9)
     assert found > true
 
@@ -171,7 +171,7 @@ def test_decoding_ignores_everything_but_the_release_and_public_numbers(node, pl
     cases = [{"history": history, "noised": noised.tolist(), "noiseStd": 0.05, "mu": 1.0} for history in ([1, 2, 3], [70])]
     one, other = node("answers", bundle=str(bundle_path), version=planted_bundle.version, cases=cases)
     assert one["sent"] == other["sent"]
-    decoded = additive.decode(Coefficients(noised[None], 0.05, GaussianEvent("answer", 1.0, "click", "replace")), population)
+    decoded = bounded_mean.decode(Coefficients(noised[None], 0.05, GaussianEvent("answer", 1.0, "click", "replace")), population)
     np.testing.assert_allclose(one["sent"], (decoded[0] - planted_bundle.mean) / planted_bundle.about.scale, rtol=1e-6, atol=1e-7)
 
 

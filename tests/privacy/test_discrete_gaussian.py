@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from fedrec import threads
+from fedrec.numerics import threads
 from fedrec.privacy import discrete_gaussian
 from fedrec.privacy.discrete_gaussian import law_of, sample, settle
 from fedrec.privacy.keystream import derive

@@ -8,7 +8,7 @@ from fedrec.privacy import discrete_gaussian, gaussian
 from fedrec.privacy.accounting import delta_of, epsilon_of
 from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 KEY = Streams(3).key("test")
 

@@ -13,7 +13,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent, amplified, inner_epsilon, inner_mu
 from fedrec.privacy.selection import PureEvent, output_table, randomised_response
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 KEY = Streams(5).key("laplace")
 

@@ -18,7 +18,7 @@ from fedrec.privacy.selection import (
     randomised_response,
     subset_selection,
 )
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 KEY = Streams(4).key("selection")
 

@@ -14,7 +14,7 @@ from fedrec.privacy.accounting import compose, opinions
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
-from fedrec.streams import Streams, SystemStreams
+from fedrec.randomness import Streams, SystemStreams
 
 PROMISE = Guarantee(5.0, 1e-5)
 TRUSTED = calibrate(PROMISE, {"counts": 1.0, "items": 3.0})

@@ -15,14 +15,15 @@ from typing import Any
 
 import pytest
 
-from fedrec.checkpoint import read_json
 from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RunError
 from fedrec.federation.rounds import Loopback
+from fedrec.operations.supervisor import Company
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import prepare
 from fedrec.settings import load
+from fedrec.storage import read_json
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_server.runs import run_folder
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
@@ -31,7 +32,6 @@ from fedrec_simulations.news_runtimes import NewsJob
 from fedrec_simulations.party_files import PartyFiles, ratings
 from fedrec_simulations.processes import follow, start
 from fedrec_simulations.runtimes import Job, Shard, loopback
-from fedrec_simulations.supervision import Company
 from tests.waiting import HANG_S
 
 State = dict[str, bytes]

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.supervisor import Company
 from fedrec_client.ledger import read_entries
 from fedrec_simulations.party_files import PartyFiles
 from fedrec_simulations.runtimes import Shard
-from fedrec_simulations.supervision import Company
 
 PARTIES = ("aggregator", "server", "client-1", "client-2")
 _CLONE_NEWNET = 0x40000000

@@ -21,11 +21,11 @@ from fedrec.federation.messages import BlockReports, Question, Reports
 from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header, report_digest
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.supervisor import Company
 from fedrec_aggregator.api import aggregator_pb2 as pb
 from fedrec_aggregator.api import methods
 from fedrec_aggregator.channel import Access, open_channel
 from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry
-from fedrec_simulations.supervision import Company
 from tests.waiting import HANG_S
 
 DISK_BYTES = 8 * 2**20

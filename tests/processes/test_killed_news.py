@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from fedrec.checkpoint import read_arrays
 from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
-from fedrec.privaterec.topics import public_vectors
-from fedrec.privaterec.trained import Catalogue
+from fedrec.news.topics import public_vectors
+from fedrec.news.trained import Catalogue
 from fedrec.settings import load
+from fedrec.storage import read_arrays
 from fedrec_client.ledger import read_entries
 from fedrec_server.runs import run_folder
 from fedrec_simulations.news_runtimes import NewsJob, loopback

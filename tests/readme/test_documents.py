@@ -14,11 +14,11 @@ import pytest
 from scipy.special import ndtr, ndtri
 from typer.main import get_command
 
-from fedrec.checkpoint import write_json
 from fedrec.data.read import FORMATS
 from fedrec.errors import RunError
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.settings import load, validated
+from fedrec.storage import write_json
 from fedrec_simulations import reference
 from fedrec_simulations.command import app
 from fedrec_simulations.data_verbs import keys_of_news

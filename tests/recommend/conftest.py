@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from fedrec.errors import RefusedError
-from fedrec.privaterec.additive import topic_table
+from fedrec.privacy.bounded_mean import topic_table
 from fedrec.serving import bundle as bundles
 from fedrec.serving import ranking
 from fedrec.serving.texts import Texts

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fedrec.errors import DataError, MalformedRowError, ProtocolError, SettingsError, UnreachableError
+from fedrec.randomness import Streams
 from fedrec.serving.bundle import Bundle
-from fedrec.streams import Streams
 from fedrec_client.clicks import Click, Clicks, read_clicks
 from fedrec_client.public_model import PublicModel
 from fedrec_client.recommending import Recommender

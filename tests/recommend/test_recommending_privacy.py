@@ -13,10 +13,10 @@ import pytest
 from scipy.stats import kstest
 
 from fedrec.errors import BudgetExceededError
-from fedrec.privaterec.additive import Coefficients
+from fedrec.privacy.bounded_mean import Coefficients
+from fedrec.randomness import Streams
 from fedrec.serving import asking
 from fedrec.serving.bundle import Bundle
-from fedrec.streams import Streams
 from fedrec_client import recommending
 from fedrec_client.clicks import Click, Clicks
 from fedrec_client.public_model import PublicModel

@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.checkpoint import Checkpoints
 from fedrec.data.dataset import Dataset
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import PlantedShape, planted
-from fedrec.federation.link import Patience
 from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Receipt, Terms
+from fedrec.federation.round_driver import Patience
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import guarantee_of, prepare
 from fedrec.settings import Scenario, load
-from fedrec.streams import Streams
+from fedrec.storage import Checkpoints
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.ledger import ClientLedger
@@ -253,7 +253,7 @@ def crashing_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
         desk, clients = (Watched(behind, steps.step, lambda name, result: steps.step()) for behind in (world.desk, world.clients))
         with monkeypatch.context() as patch, suppress(CrashError):
-            patch.setattr("fedrec.checkpoint.os.replace", replacing)
+            patch.setattr("fedrec.storage.os.replace", replacing)
             world.run(desk=desk, clients=clients, **options)
         return steps.taken
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.checkpoint import read_json
 from fedrec.errors import RefusedError, SettingsError
 from fedrec.federation.protocol import Answer
+from fedrec.storage import read_json
 from fedrec_server.cohorts import Cohorts
 
 NewWorld = Callable[..., Any]

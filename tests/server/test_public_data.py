@@ -16,7 +16,7 @@ from fedrec.data.planted import SHAPES, write_parquet
 from fedrec.data.read import read
 from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_server.public import PublicData, read_film_file, read_item_file, read_public, write_public
 
 

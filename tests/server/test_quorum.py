@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fedrec.checkpoint import read_json
 from fedrec.errors import ProtocolError, RefusedError
-from fedrec.federation.link import Patience
 from fedrec.federation.protocol import Answer
+from fedrec.federation.round_driver import Patience
+from fedrec.storage import read_json
 
 NewWorld = Callable[..., Any]
 FOR_GOOD = 10**6

@@ -11,15 +11,15 @@ import pytest
 from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import RefusedError
+from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.messages import Arrays
+from fedrec.news.reports_training import Collected, Decoder, collect, collected_arrays, collected_of
+from fedrec.news.topics import directions, public_vectors
+from fedrec.privacy import bounded_mean
+from fedrec.privacy.bounded_mean import TopicTable, noise_std, within_reach
+from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec import additive
-from fedrec.privaterec.additive import TopicTable, noise_std, within_reach
-from fedrec.privaterec.device_noise import DeviceNoise
-from fedrec.privaterec.messages import Arrays
-from fedrec.privaterec.reports_training import Collected, Decoder, collect, collected_arrays, collected_of
-from fedrec.privaterec.spending import plan_training
-from fedrec.privaterec.topics import directions, public_vectors
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_server import received
 
 SHAPE = PlantedNewsShape(users=300, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
@@ -63,7 +63,7 @@ def test_the_reach_of_a_report_is_passed_by_noise_as_often_as_is_said() -> None:
     B, n = 16, 20_000
     lengths = np.linalg.norm(np.random.default_rng(1).standard_normal((n, B)), axis=1)
     assert 0 < (lengths > math.sqrt(B) + 2).mean() < math.exp(-2)
-    table = additive.topic_table(np.eye(B))
+    table = bounded_mean.topic_table(np.eye(B))
     longest = within_reach(np.full((1, B), 1e6), table, noise_std=0.5)
     assert np.linalg.norm(longest) == pytest.approx(1 + 0.5 * (4 + 8), rel=1e-6)
 

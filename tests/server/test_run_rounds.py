@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.checkpoint import read_json
 from fedrec.data.features import PublicFeatures
 from fedrec.errors import ProtocolError, RefusedError, RunError, SettingsError, UnreachableError
 from fedrec.factorization.released import load as load_model
 from fedrec.federation.protocol import Phase, RoundStatus
 from fedrec.settings import load
+from fedrec.storage import read_json
 from fedrec_server.notes import only_one
 
 World = Any

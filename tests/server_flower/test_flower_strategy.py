@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedrec.errors import RunError
-from fedrec.privaterec.fedadam import FedAdam
-from fedrec.privaterec.rounds import Course
+from fedrec.news.fedadam import FedAdam
+from fedrec.news.rounds import Course
 from fedrec_server.strategy import flower_step
 from fedrec_simulations.grid import InProcessGrid
 

@@ -13,8 +13,8 @@ import pytest
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import SettingsError, UnreachableError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
 from fedrec_aggregator import main as aggregator_main
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_server import main as server_main

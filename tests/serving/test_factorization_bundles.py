@@ -24,6 +24,7 @@ from fedrec.factorization.model import Model
 from fedrec.factorization.ssp import PublishedModel
 from fedrec.privacy.accounting import delta_of
 from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.randomness import Streams
 from fedrec.serving import bundle as files
 from fedrec.serving.asking import ask, exact
 from fedrec.serving.export_factorization import factorization_bundle
@@ -31,7 +32,6 @@ from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.factorization_basis import BasisSettings, factorization_basis
 from fedrec.serving.histories import latest_liked
 from fedrec.serving.synthetic import Released, SyntheticSettings
-from fedrec.streams import Streams
 
 ITEMS, TASTES, H = 60, 3, 20
 FREE, CLICK = non_private(1e-5, "click", "replace"), Guarantee(4.0, 1e-5, "click", "replace")

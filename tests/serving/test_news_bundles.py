@@ -15,12 +15,12 @@ from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNews, PlantedNewsShape, planted_news
 from fedrec.errors import RunError, SettingsError, UnitMismatchError
 from fedrec.evaluation.impressions import evaluate_impressions
+from fedrec.news.local_clients import Together
+from fedrec.news.scoring import products
+from fedrec.news.serving import news_bundle
+from fedrec.news.topics import public_vectors
+from fedrec.news.variants import Catalogue, TrainedNews, train_news
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privaterec.fleet import Together
-from fedrec.privaterec.scoring import products
-from fedrec.privaterec.serving import news_bundle
-from fedrec.privaterec.topics import public_vectors
-from fedrec.privaterec.variants import Catalogue, TrainedNews, train_news
 from fedrec.serving import bundle as files
 from fedrec.serving.asking import ask, exact
 from fedrec.serving.exporting import Origin

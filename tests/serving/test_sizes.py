@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrec.errors import RunError
+from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec import additive
+from fedrec.randomness import Streams
 from fedrec.serving import bundle as files
 from fedrec.serving.asking import told
 from fedrec.serving.factorization_basis import BasisSettings, Synthetic, counted_rows, factorization_basis
 from fedrec.serving.sizes import Sizes, grouped
-from fedrec.streams import Streams
 from fedrec_client.explaining import HIDDEN
 
 from .test_factorization_bundles import ITEMS, SETTINGS, SYNTHETIC, export, released
@@ -42,8 +42,8 @@ def sizes(groups: int, B: int = 4, seed: int = 1) -> Sizes:
 
 def test_one_group_is_read_as_the_one_population() -> None:
     one, values = sizes(1), np.random.default_rng(2).normal(size=(5, 4))
-    report = additive.Coefficients(values, 0.7, additive.GaussianEvent("a", 1.0, "click", "replace"))
-    decoded = additive.decode(report, additive.Population(one.mean[0], one.covariance[0]))
+    report = bounded_mean.Coefficients(values, 0.7, bounded_mean.GaussianEvent("a", 1.0, "click", "replace"))
+    decoded = bounded_mean.decode(report, bounded_mean.Population(one.mean[0], one.covariance[0]))
     np.testing.assert_allclose(one.read(values, noise_std=0.7), (decoded - one.mean[0]) @ one.matrix[0], rtol=1e-10)
 
 
@@ -76,14 +76,14 @@ def test_no_two_rows_are_farther_apart_than_is_stated_and_the_number_of_clicks_i
     liked = 4.0 if of.like.kind == "ratings" else 0.0
     people = Synthetic.of(of, SETTINGS, SYNTHETIC, liked=liked, rng=Streams(1).numpy("serving-basis"))
     table = counted_rows(of, SETTINGS, people)
-    assert additive.diameter(table.rows) * 2.0**-additive.BITS <= table.diameter <= 1.0
+    assert bounded_mean.diameter(table.rows) * 2.0**-bounded_mean.BITS <= table.diameter <= 1.0
     assert len(np.unique(table.rows[:, -1])) == 1
-    assert np.linalg.norm(table.rows[:, :-1] * 2.0**-additive.BITS, axis=1).max() == pytest.approx(0.5, rel=1e-3)
+    assert np.linalg.norm(table.rows[:, :-1] * 2.0**-bounded_mean.BITS, axis=1).max() == pytest.approx(0.5, rel=1e-3)
 
 
 def test_noise_takes_more_from_few_clicks_than_from_many() -> None:
     basis = factorization_basis(released("clicks"), SETTINGS, SYNTHETIC, liked=0.0, rng=Streams(1).numpy("serving-basis"))
-    stds = [additive.noise_std(basis.table, basis.history, mu=mu_for(e, 1e-5)) for e in (0.1, 1.0, 10.0)]
+    stds = [bounded_mean.noise_std(basis.table, basis.history, mu=mu_for(e, 1e-5)) for e in (0.1, 1.0, 10.0)]
     told = np.array([basis.sizes.told(noise_std=std) for std in stds])
     assert (np.diff(told, axis=0) > 0).all()
     assert told[1, 0] < told[1, -1]
@@ -93,7 +93,7 @@ def test_noise_takes_more_from_few_clicks_than_from_many() -> None:
 
 def test_a_report_that_is_all_noise_gets_the_prior_list() -> None:
     basis = factorization_basis(released("clicks"), SETTINGS, SYNTHETIC, liked=0.0, rng=Streams(1).numpy("serving-basis"))
-    std = additive.noise_std(basis.table, basis.history, mu=0.001)
+    std = bounded_mean.noise_std(basis.table, basis.history, mu=0.001)
     values = basis.population.mean + std * np.random.default_rng(1).normal(size=(50, basis.table.topics))
     moved = basis.sizes.read(values, noise_std=std) @ basis.directions.T
     assert np.abs(moved).max() < 0.05 * np.ptp(basis.prior)
@@ -150,7 +150,7 @@ def test_a_bundle_that_states_less_than_one_row_can_do_is_refused(factor: float,
     """With taste columns of zero only the way from nothing to one row counts."""
     about, arrays = export(released("clicks"))
     rows = np.where(np.arange(arrays["rows"].shape[1]) == arrays["rows"].shape[1] - 1, arrays["rows"], 0).astype(np.int32)
-    longest = float(np.linalg.norm(rows[0])) * 2.0**-additive.BITS / about.history
+    longest = float(np.linalg.norm(rows[0])) * 2.0**-bounded_mean.BITS / about.history
     files.write(tmp_path / "b", about.model_copy(update={"sensitivity": factor * longest}), arrays | {"rows": rows})
     with pytest.raises(RunError, match="can move coefficients"):
         files.read(tmp_path / "b")

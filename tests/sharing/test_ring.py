@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedrec import threads
+from fedrec.numerics import threads
 from fedrec.sharing import ring
 
 EXTREME = np.array([0, 1, 2**63 - 1, 2**63, 2**64 - 1], np.uint64)

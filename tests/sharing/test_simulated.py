@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from fedrec.checkpoint import read_json
 from fedrec.settings import load
 from fedrec.sharing.promises import NOT_REVIEWED
+from fedrec.storage import read_json
 from fedrec_simulations import account, simulate
 
 KEYS = ["recipe=dp-bias", "data.planted={users=60, items=25, events=600}", "privacy.noise=seeded", "privacy.aggregation=three-party"]

@@ -16,16 +16,16 @@ from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.rounds import Loopback, train
+from fedrec.news import central, central_client, topics
 from fedrec.privacy.calibration import among_three
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
-from fedrec.privaterec import central, central_client, topics
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import load
 from fedrec.sharing import in_process
 from fedrec.sharing.in_process import ThreeAggregators
 from fedrec.sharing.promises import sentences, stated
-from fedrec.streams import Streams
 from fedrec_server.rounds import run_rounds
 from fedrec_simulations import simulate
 from fedrec_simulations.runtimes import Cast

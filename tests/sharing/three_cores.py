@@ -11,19 +11,19 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import UnreachableError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.link import AggregatedLink, Patience
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Invitation, Opening, RoundStatus, Terms
+from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.rounds import Loopback
 from fedrec.federation.wire import question_digest, question_header
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import load
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.three_desk import ThreeDesk
-from fedrec.streams import Streams
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_aggregator.three_party import ThreePartyAggregator

@@ -12,12 +12,12 @@ from fedrec.federation.messages import Question, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.randomness import SystemStreams
 from fedrec.sharing.layout import layout, plain_numbers
 from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Kept, Standing
 from fedrec.sharing.record import SharedUser, addressed, read_output
 from fedrec.sharing.servers import total
-from fedrec.streams import SystemStreams
 
 RUN, USERS = "run", 5
 QUESTION = Question(1, "s", {}, (ReleaseSpec("s", (block("s", "linear", rows=4, width=2, folds=2),)),))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from fedrec.news.local_clients import Together
+from fedrec.news.trained import TrainedNews
+from fedrec.news.variants import train_news
 from fedrec.privacy.accounting import epsilon_of, mu_for
-from fedrec.privaterec.fleet import Together
-from fedrec.privaterec.trained import TrainedNews
-from fedrec.privaterec.variants import train_news
 from fedrec.settings import load
 from fedrec_simulations.account import describe, table
 from fedrec_simulations.command import _guarded

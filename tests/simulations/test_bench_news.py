@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedrec.checkpoint import read_json
 from fedrec.errors import SettingsError
+from fedrec.storage import read_json
 from fedrec_simulations.bench import news
 
 

@@ -156,7 +156,7 @@ def test_every_part_trains_and_is_compared_with_its_own_base() -> None:
 def test_clipped_reports_are_never_longer_than_scaled_ones() -> None:
     from fedrec.factorization.facts import PublicFacts
     from fedrec.federation.reports import squared_norms
-    from fedrec.streams import Streams
+    from fedrec.randomness import Streams
 
     _, split = ablation._loaded("planted")
     train, settings = split.train, _settings(5.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedrec import threads
+from fedrec.numerics import threads
 from fedrec_simulations.bench import cells, rows, sizes
 from fedrec_simulations.bench.progress import Progress
 from fedrec_simulations.bench.sizes import Cell

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedrec.checkpoint import read_json
+from fedrec.storage import read_json
 from fedrec_simulations.command import _guarded
 from fedrec_simulations.simulate import BY_RULE
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from fedrec.checkpoint import read_json
 from fedrec.errors import BudgetExceededError, RunError
 from fedrec.federation import releases
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import load
+from fedrec.storage import read_json
 from fedrec_simulations.command import _guarded
 from fedrec_simulations.data_budget import DataBudget, budget_of, files_of
 

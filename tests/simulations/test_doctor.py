@@ -21,10 +21,10 @@ from fedrec.operations.pins import write_pins
 from fedrec.operations.renewal import renew
 from fedrec.privacy.accounting import GaussianEvent, mu_for
 from fedrec.privacy.calibration import calibrate
+from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
-from fedrec.privaterec.spending import Costs
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_aggregator import main as aggregator_main
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.settings import load as load_aggregator

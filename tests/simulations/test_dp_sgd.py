@@ -24,7 +24,7 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.model import predict
 from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_simulations import dp_sgd
 from fedrec_simulations.dp_sgd import DpSgdSettings, train_dpsgd
 

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.checkpoint import write_arrays, write_json
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.errors import RunError
-from fedrec.federation.link import Patience
 from fedrec.federation.protocol import Answer, Invitation, LedgerGrowth, LedgerHead, Receipt, Terms
+from fedrec.federation.round_driver import Patience
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
+from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
-from fedrec.privaterec.spending import Costs
+from fedrec.randomness import Streams
 from fedrec.settings import load
-from fedrec.streams import Streams
+from fedrec.storage import write_arrays, write_json
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.click_ledger import ClickSpending

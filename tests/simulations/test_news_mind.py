@@ -11,9 +11,9 @@ import pytest
 from fedrec.data.impressions import Impressions
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 from fedrec.evaluation.impressions import evaluate_impressions
-from fedrec.privaterec.fleet import Together
-from fedrec.privaterec.trained import TrainedNews
-from fedrec.privaterec.variants import train_news
+from fedrec.news.local_clients import Together
+from fedrec.news.trained import TrainedNews
+from fedrec.news.variants import train_news
 from fedrec.settings import Scenario, load
 from fedrec_server.public_news import read_public_news
 from fedrec_simulations.news_data import NewsData, catalogue_of, load_news
@@ -147,8 +147,8 @@ def test_impressions_without_a_click_are_left_out_or_answer_like_all_others(mind
     chosen = scenario(mind, "news.no_click=report")
     data = load_news(chosen)
     catalogue = catalogue_of(chosen, data)
-    from fedrec.privaterec.spending import plan_training
-    from fedrec.privaterec.trained import promised, topics_of
+    from fedrec.news.trained import promised, topics_of
+    from fedrec.privacy.click_accounting import plan_training
 
     plan = plan_training(promised(chosen), no_click=True)
     got = Together(chosen, catalogue, data.log.train).reports(topics_of(chosen, catalogue), plan)
@@ -225,9 +225,9 @@ def test_entity_vectors_join_what_is_known_of_an_item(mind: Path, tmp_path: Path
 
 
 def test_of_several_clicks_one_is_kept_beside_others_that_are_none(mind: Path) -> None:
-    from fedrec.privaterec.device_noise import DeviceNoise
-    from fedrec.privaterec.local_update import Devices
-    from fedrec.streams import Streams
+    from fedrec.news.device_noise import DeviceNoise
+    from fedrec.news.local_update import Devices
+    from fedrec.randomness import Streams
 
     data = load_news(scenario(mind)).log.train
     devices = Devices.of(data, history=6, labels=None)

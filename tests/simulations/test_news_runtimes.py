@@ -12,8 +12,8 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import RefusedError, SettingsError
-from fedrec.privaterec.topics import public_vectors
-from fedrec.privaterec.trained import Catalogue, TrainedNews
+from fedrec.news.topics import public_vectors
+from fedrec.news.trained import Catalogue, TrainedNews
 from fedrec.settings import NEWS_UNITS, Scenario, load
 from fedrec_simulations.news_runtimes import NewsJob, carrier, news_shards
 from fedrec_simulations.runtimes import Cast, Name

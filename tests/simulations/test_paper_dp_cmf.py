@@ -12,8 +12,8 @@ from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.errors import PrivacyError, SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.public_sides import sides_of
+from fedrec.randomness import Streams
 from fedrec.settings import load
-from fedrec.streams import Streams
 from fedrec_simulations.datasets import load_dataset
 from fedrec_simulations.papers import dp_cmf, dp_cmf_runs
 from fedrec_simulations.papers.dp_cmf_runs import Bench

@@ -23,6 +23,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.rounds import State
+from fedrec.operations.supervisor import Company
 from fedrec.settings import Scenario, load
 from fedrec_server import settings as server_settings
 from fedrec_simulations import command, ray_engine
@@ -32,7 +33,6 @@ from fedrec_simulations.grid import RUN_ID, InProcessGrid
 from fedrec_simulations.in_process import FIRST_NODE
 from fedrec_simulations.party_files import PartyFiles, ratings
 from fedrec_simulations.runtimes import ALONE, Carried, Cast, Job, Runtime, kept_rounds
-from fedrec_simulations.supervision import Company
 from fedrec_simulations.training import RoundRecord, Training
 
 CLIENTS = 3

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from fedrec.errors import RunError, SettingsError
+from fedrec.operations.supervisor import Company
 from fedrec.settings import Scenario, load
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.party_files import toml
 from fedrec_simulations.runtimes import Cast, Name, shards
 from fedrec_simulations.simulate import run
-from fedrec_simulations.supervision import Company
 from fedrec_simulations.training import RoundRecord, Training
 from tests.waiting import HANG_S, until
 

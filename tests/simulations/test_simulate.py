@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedrec.checkpoint import Checkpoints, read_arrays, read_json
 from fedrec.errors import BudgetExceededError
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.model import predict
 from fedrec.federation.rounds import State
 from fedrec.settings import Scenario, load
+from fedrec.storage import Checkpoints, read_arrays, read_json
 from fedrec_simulations import outcomes
 from fedrec_simulations.account import describe
 from fedrec_simulations.command import _guarded

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedrec.checkpoint import read_json
 from fedrec.errors import SettingsError
 from fedrec.settings import load
+from fedrec.storage import read_json
 from fedrec_simulations.command import _guarded
 
 KEYS = [

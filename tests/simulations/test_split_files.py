@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from fedrec.checkpoint import read_json
 from fedrec.data.planted import PlantedShape, write_parquet
 from fedrec.errors import RunError, SettingsError
 from fedrec.settings import load
+from fedrec.storage import read_json
 from fedrec_simulations.command import app
 from fedrec_simulations.datasets import load_dataset, load_split
 from fedrec_simulations.split_files import write_split

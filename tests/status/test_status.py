@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fedrec.checkpoint import write_json
 from fedrec.errors import SettingsError
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_settings import kind_of
 from fedrec.operations.party_state import Awaited, Doing
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.storage import write_json
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.ledger import ClientLedger
 from fedrec_simulations import status

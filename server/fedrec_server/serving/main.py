@@ -19,12 +19,12 @@ from typing import Any
 import uvicorn
 
 from fedrec import __version__
-from fedrec.checkpoint import write_json
 from fedrec.errors import SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.memory import keep_little
 from fedrec.operations.party_state import Doing
+from fedrec.storage import write_json
 from fedrec_server.serving.counts import Counts
 from fedrec_server.serving.desk import Desk
 from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_address

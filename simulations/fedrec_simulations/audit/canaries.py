@@ -19,12 +19,13 @@ import numpy.typing as npt
 from fedrec.data.impressions import Impressions
 from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question, Reports
+from fedrec.news import central, central_client
+from fedrec.news.central import CentralModel, CentralSettings
+from fedrec.news.central_client import Users
+from fedrec.privacy import bounded_mean
+from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
-from fedrec.privaterec import additive, central, central_client
-from fedrec.privaterec.additive import TopicTable
-from fedrec.privaterec.central import CentralModel, CentralSettings
-from fedrec.privaterec.central_client import Users
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.replays import Exposure, drawn_finding, exact_finding, exact_mu, views
 
@@ -85,7 +86,7 @@ def exposed(
 ) -> list[Exposure]:
     """Sums of every round over all users, and over all but the canary."""
     rest = data.users_subset(np.delete(np.arange(data.num_users), canary))
-    both = [Users(additive.coefficients(part.last_clicks(history), topics), part) for part in (rest, data)]
+    both = [Users(bounded_mean.coefficients(part.last_clicks(history), topics), part) for part in (rest, data)]
     return [Exposure(question, *(_sums(question, reports_of(users, model, settings)) for users in both)) for question, model in rounds]
 
 
@@ -113,6 +114,6 @@ def _sums(question: Question, reports: Reports) -> tuple[npt.NDArray[np.int64], 
 
 def _candidates(data: Impressions, topics: TopicTable, model: CentralModel) -> list[int]:
     """The users with the largest gradients at one model: they stay at the clip longest."""
-    U = model.whitening(additive.coefficients(data.last_clicks(model.history), topics)) @ model.W
+    U = model.whitening(bounded_mean.coefficients(data.last_clicks(model.history), topics)) @ model.W
     lengths = np.linalg.norm(central_client.user_gradients(U, data, model.items), axis=1)
     return np.argsort(-lengths, kind="stable")[:_TRIED].tolist()  # type: ignore[no-any-return]

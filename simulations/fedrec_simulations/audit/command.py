@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrec.errors import PrivacyError
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
 from fedrec_simulations.audit import membership
 from fedrec_simulations.audit.finding import Effort, Finding
 from fedrec_simulations.audit.whole import whole_finding

@@ -13,14 +13,14 @@ import numpy as np
 
 from fedrec.data.impressions import Impressions
 from fedrec.evaluation.impressions import with_swapped_histories
+from fedrec.news.attention import renormalise_relu
+from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.local_update import Behind, released_gradient
+from fedrec.news.reports_training import Collected, collect
+from fedrec.privacy.bounded_mean import TopicTable
+from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec.additive import TopicTable
-from fedrec.privaterec.attention import renormalise_relu
-from fedrec.privaterec.device_noise import DeviceNoise
-from fedrec.privaterec.local_update import Behind, released_gradient
-from fedrec.privaterec.reports_training import Collected, collect
-from fedrec.privaterec.spending import plan_training
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.recovery import Target
 from fedrec_simulations.audit.uploads import Clients, Float32s

@@ -19,17 +19,17 @@ import numpy.typing as npt
 from scipy import stats
 
 from fedrec.data.impressions import Impressions
+from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.local_update import Behind, NoisedGradients
+from fedrec.news.reports_training import collect
+from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent
+from fedrec.privacy.bounded_mean import TopicTable
+from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
-from fedrec.privaterec import additive
-from fedrec.privaterec.additive import TopicTable
-from fedrec.privaterec.device_noise import DeviceNoise
-from fedrec.privaterec.local_update import Behind, NoisedGradients
-from fedrec.privaterec.reports_training import collect
-from fedrec.privaterec.spending import plan_training
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_simulations.audit.bounds import CONFIDENCE, lower_bound
 from fedrec_simulations.audit.finding import Finding, Recovery
 from fedrec_simulations.audit.uploads import Clients
@@ -67,7 +67,7 @@ def report_finding(claim: Guarantee, data: Impressions, topics: TopicTable, *, h
     plan = plan_training(claim)
     got = collect(data, topics, plan, history=history, noise=DeviceNoise.numbered(streams, data.num_users))
     noised = topics.topics - topics.told
-    noise = (got.coefficients.values - additive.coefficients(data.last_clicks(history), topics))[:, :noised]
+    noise = (got.coefficients.values - bounded_mean.coefficients(data.last_clicks(history), topics))[:, :noised]
     return _finding("noise as drawn", "additive", charged(claim, plan.costs.history), list(noise), topics.diameter / history, 0.0, 1)
 
 

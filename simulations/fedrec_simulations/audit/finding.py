@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fedrec.checkpoint import finite
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.storage import finite
 
 By = Literal["region", "gaussian", "moments", "exact", "support", "none"]
 """How a bound was reached, see `bounds`; "none": the attack proves no epsilon."""

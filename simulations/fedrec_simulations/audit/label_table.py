@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.impressions import Impressions
+from fedrec.news import labels
+from fedrec.news.labels import Mechanism
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import Selection, largest_log_ratio, output_table
-from fedrec.privaterec import labels
-from fedrec.privaterec.labels import Mechanism
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_simulations.audit.bounds import CONFIDENCE, lower_bound
 from fedrec_simulations.audit.finding import Finding, Recovery
 

@@ -22,8 +22,8 @@ from fedrec.federation.reports import squared_norms
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.guarantee import non_private
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared
-from fedrec.streams import Streams
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.replays import Exposure, drawn_finding, exact_finding, exact_mu, views
 

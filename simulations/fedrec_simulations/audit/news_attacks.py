@@ -11,16 +11,16 @@ import torch
 
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
+from fedrec.news import attention, federated
+from fedrec.news.local_update import Behind, Through
+from fedrec.news.trained import Catalogue, promised, topics_of
+from fedrec.news.variants import central_plan, central_settings
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event
 from fedrec.privacy.selection import randomised_response, subset_selection
-from fedrec.privaterec import attention, federated
-from fedrec.privaterec.local_update import Behind, Through
-from fedrec.privaterec.trained import Catalogue, promised, topics_of
-from fedrec.privaterec.variants import central_plan, central_settings
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
 from fedrec_simulations.audit import canaries, coupling, drawn_noise, label_table, one_click, recovery
 from fedrec_simulations.audit.finding import Effort, Finding, Recovery
 from fedrec_simulations.audit.uploads import Clients, clients_of, gradient_distance, told_labels

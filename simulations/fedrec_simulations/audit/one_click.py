@@ -12,12 +12,13 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.news import attention
+from fedrec.news.attention import GaussianAttention, LaplaceAttention, Plan
+from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec import additive, attention
-from fedrec.privaterec.additive import TopicTable
-from fedrec.privaterec.attention import GaussianAttention, LaplaceAttention, Plan
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_simulations.audit.bounds import lower_bound
 from fedrec_simulations.audit.finding import Finding
 
@@ -35,9 +36,9 @@ def report_finding(
     if math.isinf(mu):
         return Finding(attack, variant, claim, math.inf, "exact", 1.0, note="no noise")
     pair = farthest(topics)
-    centres = [additive.coefficients(_history(item, history, 1), topics)[0] for item in pair]
+    centres = [bounded_mean.coefficients(_history(item, history, 1), topics)[0] for item in pair]
     seen = [
-        additive.report(_history(item, history, draws), topics, mu=mu, name=attack, key=streams.key(f"audit/{attack}/{side}")).values
+        bounded_mean.report(_history(item, history, draws), topics, mu=mu, name=attack, key=streams.key(f"audit/{attack}/{side}")).values
         for side, item in enumerate(pair)
     ]
     direction = centres[0] - centres[1]

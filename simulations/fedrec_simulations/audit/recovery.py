@@ -25,10 +25,10 @@ import numpy.typing as npt
 
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.tokens import PADDING
+from fedrec.privacy import bounded_mean
+from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec import additive
-from fedrec.privaterec.additive import TopicTable
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_simulations.audit.bounds import CONFIDENCE, Counts, limits
 from fedrec_simulations.audit.finding import Finding, Recovery
 from fedrec_simulations.audit.uploads import Clients, Gradient
@@ -102,7 +102,7 @@ def report_finding(variant: str, claim: Guarantee, topics: TopicTable, aims: Seq
     """The same from topic coefficients: the news nearest in topics."""
     rates = []
     for column, table in enumerate((np.stack([aim.history for aim in aims]), np.stack([aim.decoy for aim in aims]))):
-        values = additive.report(table, topics, mu=mu, name="audit", key=streams.key(f"audit/coefficients/{column}")).values
+        values = bounded_mean.report(table, topics, mu=mu, name="audit", key=streams.key(f"audit/coefficients/{column}")).values
         rates.append([named(topics.weights @ a, aim.clicks, aim.shown) for a, aim in zip(values, aims, strict=True)])
     recovery = Recovery(float(np.mean(rates[0])), float(np.mean(rates[1])))
     return Finding("clicked news", variant, claim, 0.0, "none", CONFIDENCE, len(aims), recovery, note="from topics: no gradient is sent")

@@ -28,7 +28,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.three_noises import PARTIES
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_simulations.audit.bounds import lower_bound
 from fedrec_simulations.audit.finding import Finding
 

@@ -1,4 +1,4 @@
-"""What one client would upload in a round, by the registered variant's own code and schedule (`fedrec.privaterec.federated.FORMS`).
+"""What one client would upload in a round, by the registered variant's own code and schedule (`fedrec.news.federated.FORMS`).
 
 A round with one user is that user's upload. Noise belongs to the round, so that another round is another draw, and the same round
 with another history is the same noise.
@@ -15,15 +15,15 @@ import torch
 
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
+from fedrec.news import federated
+from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.local_update import Behind, NoisedGradients, Through
+from fedrec.news.models import news_model
+from fedrec.news.trained import Catalogue
+from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec import federated
-from fedrec.privaterec.device_noise import DeviceNoise
-from fedrec.privaterec.local_update import Behind, NoisedGradients, Through
-from fedrec.privaterec.models import news_model
-from fedrec.privaterec.spending import Costs
-from fedrec.privaterec.trained import Catalogue
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
 
 Float32s = npt.NDArray[np.float32]
 Int64s = npt.NDArray[np.int64]

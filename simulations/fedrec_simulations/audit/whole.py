@@ -39,9 +39,9 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
-from fedrec.streams import Streams, SystemStreams
 from fedrec_simulations.audit.bounds import separation_bound
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.planted_files import planted_neighbours

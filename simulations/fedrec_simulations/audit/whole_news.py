@@ -23,19 +23,20 @@ import numpy.typing as npt
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
+from fedrec.news import central, federated
+from fedrec.news.central_client import client_steps
+from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.local_clients import Together
+from fedrec.news.local_update import Behind, NoisedGradients
+from fedrec.news.models import news_model
+from fedrec.news.trained import Catalogue, promised, topics_of
+from fedrec.news.variants import central_plan, central_settings
+from fedrec.privacy import bounded_mean
+from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privaterec import additive, central, federated
-from fedrec.privaterec.central_client import client_steps
-from fedrec.privaterec.device_noise import DeviceNoise
-from fedrec.privaterec.fleet import Together
-from fedrec.privaterec.local_update import Behind, NoisedGradients
-from fedrec.privaterec.models import news_model
-from fedrec.privaterec.spending import plan_training
-from fedrec.privaterec.trained import Catalogue, promised, topics_of
-from fedrec.privaterec.variants import central_plan, central_settings
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec.settings_tables import DataSettings
-from fedrec.streams import Streams
 from fedrec_simulations.audit import one_click, whole
 from fedrec_simulations.audit.bounds import lower_bound, separation_bound
 from fedrec_simulations.audit.finding import Finding
@@ -112,7 +113,7 @@ def _sides(scenario: Scenario, role: Role) -> tuple[Side, Side]:
 
 def _vectors(scenario: Scenario, news: News, folder: Path) -> npt.NDArray[np.float32]:
     from fedrec.data.features import PublicFeatures
-    from fedrec.privaterec.trained import item_vectors
+    from fedrec.news.trained import item_vectors
 
     return item_vectors(scenario, news, PublicFeatures({}))
 
@@ -175,7 +176,7 @@ def _along(values: Floats, inside: Floats, outside: Floats, std: float) -> Seen:
 def _reports(inside: Side, outside: Side, *, member: bool, runs: int) -> Iterator[list[Seen]]:
     mine, topics = inside if member else outside, topics_of(inside.scenario, inside.catalogue)
     plan, H = plan_training(promised(inside.scenario)), inside.scenario.news.history
-    exact = [additive.coefficients(side.train.last_clicks(H), topics) for side in (inside, outside)]
+    exact = [bounded_mean.coefficients(side.train.last_clicks(H), topics) for side in (inside, outside)]
     for _, scenario in _sources(mine, member=member, runs=runs):
         got = Together(scenario, mine.catalogue, mine.train).reports(topics, plan).coefficients
         yield [_along(got.values, exact[0], exact[1], got.noise_std)]

@@ -18,8 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from dp_accounting import rdp
 
-from fedrec import segments
-from fedrec.checkpoint import finite
 from fedrec.data.dataset import Dataset
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Split
@@ -32,11 +30,13 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict
 from fedrec.federation.messages import BlockReports, Question, Release, Reports
 from fedrec.federation.rounds import ClientStep, Loopback
+from fedrec.numerics import segments
 from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
+from fedrec.storage import finite
 from fedrec_simulations.bench.quality import DELTA, Method, scenario_of
 from fedrec_simulations.bench.rows import Row, figure, folder_of, mean_and_error, row, table
 from fedrec_simulations.datasets import load_dataset, load_split

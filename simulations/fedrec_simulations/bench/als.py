@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.factorization.statistics import order_by_item
-from fedrec.threads import cores
+from fedrec.numerics.threads import cores
 from fedrec_simulations.bench.longtail import ML10M, QUICK, generate
 
 RIDGE, ALPHA = 1.0, 1.0

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import finite, read_json, write_json
 from fedrec.errors import RunError
+from fedrec.storage import finite, read_json, write_json
 from fedrec_simulations.bench.progress import Pace, Progress, Tell
 from fedrec_simulations.bench.rows import Row, first_done, source_digest, workers
 

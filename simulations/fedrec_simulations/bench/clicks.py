@@ -34,9 +34,9 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
-from fedrec.streams import Streams
 from fedrec_simulations.ceiling import CLICK_ALPHA, CLICK_RIDGE, CLICK_WIDTH, ITERATIONS
 
 EPSILONS, SEEDS, K = (1.0, 5.0, 20.0), (101, 102, 103), 20

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.checkpoint import finite
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
-from fedrec.streams import Streams
+from fedrec.storage import finite
 from fedrec_simulations.bench.rows import table
 from fedrec_simulations.bench.sizes import Cell
 from fedrec_simulations.datasets import public_facts

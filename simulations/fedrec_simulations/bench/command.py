@@ -194,7 +194,7 @@ def bench(
         raise SettingsError(f"{what.value} takes one --data, found {len(folders)}", "Measure one at a time.")
     if what not in {Bench.kernels, Bench.als, Bench.encoder}:  # these compare against BLAS on all cores
         one_blas_thread()
-    from fedrec.checkpoint import finite, write_json
+    from fedrec.storage import finite, write_json
     from fedrec_simulations.bench.verbs import endure, paper, run, simple, sizes, study
 
     path = "".join(folders[:1])

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.checkpoint import read_json
+from fedrec.storage import read_json
 from fedrec_aggregator.channel import Access
 from fedrec_simulations.bench import intake, nodes
 from fedrec_simulations.bench.rows import table

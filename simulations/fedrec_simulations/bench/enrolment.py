@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.streams import SystemStreams
+from fedrec.randomness import SystemStreams
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits

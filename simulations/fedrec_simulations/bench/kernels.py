@@ -22,9 +22,9 @@ from fedrec.data.interactions import Interactions, ItemOrder
 from fedrec.factorization.least_squares import project_psd, solve_packed
 from fedrec.factorization.statistics import ExactSums, item_statistics, order_by_item, pack, unpack
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
+from fedrec.numerics.threads import cores
 from fedrec.privacy import discrete_gaussian
 from fedrec.privacy.keystream import Keystream
-from fedrec.threads import cores
 from fedrec_simulations.bench import torch_forms
 from fedrec_simulations.bench.longtail import ML10M, QUICK, generate
 from fedrec_simulations.bench.stopwatch import best_ms

@@ -1,8 +1,8 @@
 """Benchmark of linkage by noised answers: of two answers of one person among all people of a click log, at many epsilons per click.
 
 Protocol: everybody who trains on the log of `fedrec.data.clicklog` has a history of the latest H = 50 clicks and sends the mean of its
-public rows (`privaterec.additive`, 32 directions) twice, each time with new noise: as a report of training and as a query, both at the
-epsilon of the row. `privaterec.linkage` matches queries to reports by likelihood. "after 5 more clicks": the report is of a history that
+public rows (`privacy.bounded_mean`, 32 directions) twice, each time with new noise: as a report of training and as a query, both at the
+epsilon of the row. `news.linkage` matches queries to reports by likelihood. "after 5 more clicks": the report is of a history that
 lacks the five latest clicks. Epsilon per user (replace) is of both answers together, for a person with 50 clicks, and of the labels of one
 with so many as the median person; per click it is that of one answer, or of one label.
 """
@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
+from fedrec.news.linkage import Answers, linkage
+from fedrec.news.person import epsilon_of_person
+from fedrec.news.trained import topics_of
+from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import GaussianEvent, mu_for
+from fedrec.privacy.bounded_mean import TopicTable
+from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.selection import PureEvent
-from fedrec.privaterec import additive
-from fedrec.privaterec.additive import TopicTable
-from fedrec.privaterec.linkage import Answers, linkage
-from fedrec.privaterec.person import epsilon_of_person
-from fedrec.privaterec.spending import Costs
-from fedrec.privaterec.trained import topics_of
+from fedrec.randomness import Streams
 from fedrec.settings import load
-from fedrec.streams import Streams
+from fedrec.storage import finite
 from fedrec_simulations.bench.rows import Row, table
 from fedrec_simulations.news_data import catalogue_of, load_news
 
@@ -70,7 +70,7 @@ def _row(people: People, epsilon: float, delta: float) -> Row:
     mu, streams = mu_for(epsilon, delta), Streams(1)
 
     def sent(history: npt.NDArray[np.int32], name: str) -> Answers:
-        made = additive.report(history, people.rows, mu=mu, name=name, key=streams.key(f"{name}/{epsilon:g}"))
+        made = bounded_mean.report(history, people.rows, mu=mu, name=name, key=streams.key(f"{name}/{epsilon:g}"))
         return Answers(made.values, made.noise_std)
 
     report = sent(people.after, "report")

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario, validated
+from fedrec.storage import finite
 from fedrec_simulations.bench.rows import Row, folder_of, in_order, in_own_process, mean_and_error, merged, row, table
 
 SEEDS = (1, 2, 3)

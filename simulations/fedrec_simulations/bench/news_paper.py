@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
+from fedrec.storage import finite
 from fedrec_simulations.bench.news import Method, kept_row
 from fedrec_simulations.bench.rows import Row, folder_of, table
 from fedrec_simulations.news_published import TABLES, PublishedRow

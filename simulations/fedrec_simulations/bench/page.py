@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import read_json, write_bytes
+from fedrec.storage import read_json, write_bytes
 from fedrec_simulations.bench.rows import figure, in_order, table
 
 Result = dict[str, Any]

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import Checkpoints
 from fedrec.errors import SettingsError
 from fedrec.federation.wire import batch_bytes
 from fedrec.recipes import Prepared
 from fedrec.settings import Scenario, validated
+from fedrec.storage import Checkpoints
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.runtimes import Cast
 from fedrec_simulations.training import RoundRecord, Trained, Training

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario, validated
+from fedrec.storage import finite
 from fedrec_simulations.bench.rows import (
     Row,
     figure,

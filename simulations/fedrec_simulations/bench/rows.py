@@ -26,9 +26,9 @@ from threadpoolctl import threadpool_limits
 
 import fedrec
 import fedrec_simulations
-from fedrec.checkpoint import read_json, write_json
 from fedrec.errors import RunError
-from fedrec.threads import cores, use_at_most
+from fedrec.numerics.threads import cores, use_at_most
+from fedrec.storage import read_json, write_json
 
 Row = dict[str, Any]
 

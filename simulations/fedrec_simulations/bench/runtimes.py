@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.checkpoint import read_arrays
 from fedrec.errors import FedRecError
 from fedrec.settings import Scenario, load
+from fedrec.storage import read_arrays
 from fedrec_simulations.bench.progress import Progress, Tell
 from fedrec_simulations.runtimes import ALONE, Cast
 from fedrec_simulations.shipped import shipped

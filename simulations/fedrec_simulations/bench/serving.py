@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.checkpoint import finite
 from fedrec.serving.bundle import FILE
+from fedrec.storage import finite
 from fedrec_simulations.bench.rows import table
 from fedrec_simulations.bench.serving_load import Door, Generator, Job
 from fedrec_simulations.bench.serving_process import Served, Shape, random_bundle, served

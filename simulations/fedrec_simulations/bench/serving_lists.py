@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.checkpoint import finite
 from fedrec.data.splits import Fold
 from fedrec.errors import SettingsError
 from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ranking import RankingMetrics, metrics_of
 from fedrec.evaluation.toplists import NO_ITEM, dot_product, same_for_everyone, top_items
 from fedrec.factorization.model import ranker_of
+from fedrec.randomness import Streams
 from fedrec.serving.asking import ask, told
 from fedrec.serving.bundle import FILE, Bundle, read, write
 from fedrec.serving.export_factorization import factorization_bundle
@@ -32,7 +32,7 @@ from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.histories import latest_liked
 from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.settings import Scenario, load
-from fedrec.streams import Streams
+from fedrec.storage import finite
 from fedrec_client.serving_link import GrpcServer, Query, Trust, connect
 from fedrec_simulations.bench.rows import Row, table
 from fedrec_simulations.bench.serving_process import served

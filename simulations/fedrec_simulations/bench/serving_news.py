@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.checkpoint import finite
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RunError, SettingsError
 from fedrec.evaluation.impressions import evaluate_impressions
+from fedrec.randomness import Streams
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import FILE, Bundle, read
-from fedrec.streams import Streams
+from fedrec.storage import finite
 from fedrec_client.serving_link import GrpcServer, Query, Trust, connect
 from fedrec_simulations.bench.news import Method, kept_row, scenario_of
 from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error, table

@@ -33,16 +33,17 @@ from fedrec.data.splits import Fold
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, top_items
 from fedrec.factorization.model import Model
+from fedrec.news import attention, topics
+from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
+from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privaterec import additive, attention, topics
-from fedrec.privaterec.additive import TopicTable
+from fedrec.randomness import Streams
 from fedrec.serving.factorization_basis import BasisSettings, Synthetic, counted_rows, factorization_basis, fitted
 from fedrec.serving.histories import latest_liked
 from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
 from fedrec.settings import Scenario, load
-from fedrec.streams import Streams
 from fedrec_simulations.bench.rows import table
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.training import Training
@@ -190,7 +191,7 @@ def _additive(on: Measured, released: Released, table: TopicTable, people: Synth
 
     def ask(epsilon: float) -> Scored:
         key = Streams(1).key(f"serving/{epsilon:g}")
-        report = additive.report(history, table, mu=mu_for(epsilon, DELTA), name="serving", key=key)
+        report = bounded_mean.report(history, table, mu=mu_for(epsilon, DELTA), name="serving", key=key)
         return Scored(basis.sizes.read(report.values, noise_std=report.noise_std), basis.directions, basis.prior)
 
     return ask

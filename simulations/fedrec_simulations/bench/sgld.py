@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted, planted_truth
 from fedrec.factorization.blocked_sgd import Blocks, Diffusion, Pass, Rows, blocks_of, descend, products
-from fedrec.threads import cores
+from fedrec.numerics.threads import cores
 
 Float32s = npt.NDArray[np.float32]
 

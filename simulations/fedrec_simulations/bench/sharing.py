@@ -13,19 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.checkpoint import finite
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import validated
 from fedrec.sharing.layout import layout, plain_numbers
 from fedrec.sharing.servers import ShareSums
 from fedrec.sharing.shares import fresh_seeds, share, upload_bytes
-from fedrec.streams import Streams
+from fedrec.storage import finite
 from fedrec_simulations.bench.rows import table
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts
 

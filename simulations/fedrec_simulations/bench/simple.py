@@ -19,9 +19,9 @@ from typing import Any
 from fedrec.errors import DataError, SettingsError
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import RECIPES, prepare
 from fedrec.settings import Scenario, load
-from fedrec.streams import Streams
 from fedrec_simulations.bench.cells import made
 from fedrec_simulations.bench.progress import Tell
 from fedrec_simulations.bench.rows import Row, figure, mean_and_error, table

@@ -26,9 +26,9 @@ from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import Model, predict
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario, validated
-from fedrec.streams import Streams
 from fedrec_simulations.bench.cells import made
 from fedrec_simulations.bench.progress import Tell
 from fedrec_simulations.bench.rows import Row, figure, mean_and_error, peak_rss_mb, table

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import read_json, write_bytes
 from fedrec.errors import RunError
 from fedrec.operations.pins import read_pins
+from fedrec.operations.supervisor import Company
+from fedrec.storage import read_json, write_bytes
 from fedrec_client.serving_link import Trust
 from fedrec_client.worker import MAIN
 from fedrec_server.runs import Runs, TrainingRun, run_folder
@@ -25,7 +26,6 @@ from fedrec_server.schedule import ask_standing
 from fedrec_simulations import processes
 from fedrec_simulations.party_files import ANY_PORT, PartyFiles, toml
 from fedrec_simulations.runtimes import Carried, Shard, kept_rounds
-from fedrec_simulations.supervision import Company
 
 SERVING, SERVER, AGGREGATOR = "serving", "server", "aggregator"
 _LONG_S = 600.0

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrec.checkpoint import write_bytes
 from fedrec.data.dataset import Dataset
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold, Split
 from fedrec.factorization.model import Model
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
+from fedrec.storage import write_bytes
 from fedrec_simulations.datasets import load_dataset, load_split
 from fedrec_simulations.outcomes import evaluate
 

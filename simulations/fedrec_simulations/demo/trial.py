@@ -10,6 +10,7 @@ from fedrec.factorization.earlier import Earlier
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.released import save
 from fedrec.federation.rounds import State
+from fedrec.operations.supervisor import Company
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import Prepared, prepare
@@ -20,7 +21,6 @@ from fedrec_simulations.demo.parties import Deployment
 from fedrec_simulations.demo.people import People, invented, write_history
 from fedrec_simulations.party_files import PartyFiles, ratings
 from fedrec_simulations.runtimes import Job, Shard, loopback
-from fedrec_simulations.supervision import Company
 
 SITES, TRAININGS = 2, 2
 K = 8

@@ -28,13 +28,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedrec.errors import FedRecError, ProtocolError
+from fedrec.operations.supervisor import Company
+from fedrec.randomness import Streams
 from fedrec.settings import load
-from fedrec.streams import Streams
 from fedrec_client.serving_ledger import read_answers
 from fedrec_simulations.demo import evidence
 from fedrec_simulations.demo.parties import SERVER, SERVING, Deployment
 from fedrec_simulations.demo.trial import TRAININGS, K, Trial
-from fedrec_simulations.supervision import Company
 
 SCENARIO = ("data.preset=small", "privacy.noise=seeded", "recipe=published", "model.steps=5", "privacy.epsilon=3.5")
 PERSON = "person"

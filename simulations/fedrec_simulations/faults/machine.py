@@ -1,7 +1,7 @@
 """What a simulated party stands on: a clock that may jump, a disk that may be full, and a process that may end at any step.
 
 The code of the parties is the real one. Two things under it are replaced for as long as a simulation runs: the calls by which
-`fedrec.checkpoint` makes a file durable, and the commits of the ledgers' databases.
+`fedrec.storage` makes a file durable, and the commits of the ledgers' databases.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedrec import checkpoint
+from fedrec import storage
 from fedrec_simulations.faults.script import Kind, Operation, Script
 
 
@@ -149,7 +149,7 @@ class Database:
 
 
 class _System:
-    """`os` as `fedrec.checkpoint` sees it. Nothing is synced: processes end in a simulation, the machine below does not."""
+    """`os` as `fedrec.storage` sees it. Nothing is synced: processes end in a simulation, the machine below does not."""
 
     def __init__(self, machine_of: Callable[[Path], Machine]) -> None:
         self._machine_of = machine_of
@@ -169,8 +169,8 @@ class _System:
 
 @contextmanager
 def simulated_disks(machine_of: Callable[[Path], Machine]) -> Iterator[None]:
-    """Every file that `fedrec.checkpoint` writes is written by the machine that its path belongs to."""
-    below = vars(checkpoint)
+    """Every file that `fedrec.storage` writes is written by the machine that its path belongs to."""
+    below = vars(storage)
     real, below["os"] = below["os"], _System(machine_of)
     try:
         yield

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import Arrays
 from fedrec.errors import BudgetExceededError, FedRecError, PrivacyError, ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.protocol import (
     Answer,
@@ -30,7 +29,8 @@ from fedrec.federation.protocol import (
 from fedrec.federation.wire import pack_answer, pack_invitation, pack_terms, read_answer, read_invitation, read_terms
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
+from fedrec.storage import Arrays
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.ledger import ClientLedger

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 
 AGGREGATOR = "aggregator"
 

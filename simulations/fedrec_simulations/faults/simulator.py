@@ -13,16 +13,16 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fedrec.checkpoint import read_json
 from fedrec.data.interactions import Interactions
 from fedrec.errors import FedRecError
-from fedrec.federation.link import Patience
+from fedrec.federation.round_driver import Patience
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import Prepared, guarantee_of, prepare
 from fedrec.serving import model_bundles
 from fedrec.serving.export_factorization import factorization_bundle
 from fedrec.serving.synthetic import SyntheticSettings
 from fedrec.settings import Scenario, load
+from fedrec.storage import read_json
 from fedrec_aggregator.core import Limits
 from fedrec_client.store import LocalUsers
 from fedrec_server.gathering import Gathering

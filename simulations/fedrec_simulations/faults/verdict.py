@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.checkpoint import Checkpoints
 from fedrec.data.interactions import Interactions
 from fedrec.federation.messages import BlockSpec, Question, Release
 from fedrec.federation.protocol import Refusal
@@ -27,8 +26,9 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared
-from fedrec.streams import Streams
+from fedrec.storage import Checkpoints
 from fedrec_simulations.faults.auditor import CHARGED_FIRST, COUNTED_ONCE, REASONS, RELEASED_ONCE, Auditor, Broken, Collected, Round
 from fedrec_simulations.faults.reading import ReleaseBook, client_book, exact_sums, release_book
 from fedrec_simulations.faults.script import AGGREGATOR

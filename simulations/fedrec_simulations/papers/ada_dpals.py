@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
+from fedrec.storage import finite
 from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error
 from fedrec_simulations.papers.ada_dpals_runs import BUCKETS, EQ_12, TAIL, UNIFORM, Bench, Kind, ada, item_counts
 from fedrec_simulations.papers.ada_dpals_tasks import figure_5

@@ -19,7 +19,6 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.checkpoint import read_arrays, write_arrays
 from fedrec.data.dataset import Dataset
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Split
@@ -30,8 +29,9 @@ from fedrec.factorization.least_squares import solve_rows
 from fedrec.factorization.model import Model, predict
 from fedrec.factorization.ssp import PublishedModel
 from fedrec.factorization.statistics import order_by_item
+from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
+from fedrec.storage import read_arrays, write_arrays
 from fedrec_simulations.bench.rows import Row, row, source_digest
 from fedrec_simulations.ceiling import als_model
 from fedrec_simulations.datasets import public_facts

@@ -27,7 +27,7 @@ from fedrec.factorization.task_ridge import TaskRidge, TaskRidgeSettings
 from fedrec.federation.rounds import ClientStep, Loopback, Recipe, State, train
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
-from fedrec.streams import Streams
+from fedrec.randomness import Streams
 from fedrec_simulations.bench.rows import Row, mean_and_error, row
 from fedrec_simulations.papers.starts import Start
 from fedrec_simulations.sealed import SealedSplit

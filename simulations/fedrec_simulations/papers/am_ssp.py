@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.checkpoint import finite
 from fedrec.encoders import items as encoder
 from fedrec.errors import SettingsError
+from fedrec.storage import finite
 from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error, row
 from fedrec_simulations.papers import am_ssp_costs as costs
 from fedrec_simulations.papers.ada_dpals_runs import BUCKETS, Kind

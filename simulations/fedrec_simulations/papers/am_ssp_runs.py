@@ -26,9 +26,9 @@ from fedrec.factorization.model import Model, predict
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
 from fedrec_simulations.bench.rows import Row, row, source_digest
 from fedrec_simulations.datasets import public_facts
 from fedrec_simulations.papers import ada_dpals_runs

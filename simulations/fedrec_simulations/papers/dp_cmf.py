@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
 from fedrec.evaluation.popularity import popularity_buckets
 from fedrec.public_sides import sides_of
+from fedrec.storage import finite
 from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error
 from fedrec_simulations.papers.dp_cmf_runs import (
     BUCKETS,

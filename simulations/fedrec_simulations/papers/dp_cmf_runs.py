@@ -28,10 +28,10 @@ from fedrec.factorization.model import Model, predict
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import learned_similar_items
+from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
 from fedrec.settings_tables import CollectiveSettings
-from fedrec.streams import Streams
 from fedrec_simulations.bench.rows import Row, merged, row
 from fedrec_simulations.ceiling import als_model
 from fedrec_simulations.datasets import public_facts

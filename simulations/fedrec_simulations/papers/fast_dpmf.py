@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from fedrec.checkpoint import finite
 from fedrec.data.splits import Fold
 from fedrec.errors import SettingsError
 from fedrec.evaluation.ratings import rating_metrics
@@ -28,9 +27,10 @@ from fedrec.factorization.posterior import PosteriorSettings, guarantee_for, sam
 from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
-from fedrec.streams import Streams
+from fedrec.storage import finite
 from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error, row
 from fedrec_simulations.datasets import public_facts
 from fedrec_simulations.papers.starts import Start, started

@@ -14,8 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
+from fedrec.storage import finite
 from fedrec_simulations.bench.intervals import interval
 from fedrec_simulations.bench.progress import Tell
 from fedrec_simulations.bench.rows import Row

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from fedrec import __version__
-from fedrec.checkpoint import write_bytes
+from fedrec.storage import write_bytes
 from fedrec_simulations.bench.rows import Row
 from fedrec_simulations.report import charts
 from fedrec_simulations.report.content import LineChart, Point

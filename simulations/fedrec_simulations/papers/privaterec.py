@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import finite
 from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.storage import finite
 from fedrec_simulations.bench.news import Method, kept_row
 from fedrec_simulations.bench.news_paper import BASES, FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7, MODELS, PADDINGS, SERVED, methods, tables_of
 from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import read_json
 from fedrec.errors import FedRecError
+from fedrec.storage import read_json
 from fedrec_simulations.bench import rows
 from fedrec_simulations.bench.progress import Pace, Progress, Tell
 from fedrec_simulations.bench.rows import Row, first_done, workers

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrec.checkpoint import finite
 from fedrec.data.read import read
 from fedrec.errors import SettingsError
+from fedrec.storage import finite
 from fedrec_simulations.bench.progress import Pace, Progress, Tell
 from fedrec_simulations.bench.rows import Row, first_done, folder_of, row, workers
 from fedrec_simulations.study.systems import DELTA, SYSTEMS, Place

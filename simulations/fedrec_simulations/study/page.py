@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import get_args
 
-from fedrec.checkpoint import read_json, write_bytes
+from fedrec.storage import read_json, write_bytes
 from fedrec_simulations.bench.intervals import Interval
 from fedrec_simulations.bench.rows import Row, table
 from fedrec_simulations.reference import standalone

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from fedrec.checkpoint import finite
 from fedrec.data.dataset import Dataset
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.data.splits import Fold, Split, check_no_leak
@@ -25,9 +24,10 @@ from fedrec.federation.rounds import Loopback, train
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario, validated
-from fedrec.streams import Streams
+from fedrec.storage import finite
 from fedrec_simulations.bench.rows import Row, merged
 from fedrec_simulations.ceiling import als_model
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts

@@ -1,0 +1,94 @@
+"""What a server may ask of all who hold clicks, whoever carries it: one process for everybody here; Flower and real processes elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from fedrec.data.impressions import Impressions
+from fedrec.encoders.news_model import NewsModel
+from fedrec.federation.rounds import Link, Loopback
+from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.fedadam import FedAdam
+from fedrec.news.reports_training import Collected, collect
+from fedrec.news.rounds import Course, Int64s, LocalUpdate
+from fedrec.news.trained import Catalogue, noise_of
+from fedrec.privacy.bounded_mean import TopicTable
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.click_accounting import TrainingPlan
+from fedrec.privacy.ledger import Ledger
+from fedrec.settings import Scenario
+from fedrec.sharing.in_process import ThreeAggregators
+
+
+class Fleet(Protocol):
+    """All users of a training, numbered from 0."""
+
+    @property
+    def num_users(self) -> int:
+        """How many there are: public."""
+
+    def reports(self, topics: TopicTable, plan: TrainingPlan) -> Collected:
+        """`additive`: every user's one report, noised on its device. Raises BudgetExceededError or ProtocolError where none comes."""
+
+    def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
+        """In rounds: see `rounds.Step`."""
+
+    def link(self, plan: Plan, released: Sequence[str]) -> Link:
+        """`central`: the way through the aggregator, which has released these before."""
+
+    def data(self) -> Impressions:
+        """`centralized`: everybody's clicks. Raises SettingsError where they stay on devices."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """Everybody's clicks in this process: the same messages' content, without messages."""
+
+    scenario: Scenario
+    catalogue: Catalogue
+    train: Impressions
+
+    @property
+    def num_users(self) -> int:
+        """See `Fleet`."""
+        return self.train.num_users
+
+    def reports(self, topics: TopicTable, plan: TrainingPlan) -> Collected:
+        """See `Fleet`."""
+        return collect(self.train, topics, plan, history=self.scenario.news.history, noise=self._noise)
+
+    def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
+        """See `rounds.Step`: FedAdam as Flower has it (`fedadam`)."""
+        model, update = self._device
+        model.load_vector(course.parameters)
+        gradient, loss = update(model, users, course.moments.rounds + 1)
+        return course.moved(gradient.astype("f8"), rule), loss
+
+    def link(self, plan: Plan, released: Sequence[str]) -> Link:
+        """See `Fleet`."""
+        from fedrec.news.central_client import client_steps
+
+        ledger = Ledger(plan.guarantee, tuple(plan.event(name) for name in released))
+        devices = Loopback(self.train, client_steps(self.scenario.news.history), plan, noise_of(self.scenario), ledger)
+        return ThreeAggregators(devices) if self.scenario.privacy.shares == "real" else devices
+
+    def data(self) -> Impressions:
+        """See `Fleet`."""
+        return self.train
+
+    @cached_property
+    def _device(self) -> tuple[NewsModel, LocalUpdate]:
+        from fedrec.news.federated import FORMS, schedule_of
+        from fedrec.news.models import news_model
+
+        form, passes = FORMS[self.scenario.news.variant], schedule_of(self.scenario, self.num_users).passes
+        model = news_model(self.scenario, self.catalogue.news, self.catalogue.vectors, basis=form.basis(self.scenario))
+        return model, form.device(self.scenario, self.train, passes, self._noise)
+
+    @property
+    def _noise(self) -> DeviceNoise:
+        """Of users who are named by their numbers."""
+        return DeviceNoise.numbered(noise_of(self.scenario), self.num_users)

@@ -1,0 +1,66 @@
+"""Price for a person of a scenario's plan, before anybody is asked: training by variant, answers of serving, and a limit per user.
+
+`person` prices the releases; here they are taken from a scenario, which needs the variants and so torch.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fedrec.errors import SettingsError
+from fedrec.news.federated import FORMS, schedule_of
+from fedrec.news.person import UNIT, epsilon_of_person
+from fedrec.news.trained import promised
+from fedrec.privacy.accounting import GaussianEvent, mu_for
+from fedrec.privacy.click_accounting import Costs, plan_training
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.padding import PaddedEvent, inner_mu
+from fedrec.settings import NEWS_UNITS, Scenario
+
+
+def training_costs(scenario: Scenario, *, users: int = 1) -> Costs:
+    """Of the scenario's variant, per click. users: decides how often each answers, where `news.rounds` is given.
+
+    Raises ValueError for a variant whose promise is per user already.
+    """
+    variant, guarantee = scenario.news.variant, promised(scenario)
+    if NEWS_UNITS[variant] == UNIT:
+        raise ValueError(f"{variant} is priced per user already")
+    if not guarantee.private or variant in ("centralized", "printed", "fedrec"):
+        return Costs((GaussianEvent("data", math.inf, "click", "replace"),), ())
+    if variant == "additive":
+        return plan_training(guarantee).costs
+    return FORMS[variant].costs(scenario, schedule_of(scenario, max(users, 1)).passes)
+
+
+def answer_costs(scenario: Scenario, guarantee: Guarantee, answers: int = 1) -> Costs:
+    """Of so many fresh served answers of a model, each with `guarantee` per click."""
+    mean = scenario.news.variant in ("additive", "central")
+    mu, padding = mu_for(guarantee.epsilon, guarantee.delta), 0.0 if mean else scenario.news.padding
+    if padding and guarantee.private:
+        return Costs((PaddedEvent("attention", inner_mu(guarantee, padding), padding),) * answers, ())
+    return Costs((GaussianEvent("answer" if mean else "attention", mu, "click", "replace"),) * answers, ())
+
+
+def require_user_limit(scenario: Scenario, *, users: int, labels: int) -> None:
+    """Hold a plan to `news.max_user_epsilon`: for a full history, and the most impressions that any person answers for.
+
+    Both are public, so that a refusal tells nothing of a history. Raises SettingsError with the largest epsilon per click that fits.
+    """
+    limit, delta = scenario.news.max_user_epsilon, scenario.privacy.delta
+    if math.isinf(limit) or NEWS_UNITS[scenario.news.variant] == UNIT:
+        return
+
+    def cost(epsilon: float) -> float:
+        costs = training_costs(scenario.with_epsilon(epsilon), users=users)
+        return epsilon_of_person(costs, delta, clicks=scenario.news.history, labels=labels)
+
+    if (asked := cost(scenario.privacy.epsilon)) <= limit:
+        return
+    low, high = 0.0, min(scenario.privacy.epsilon, limit)
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if cost(middle) <= limit else (low, middle)
+    cause = f"training would cost a person with {scenario.news.history} clicks and {labels} labels epsilon {asked:.4g} per user (replace)"
+    remedy = f"privacy.epsilon = {low:.3g} per click would fit, or a shorter news.history." if low else "Give fewer answers of each person."
+    raise SettingsError(f"{cause}; news.max_user_epsilon is {limit:g}", remedy)

@@ -1,0 +1,152 @@
+"""Serving bundles of news models, and how a device asks a model with a user encoder. It brings torch; `fedrec.serving` does not.
+
+| trained as               | form      | a query is                            | the server's part                                     |
+|--------------------------|-----------|---------------------------------------|-------------------------------------------------------|
+| `additive`               | additive  | noised coefficients                   | the user tower and the prior, as in training          |
+| `central`                | additive  | the same                              | W; scores lack one positive factor a user, no ranking |
+| the others, with a basis | attention | noised attention over it (Alg. 2)     | the basis: u = sum_i w_i b_i (Alg. 1 l. 3)            |
+| the others, without      |           | none: a whole user vector would leave |                                                       |
+
+An export reads a released model and a public catalogue, and no impression: a bundle is post-processing of the training.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fedrec import __version__
+from fedrec.data.impressions import News
+from fedrec.encoders.users import NamlUsers, NrmsUsers
+from fedrec.errors import SettingsError
+from fedrec.news import attention, reports_training
+from fedrec.news.central import CentralModel
+from fedrec.news.models import ModelRecommender
+from fedrec.news.topics import listed_categories
+from fedrec.news.trained import Recommender
+from fedrec.news.variants import AdditiveRecommender
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.keystream import derive
+from fedrec.serving.asking import Asked
+from fedrec.serving.bundle import About, Bundle
+from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle, bundle_arrays
+from fedrec.serving.user_map import UserMap
+
+Float32s = npt.NDArray[np.float32]
+
+
+def news_bundle(recommender: Recommender, news: News, origin: Origin, *, liked: float = 0.0) -> Export:
+    """About and arrays of what `recommender` can serve. liked: the least rating that was taken for a click.
+
+    Raises SettingsError for a model without a basis, whose queries would be whole user vectors, and for one with open categories.
+    """
+    if isinstance(recommender, AdditiveRecommender) and recommender.trained.topics.told:
+        cause = "a bundle has no place for coefficients of open categories, which are told without noise"
+        raise SettingsError(cause, "Train without news.open_categories.")
+    catalogue = PublicItems(news.ids, news.titles, listed_categories(news))
+    if isinstance(recommender, AdditiveRecommender):
+        return additive_bundle("news", origin, catalogue, *_of_reports(recommender.trained, liked))
+    if isinstance(recommender, CentralModel):
+        return additive_bundle("news", origin, catalogue, *_of_central(recommender, liked))
+    if isinstance(recommender, ModelRecommender) and recommender.model.basis is not None:
+        return _of_attention(recommender, catalogue, origin, liked)
+    raise SettingsError(
+        "this model has no basis, so that a query would be a whole user vector",
+        'Serve news.variant "additive", "central", "local" or "printed", or give "fedrec" a basis: --set news.basis=5.',
+    )
+
+
+def _of_reports(trained: reports_training.Trained, liked: float) -> tuple[Asking, Ranking]:
+    """Exactly the model: (n, d) of the tower, then k a for the prior."""
+    model, decoder = trained.model, trained.decoder
+    with torch.no_grad():
+        tower, k = {name: p.numpy() for name, p in model.user_tower.named_parameters()}, float(model.prior_weight)
+        items, bias = model.items().numpy(), model.item_bias.numpy()
+    B, h = tower["first"].shape
+    users = UserMap(
+        linear=_columns(tower["skip"], k * np.eye(B)),
+        offset=_columns(tower["second_bias"][None], np.zeros((1, B)))[0],
+        first=_columns(tower["first"]),
+        first_bias=np.ascontiguousarray(tower["first_bias"], np.float32),
+        second=_columns(tower["second"], np.zeros((h, B))),
+    )
+    asking = Asking(trained.topics, decoder.population, trained.history, decoder.scale, liked)
+    return asking, Ranking(users, items, bias)
+
+
+def _of_central(model: CentralModel, liked: float) -> tuple[Asking, Ranking]:
+    """z' W with z = (L (a - m), 1), not divided by ||z||: one positive number a user, which leaves its ranking as it is."""
+    linear = model.whitening.matrix @ model.W[:-1]
+    asking = Asking(model.topics, model.population, model.history, 1.0, liked)
+    return asking, Ranking(UserMap.of_linear(linear, model.W[-1]), model.items, np.zeros(len(model.items)))
+
+
+def _of_attention(served: ModelRecommender, catalogue: PublicItems, origin: Origin, liked: float) -> Export:
+    model = served.model
+    assert model.basis is not None
+    with torch.no_grad():
+        vectors = model.encode_news(np.arange(model.news.anonymous + 1)).numpy()
+    encoder = {name.replace("users.", "encoder."): p.detach().numpy() for name, p in model.named_parameters() if name.startswith("users.")}
+    B, m = len(model.basis.vectors), len(catalogue.ids)
+    names, _ = catalogue.categories()
+    about = About(
+        name=origin.name,
+        family="news",
+        form="attention",
+        history=served.history,
+        sensitivity=math.nextafter(math.sqrt(2) * min(served.theta, 1.0), math.inf),
+        delta=origin.delta,
+        liked=liked,
+        categories=names,
+        training=origin.training,
+        noise=origin.noise,
+        fedrec=__version__,
+    )
+    users = UserMap.of_linear(model.basis.vectors.detach().numpy(), np.zeros(vectors.shape[1]))
+    nothing = {"rows": np.zeros((0, B)), "mean": np.zeros(B), "covariance": np.zeros((B, B))}
+    heads = getattr(getattr(model.users, "attention", None), "heads", 0)
+    own = {"anonymous": vectors[m], "theta": np.array(served.theta), "padding": np.array(served.padding), "heads": np.array(heads)}
+    return about, bundle_arrays(catalogue, Ranking(users, vectors[:m], np.zeros(m)), nothing) | encoder | own
+
+
+def ask_attention(bundle: Bundle, history: npt.NDArray[np.integer], *, guarantee: Guarantee, key: bytes) -> Asked:
+    """Alg. 2 on the device: (n, B) shares of the basis that leave, for histories (n, H) of rows, m for the anonymous item, -1 for no click;
+    `models.ModelRecommender` serves the same.
+
+    Guarantee: that of `attention.gaussian_plan`, per click replaced, at the theta and padding that the bundle states.
+    """
+    padding = float(_scalar(bundle, "padding")) if guarantee.private else 0.0
+    plan = attention.gaussian_plan(guarantee, theta=float(_scalar(bundle, "theta")), padding=padding)
+    pads, noises = ([derive(key, f"{purpose}/{k}") for k in range(len(history))] for purpose in ("padding", "noise"))
+    if padding:
+        hidden = np.concatenate([attention.padded_clicks(1, history.shape[1], padding=padding, key=pad) for pad in pads])
+        history = np.where(hidden & (history >= 0), bundle.size, history)
+    alpha = attention.attention(_user_vectors(bundle, history), np.asarray(bundle.users.linear, np.float64))
+    raw = attention.release_each(alpha, plan, keys=noises)
+    shares = attention.renormalise_softplus(raw) if plan.noise_std else attention.renormalise_relu(raw)
+    return Asked(shares.astype(np.float32), raw, plan.noise_std, plan.event)
+
+
+def _user_vectors(bundle: Bundle, history: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
+    """(n, d) by the user encoder of the bundle; row m of the news is the anonymous one."""
+    news = torch.from_numpy(np.concatenate([bundle.items, np.asarray(bundle.more["anonymous"], np.float32)[None]]))
+    arrays = {name.removeprefix("encoder."): a for name, a in bundle.more.items() if name.startswith("encoder.")}
+    (width, queries), rng = arrays["pool.dense"].shape, np.random.default_rng(0)  # overwritten at once
+    heads = int(_scalar(bundle, "heads"))
+    users = NrmsUsers(width, heads, queries, rng=rng) if heads else NamlUsers(width, queries, rng=rng)
+    users.load_state_dict({name: torch.from_numpy(np.array(a, np.float32)) for name, a in arrays.items()})
+    places = torch.from_numpy(np.asarray(history, np.int64))
+    with torch.no_grad():
+        return users.encode(news, places.clamp(min=0), places >= 0).double().numpy()
+
+
+def _scalar(bundle: Bundle, name: str) -> Any:
+    return bundle.more[name].item()
+
+
+def _columns(*parts: npt.NDArray[np.floating]) -> Float32s:
+    return np.ascontiguousarray(np.concatenate(parts, axis=1), np.float32)

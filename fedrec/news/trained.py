@@ -1,0 +1,115 @@
+"""The roles that every variant plays: public catalogue in, progress and a trained recommender out, with what it sent and cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.features import PublicFeatures
+from fedrec.data.impressions import Impressions, News
+from fedrec.news import topics
+from fedrec.news.sensitivity import exempt, opened
+from fedrec.privacy.bounded_mean import TopicTable
+from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.randomness import Streams, SystemStreams
+from fedrec.settings import NEWS_UNITS, Scenario
+
+Float32s = npt.NDArray[np.float32]
+
+DEFAULT_TOPICS = 32
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """What is public: the news and a vector for each, (m, p) float32."""
+
+    news: News
+    vectors: Float32s
+
+
+def item_vectors(scenario: Scenario, news: News, features: PublicFeatures) -> Float32s:
+    """(m, p) of a scenario: what features and texts say, and `news.entity_vectors` beside it. Raises DataError on a file without them."""
+    vectors = topics.public_vectors(news, features, seed=scenario.seed)
+    if scenario.news.entity_vectors:
+        vectors = np.hstack([vectors, topics.entity_vectors(news, Path(scenario.news.entity_vectors))])
+    return vectors
+
+
+class Recommender(Protocol):
+    """A released model."""
+
+    def serve(self, asked: Impressions, *, guarantee: Guarantee, key: bytes) -> Float32s:
+        """Scores aligned with the candidates. Every user sends one answer of `guarantee` (click, replace) and no more."""
+        ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One step of training done, of `steps`, in words."""
+
+    step: int
+    steps: int
+    words: str
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One kind of thing that leaves a client: its shape and content in words, mean bytes over the whole training, and its noise."""
+
+    name: str
+    shape: str
+    contains: str
+    bytes: float
+    noise_std: float
+
+
+@dataclass(frozen=True)
+class TrainedNews:
+    """A finished training. `spent`: epsilon of the dearest unit by the ledger; rounds: how often a client was asked, at most."""
+
+    recommender: Recommender
+    guarantee: Guarantee
+    spent: float
+    rounds: int
+    sent: tuple[Sent, ...]
+    bytes_down: float
+    parameters: dict[str, Float32s]
+
+    @property
+    def bytes_up(self) -> float:
+        """Mean bytes a client sends over the whole training."""
+        return sum(part.bytes for part in self.sent)
+
+
+def promised(scenario: Scenario) -> Guarantee:
+    """What training promises, in the unit of the variant."""
+    privacy, unit = scenario.privacy, NEWS_UNITS[scenario.news.variant]
+    neighbours = "add/remove" if unit == "user" else "replace"
+    if privacy.epsilon == float("inf"):
+        return non_private(privacy.delta, unit, neighbours)  # type: ignore[arg-type]
+    note = exempt(scenario.news.open_categories)
+    return Guarantee(privacy.epsilon, privacy.delta, unit, neighbours, note=note)  # type: ignore[arg-type]
+
+
+def noise_of(scenario: Scenario) -> Streams | SystemStreams:
+    """Where noise comes from."""
+    return Streams(scenario.seed) if scenario.privacy.noise == "seeded" else SystemStreams()
+
+
+def topics_of(scenario: Scenario, catalogue: Catalogue) -> TopicTable:
+    """The public topics of the scenario, those of open categories apart. Raises SettingsError on a category that no item has."""
+    return opened(public_table(scenario.news.topics, scenario, catalogue), catalogue.news, scenario.news.open_categories)
+
+
+def public_table(kind: str, scenario: Scenario, catalogue: Catalogue) -> TopicTable:
+    """The public rows of a value of `news.topics`, whichever the scenario has."""
+    if kind == "categories":
+        return topics.category_topics(catalogue.news)[0]
+    wanted, (m, p) = scenario.news.basis or DEFAULT_TOPICS, catalogue.vectors.shape
+    if kind == "directions":
+        return topics.directions(catalogue.vectors, width=min(wanted, p))
+    return topics.text_topics(catalogue.vectors, topics=min(wanted, m), rng=Streams(scenario.seed).numpy("news-topics"))

@@ -1,0 +1,148 @@
+"""Every registered variant draws the noise that it is charged for, and is charged for every answer that it gives."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import dp_accounting
+import numpy as np
+import numpy.typing as npt
+import pytest
+from dp_accounting import pld
+from scipy import stats
+
+from fedrec.data.features import PublicFeatures
+from fedrec.data.impressions import Impressions
+from fedrec.data.planted_news import PlantedNewsShape, planted_news
+from fedrec.encoders.news_model import NewsModel
+from fedrec.news import federated, topics
+from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.local_update import Behind, NoisedGradients
+from fedrec.news.models import news_model
+from fedrec.news.reports_training import collect
+from fedrec.news.trained import Catalogue, promised, topics_of
+from fedrec.privacy import bounded_mean
+from fedrec.privacy.click_accounting import plan_training
+from fedrec.randomness import SecretStreams, Streams
+from fedrec.settings import Scenario, load
+
+SHAPE = PlantedNewsShape(users=90, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
+Floats = npt.NDArray[np.float64]
+
+
+@pytest.fixture(scope="module")
+def world() -> tuple[Catalogue, Impressions]:
+    planted = planted_news(SHAPE, seed=2)
+    vectors = topics.public_vectors(planted.news, PublicFeatures({}), seed=2, dimension=16)
+    return Catalogue(planted.news, vectors), planted.log.train
+
+
+def scenario(variant: str, *more: str) -> Scenario:
+    keys = [f"news.variant={variant}", "privacy.unit=click", "privacy.epsilon=5", "news.users_per_round=1000", "news.history=12"]
+    return load(None, ["recipe=privaterec", "data.format=planted-news", *keys, *more])
+
+
+def numbered(train: Impressions, seed: int = 4) -> DeviceNoise:
+    return DeviceNoise.numbered(Streams(seed), train.num_users)
+
+
+def device(chosen: Scenario, world: tuple[Catalogue, Impressions], passes: int) -> tuple[NewsModel, Behind | NoisedGradients]:
+    form = federated.FORMS[chosen.news.variant]
+    model = news_model(chosen, world[0].news, world[0].vectors, basis=form.basis(chosen))
+    update = form.device(chosen, world[1], passes, numbered(world[1]))
+    assert isinstance(update, Behind | NoisedGradients)
+    return model, update
+
+
+def answers(update: Behind | NoisedGradients, model: NewsModel, users: npt.NDArray[np.int64], round: int) -> Floats:
+    """(users, numbers) what each of them releases."""
+    if isinstance(update, Behind):
+        return update.released(model, users, round)
+    return np.stack([update(model, users[k : k + 1], round)[0].astype(np.float64) for k in range(len(users))])
+
+
+def noise(variant: str, world: tuple[Catalogue, Impressions], passes: int) -> tuple[Floats, float]:
+    """Noise as drawn, at sensitivity 1, and mu of one answer: by `dp_accounting`, for all answers to be 5 at 1e-5 together."""
+    chosen, train = scenario(variant), world[1]
+    mu = _mu_by_another_accountant(passes)
+    if variant == "additive":
+        table = topics_of(chosen, world[0])
+        got = collect(train, table, plan_training(promised(chosen)), history=12, noise=numbered(train))
+        drawn = got.coefficients.values - bounded_mean.coefficients(train.last_clicks(12), table)
+        return drawn.ravel() * 12 / table.diameter, mu
+    model, update = device(chosen, world, passes)
+    if isinstance(update, Behind):
+        bare: Behind | NoisedGradients = replace(update, plan=replace(update.plan, noise_std=0.0))
+        users, rounds, radius = np.arange(train.num_users), 6, math.sqrt(2) * federated.THETA
+    else:
+        bare, users, rounds, radius = replace(update, noise_std=0.0), np.arange(2), 1, 2 * federated.GRADIENT_CLIP
+    parts = [answers(update, model, users, t) - answers(bare, model, users, t) for t in range(1, rounds + 1)]
+    return np.concatenate(parts).ravel()[:20_000] / radius, mu
+
+
+def _mu_by_another_accountant(answers: int) -> float:
+    """By bisection over privacy loss distributions."""
+    low, high = 0.05, 5.0
+    for _ in range(24):
+        middle = (low + high) / 2
+        accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
+        accountant.compose(dp_accounting.GaussianDpEvent(1 / middle), answers)
+        low, high = (low, middle) if accountant.get_epsilon(1e-5) > 5.0 else (middle, high)
+    return low
+
+
+@pytest.mark.parametrize(("variant", "passes"), [("additive", 1), ("local", 1), ("local", 3), ("dp-fedrec", 1), ("dp-fedrec", 3)])
+def test_a_variant_draws_noise_of_the_std_that_its_promise_needs_and_no_other(
+    variant: str, passes: int, world: tuple[Catalogue, Impressions]
+) -> None:
+    drawn, mu = noise(variant, world, passes)
+    pvalues = [stats.kstest(drawn * mu / wrong, "norm").pvalue for wrong in (1, 2 / 3, 3 / 2)]
+    assert len(drawn) >= 700
+    assert pvalues[0] > 1e-3  # false alarms: one seed in a thousand, and the seed is fixed
+    assert max(pvalues[1:]) < 1e-9
+
+
+@pytest.mark.parametrize("variant", ["local", "dp-fedrec"])
+@pytest.mark.parametrize("passes", [1, 3])
+def test_a_variant_charges_every_answer_that_its_users_give(variant: str, passes: int, world: tuple[Catalogue, Impressions]) -> None:
+    """As many as the schedule asks of each user, at the mu of the noise that the device draws; and every answer about a label."""
+    chosen = scenario(variant, f"news.rounds={passes}")
+    schedule, costs = federated.schedule_of(chosen, world[1].num_users), federated.FORMS[variant].costs(chosen, passes)
+    assert schedule.passes == schedule.rounds(world[1].num_users) == passes
+    _, update = device(chosen, world, passes)
+    std, radius = (
+        (update.plan.noise_std, math.sqrt(2) * update.plan.theta) if isinstance(update, Behind) else (update.noise_std, 2 * update.clip)
+    )
+    assert [event.mu for event in costs.history] == pytest.approx([radius / std] * passes, rel=1e-9)  # type: ignore[union-attr]
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-3)
+    accountant.compose(dp_accounting.GaussianDpEvent(std / radius), passes)
+    assert costs.charged(promised(chosen)) == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
+    assert len(costs.labels) == (1 if variant == "local" else passes)
+
+
+@pytest.mark.parametrize("variant", ["local", "dp-fedrec"])
+def test_no_two_users_rounds_or_questions_share_their_noise(variant: str, world: tuple[Catalogue, Impressions]) -> None:
+    chosen = scenario(variant)
+    model, update = device(chosen, world, 1)
+    bare = replace(update, plan=replace(update.plan, noise_std=0.0)) if isinstance(update, Behind) else replace(update, noise_std=0.0)
+    nobody = DeviceNoise(SecretStreams(bytes(32)), numbered(world[1]).users)
+    update = replace(update, noise=nobody)
+    drawn = [
+        (update.released if isinstance(update, Behind) else lambda *a: _upload(update, *a))(model, users, round, question)
+        - (bare.released if isinstance(bare, Behind) else lambda *a: _upload(bare, *a))(model, users, round, question)
+        for users, round, question in (
+            (np.array([0]), 1, "a"),
+            (np.array([1]), 1, "a"),
+            (np.array([0]), 2, "a"),
+            (np.array([0]), 1, "b"),
+        )
+    ]
+    for i, one in enumerate(drawn):
+        for other in drawn[:i]:
+            assert not np.allclose(one, other, rtol=1e-3)
+            assert not np.allclose(one, -other, rtol=1e-3)
+
+
+def _upload(update: NoisedGradients, model: NewsModel, users: npt.NDArray[np.int64], round: int, question: str) -> Floats:
+    return update(model, users, round, question)[0].astype(np.float64)
