@@ -1,7 +1,60 @@
-"""fedrec: federated recommenders whose printed privacy guarantee is true.
+"""fedrec: federated recommenders with differential privacy, and a guarantee that is stated with every result.
 
-The library knows no process: mathematics, messages, accounting, data and evaluation live here; servers, clients and
-aggregators are the packages `fedrec_server`, `fedrec_client`, `fedrec_aggregator`, and `fedrec_simulations` runs them.
+>>> import fedrec
+>>> train, test = fedrec.Dataset.planted("small").split("random", seed=1)
+>>> model = fedrec.MatrixFactorization(epsilon=5, delta=1e-5, noise="seeded").fit(train)
+>>> model.guarantee.epsilon
+5.0
+
+The names below are loaded when they are first used: `import fedrec` alone imports neither NumPy nor any process. The library under this
+name holds mathematics, messages, accounting, data and evaluation; servers, clients and aggregators are packages of their own.
 """
 
+import importlib
+from typing import Any
+
 __version__ = "0.1.0"
+
+_API = "fedrec_simulations.api."
+_PLACES = {
+    "Dataset": _API + "datasets",
+    "TrainingSet": _API + "datasets",
+    "TestSet": _API + "datasets",
+    "Recommender": _API + "estimators",
+    "MatrixFactorization": _API + "estimators",
+    "ItemItem": _API + "estimators",
+    "Popularity": _API + "estimators",
+    "ItemBias": _API + "estimators",
+    "load": _API + "estimators",
+    "PrivacyGuarantee": _API + "promises",
+    "Evaluation": _API + "evaluating",
+    "evaluate": _API + "evaluating",
+    "PrivacyCurve": _API + "curves",
+    "privacy_curve": _API + "curves",
+    "Simulation": _API + "running",
+    "simulate": _API + "running",
+    "scenarios": _API + "running",
+    "compare": _API + "comparing",
+    "JsonLines": _API + "callbacks",
+    "Scenario": "fedrec.settings",
+    "FedRecError": "fedrec.errors",
+    "SettingsError": "fedrec.errors",
+    "DataError": "fedrec.errors",
+    "PrivacyError": "fedrec.errors",
+    "RunError": "fedrec.errors",
+}
+"""Where each public name is defined; `__init__.pyi` says the same to type checkers, and a test compares the two."""
+
+__all__ = ["__version__", *_PLACES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'fedrec' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_PLACES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

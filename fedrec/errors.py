@@ -30,6 +30,7 @@ class FedRecError(Exception):
     def __init__(self, cause: str, remedy: str) -> None:
         super().__init__(cause)
         self.cause, self.remedy = cause, remedy
+        self.add_note(f"remedy: {remedy}")  # a traceback in a notebook shows it below the cause
 
     def __reduce__(self) -> tuple[Any, ...]:
         """So that it crosses from a worker process with both its lines."""

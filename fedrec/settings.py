@@ -6,11 +6,12 @@ refused. The resolved scenario is stored in the run folder and names it by its d
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
 import tomllib
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -282,7 +283,7 @@ class Scenario(Table):
 
 def load(path: Path | None, overrides: Sequence[str] = ()) -> Scenario:
     """Read a scenario (None: all defaults) and apply `table.key=value` overrides. Raises SettingsError."""
-    content: dict[str, Any] = {} if path is None else _toml(path)
+    content: dict[str, Any] = {} if path is None else load_content(path)
     for override in overrides:
         _apply(content, override)
     return validated(content, source="the defaults" if path is None else str(path))
@@ -320,7 +321,8 @@ def nearest_keys(name: str) -> list[str]:
     return same or alike or [key for key in known if key.rpartition(".")[2] in lasts]
 
 
-def _toml(path: Path) -> dict[str, Any]:
+def load_content(path: Path) -> dict[str, Any]:
+    """The tables of a scenario file, not validated. Raises SettingsError where it cannot be read or is not TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as failure:
@@ -334,12 +336,24 @@ def _apply(content: dict[str, Any], override: str) -> None:
     parts = name.strip().split(".")
     if not equals or not all(parts):
         raise SettingsError(f"--set {override!r}: expected key=value", "For example --set privacy.epsilon=5.")
+    _put(content, parts, _value(text.strip()), said=f"--set {override!r}")
+
+
+def nested(keys: Mapping[str, Any], *, onto: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Tables of `table.key` names, laid over the tables of `onto`. Raises SettingsError where a key is both a value and a table."""
+    content: dict[str, Any] = copy.deepcopy(onto or {})
+    for name, value in keys.items():
+        _put(content, str(name).split("."), value, said=str(name))
+    return content
+
+
+def _put(content: dict[str, Any], parts: Sequence[str], value: Any, *, said: str) -> None:
     table = content
     for part in parts[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            raise SettingsError(f"--set {override!r}: {part!r} is a value, not a table", "Check the key against docs/reference.md.")
-    table[parts[-1]] = _value(text.strip())
+            raise SettingsError(f"{said}: {part!r} is a value, not a table", "Check the key against docs/reference.md.")
+    table[parts[-1]] = value
 
 
 def _value(text: str) -> Any:

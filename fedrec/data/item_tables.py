@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +48,12 @@ def read_item_table(path: Path, *, id_column: str, separator: str, min_items: in
     Raises DataError on a missing or empty file or no such id column, MalformedRowError on a row of a wrong length, without id, or of an
     id seen before.
     """
-    header, *rows = _rows(require_file(path))
+    return item_table(path, _rows(require_file(path)), id_column=id_column, separator=separator, min_items=min_items)
+
+
+def item_table(path: Path, rows_with_header: Iterable[list[str]], *, id_column: str, separator: str, min_items: int = 1) -> ItemTable:
+    """The same of rows in memory, the header first; `path` names them in errors."""
+    header, *rows = rows_with_header
     names = [_untyped(field) for field in header]
     if id_column not in names:
         raise DataError(f"{path} has no column {id_column!r}", f"Its columns are {', '.join(names)}.")
@@ -100,9 +105,7 @@ def _type(field: str) -> str:
 def _rows(path: Path) -> Iterator[list[str]]:
     """The header, then every row as text, each as long as the header."""
     if path.suffix in PARQUET:
-        frame = pl.read_parquet(path)
-        yield frame.columns
-        yield from ([_text(value) for value in row] for row in frame.iter_rows())
+        yield from rows_of_frame(pl.read_parquet(path))
         return
     layout = item_layout(path)
     yield list(layout.names)
@@ -110,6 +113,12 @@ def _rows(path: Path) -> Iterator[list[str]]:
         if len(fields) != len(layout.names):
             raise MalformedRowError(path, line, f"{len(layout.names)} fields", f"{len(fields)} fields")
         yield fields
+
+
+def rows_of_frame(frame: pl.DataFrame) -> Iterator[list[str]]:
+    """The header of a frame, then every row as text."""
+    yield frame.columns
+    yield from ([_text(value) for value in row] for row in frame.iter_rows())
 
 
 def item_layout(path: Path) -> Layout:

@@ -9,14 +9,14 @@ fact printed as a public one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, Provenance, ReadReport, added, digest_file
+from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, FileDigest, Provenance, ReadReport, added, digest_file
 from fedrec.data.delimited import is_number, number_ids, require_file
 from fedrec.data.divided_files import alike, apart, sources
 from fedrec.data.features import PublicFeatures
@@ -100,7 +100,7 @@ def read_table(
             )
         return _read_frame(file, columns.names(), own)
 
-    return _dataset(source, "table", columns, frame_of, rating_range, table, Policies(duplicates, out_of_range))
+    return dataset_of(source, "table", columns, frame_of, rating_range, table, Policies(duplicates, out_of_range), digests=digests_of)
 
 
 def _layout(path: Path, separator: str, header: Header, wanted: set[str]) -> Layout | None:
@@ -143,7 +143,8 @@ def read_recbole(
     def frame_of(file: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
         return _read_frame(file, names, layout_of(file, separator="tab", header="yes", wanted=()))
 
-    return _dataset({"train": inter}, "recbole", columns, frame_of, rating_range, table, Policies(duplicates, out_of_range))
+    policies, source = Policies(duplicates, out_of_range), {"train": inter}
+    return dataset_of(source, "recbole", columns, frame_of, rating_range, table, policies, digests=digests_of)
 
 
 def recbole_header(path: Path) -> dict[str, str]:
@@ -165,7 +166,13 @@ def _only_inter(path: Path) -> Path:
     return found[0]
 
 
-def _dataset(
+def digests_of(source: Mapping[str, Path], table: ItemTable | None) -> tuple[FileDigest, ...]:
+    """Of every file that was read."""
+    files = [file for place in source.values() for file in _files(place)] + ([] if table is None else [table.path])
+    return tuple(digest_file(file) for file in files)
+
+
+def dataset_of(
     source: dict[str, Path],
     name: str,
     columns: TableColumns,
@@ -173,8 +180,13 @@ def _dataset(
     rating_range: tuple[float, float] | None,
     table: ItemTable | None,
     policies: Policies,
+    *,
+    digests: Callable[[Mapping[str, Path], ItemTable | None], tuple[FileDigest, ...]],
 ) -> Dataset:
-    """frame_of: the columns of a file by role, the line of its first row, and notes."""
+    """The data set of up to three sources of rows. frame_of: the columns of a source by role, the line of its first row, and notes.
+
+    Raises SettingsError where ratings have no scale, MalformedRowError where the policies refuse a row.
+    """
     path = source["train"]
     if columns.rating is not None and rating_range is None:
         raise SettingsError(
@@ -208,9 +220,8 @@ def _dataset(
     catalogue = Catalogue(item_ids, None if table is None else table.titles_of(item_ids), user_ids)
     parts, repeated = apart(parts, source, catalogue, policies.of(kind)) if len(parts) > 1 else (parts, ())
     features = PublicFeatures({}) if table is None else table.features_of(item_ids)
-    files = [file for place in source.values() for file in _files(place)] + ([] if table is None else [table.path])
     untold = () if table is not None and len(table.ids) == len(item_ids) else (_untold(table),)
-    provenance = Provenance(name, tuple(digest_file(file) for file in files), added(reports, (*notes, *repeated)), untold)
+    provenance = Provenance(name, digests(source, table), added(reports, (*notes, *repeated)), untold)
     return Dataset(parts["train"], catalogue, features, provenance, parts.get("test"), parts.get("validation"))
 
 
@@ -268,17 +279,27 @@ def _read_frame(path: Path, columns: dict[str, str], layout: Layout | None) -> t
     if not len(frame):
         raise DataError(f"{path} holds no rows", "Check that the file is whole.")
     notes = () if layout is None else layout.notes
+    try:
+        frame, guessed = complete(frame, path, columns)
+    except MalformedRowError:
+        if layout is not None:
+            refuse_first_malformed(layout, columns, "a row is incomplete", is_time)
+        raise
+    return frame, 1 if layout is None else layout.first_line, notes + guessed
+
+
+def complete(frame: pl.DataFrame, path: Path, columns: Mapping[str, str]) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The columns of `typed` with times in seconds, and what was guessed of them. Raises MalformedRowError on a row that lacks a value."""
+    notes: tuple[str, ...] = ()
     if "timestamp" in frame.columns:
         times, guessed = seconds_of(frame["timestamp"])
         frame = frame.with_columns(times.alias("timestamp"))
-        notes += (f"{path.name}: {guessed}",) if guessed else ()
+        notes = (f"{path.name}: {guessed}",) if guessed else ()
     bad = pl.any_horizontal(*(pl.col(role).is_null() | ~_finite(role) for role in columns))
     if (rows := frame.select(bad.alias("bad"))["bad"].arg_true()).len():
         row = int(rows[0])
-        if layout is not None:
-            refuse_first_malformed(layout, columns, "a row is incomplete", is_time)
         raise MalformedRowError(path, row + 1, f"a value in each of {', '.join(columns.values())}", str(frame.row(row)))
-    return frame, 1 if layout is None else layout.first_line, notes
+    return frame, notes
 
 
 def _finite(role: str) -> pl.Expr:
@@ -287,17 +308,21 @@ def _finite(role: str) -> pl.Expr:
 
 def _read_parquet(path: Path, columns: dict[str, str]) -> pl.DataFrame:
     try:
-        frame = pl.read_parquet(_files(path), columns=list(columns.values()))
-        ids = {
-            role: frame[name] if frame[name].dtype.is_integer() else frame[name].cast(pl.String).cast(pl.Categorical)
-            for role, name in columns.items()
-            if role in ("user", "item")
-        }
-        numbers = {"rating": frame[columns["rating"]].cast(pl.Float32)} if "rating" in columns else {}
-        times = {"timestamp": frame[columns["timestamp"]]} if "timestamp" in columns else {}
+        return typed(pl.read_parquet(_files(path), columns=list(columns.values())), columns)
     except pl.exceptions.PolarsError as error:
         remedy = f"It must hold the columns {', '.join(columns.values())}; data.columns says which is which."
         raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}", remedy) from error
+
+
+def typed(frame: pl.DataFrame, columns: Mapping[str, str]) -> pl.DataFrame:
+    """The wanted columns by role: ids as integers or categories, ratings float32, times as they are. Raises PolarsError."""
+    ids = {
+        role: frame[name] if frame[name].dtype.is_integer() else frame[name].cast(pl.String).cast(pl.Categorical)
+        for role, name in columns.items()
+        if role in ("user", "item")
+    }
+    numbers = {"rating": frame[columns["rating"]].cast(pl.Float32)} if "rating" in columns else {}
+    times = {"timestamp": frame[columns["timestamp"]]} if "timestamp" in columns else {}
     return pl.DataFrame(ids | numbers | times)
 
 

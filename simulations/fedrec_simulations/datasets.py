@@ -28,7 +28,7 @@ SPLITS = {"random": random_split, "held-out-users": held_out_users, "leave-last-
 def load_dataset(scenario: Scenario) -> Dataset:
     """Read the scenario's data, or plant it. Raises DataError or SettingsError."""
     data = scenario.data
-    dataset = _as_kind(read(data.path, data.format, **_options(data)), data) if data.path else _planted(data, scenario.seed)
+    dataset = as_kind(read(data.path, data.format, **_options(data)), data) if data.path else _planted(data, scenario.seed)
     dataset = subset(dataset, users=data.keep_users, items=data.keep_items)
     return _with_public_sources(dataset, scenario) if data.features else replace(dataset, features=PublicFeatures({}))
 
@@ -41,7 +41,7 @@ def _with_public_sources(dataset: Dataset, scenario: Scenario) -> Dataset:
         dataset = with_users_made_public(dataset, share=chosen.users_share, key=key)
     if chosen.users_file:
         public = read(chosen.users_file, chosen.users_format, **_options(scenario.data.model_copy(update={"features_path": ""})))
-        dataset = with_public_users(dataset, _as_kind(public, scenario.data), same_ids=chosen.users_ids == "same")
+        dataset = with_public_users(dataset, as_kind(public, scenario.data), same_ids=chosen.users_ids == "same")
     return with_similar_items(dataset, Path(chosen.similar_file)) if chosen.similar_file else dataset
 
 
@@ -105,7 +105,7 @@ def _split(scenario: Scenario, dataset: Dataset) -> Split:
     return SPLITS[scenario.split.kind](_everything(dataset), seed=scenario.split.seed)
 
 
-def _as_kind(dataset: Dataset, data: DataSettings) -> Dataset:
+def as_kind(dataset: Dataset, data: DataSettings) -> Dataset:
     """Ratings of at least the threshold as clicks, where the scenario asks for clicks (Liang et al. 2018 take 4 stars)."""
     if data.kind == dataset.interactions.kind or data.kind == "auto":
         return dataset

@@ -6,7 +6,7 @@ import json
 import math
 import resource
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
 from fedrec import __version__
@@ -36,13 +36,17 @@ from fedrec.serving.model_bundles import ServingFacts, bundle_of, write_bundle
 from fedrec.settings import Scenario
 from fedrec.storage import finite, write_bytes, write_json
 from fedrec_simulations import statement
+from fedrec_simulations.api.released import write_facts
 from fedrec_simulations.ceiling import ALS, als_model
 from fedrec_simulations.data_budget import DataBudget, budget_of
 from fedrec_simulations.datasets import load_dataset, load_split, public_facts, words_of_data
+from fedrec_simulations.model_card import write_card
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate, ranked, ranked_fold
 from fedrec_simulations.run_folder import RESULT, open_folder
 from fedrec_simulations.runtimes import ALONE, Cast, Runtime, run_id
-from fedrec_simulations.training import Trained, Training
+from fedrec_simulations.training import RoundRecord, Trained, Training
+
+OnRound = Callable[[RoundRecord], None]
 
 BY_RULE = "published recipe, settings by rule"
 """What tables call the line of `compare.published`: AM-SSP, or Ada-DPALS without features, with `factorization.published_choices`."""
@@ -83,8 +87,20 @@ class Run:
         return len(deflated(pack_terms(Terms(run, recipe, data.kind, data.value_range, self.dataset.catalogue.item_ids))))
 
 
-def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
-    """Do everything and return what `--json` prints. `cast` decides who carries the messages, and no number. Raises FedRecError."""
+def run(
+    scenario: Scenario,
+    *,
+    name: str,
+    cast: Cast = ALONE,
+    resume: bool = False,
+    quiet: bool = False,
+    given: Dataset | None = None,
+    on_round: OnRound | None = None,
+) -> dict[str, Any]:
+    """Do everything and return what `--json` prints. `cast` decides who carries the messages, and no number. Raises FedRecError.
+
+    given: a data set in memory, in the place of the one that the scenario's data table names. on_round: called after every round.
+    """
     from fedrec_simulations.findings import report_content, shortcomings
     from fedrec_simulations.report.page import write
     from fedrec_simulations.report.table import methods_table
@@ -95,22 +111,22 @@ def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = Fal
     started = time.perf_counter()
     folder = open_folder(scenario, name, cast, resume=resume)
     with stage(console, "reading data"):
-        dataset = load_dataset(scenario)
+        dataset = given or load_dataset(scenario)
         split = load_split(scenario, dataset)
     write_json(folder / "data.json", {"provenance": dataset.provenance.describe(), "split": split.describe()})
     facts = public_facts(scenario, dataset, split)
     if scenario.compare.published and facts.kind == "clicks":  # before anything is trained
         raise SettingsError("compare.published is for ratings, but this data holds clicks", "Leave it out.")
     runtime, budget = cast.carrier(dataset.catalogue), budget_of(scenario.privacy, dataset.provenance.files)
-    work = _Work(facts, split, folder, console, runtime, budget)
-    trained = {e: _train(scenario.with_epsilon(e), work, folder) for e in _epsilons(scenario)}
-    rivals, models, limits = _rivals(scenario, split, console)
+    work = Work(facts, split, folder, console, runtime, budget, on_round)
+    trained = {e: train_one(scenario.with_epsilon(e), work, folder) for e in _epsilons(scenario)}
+    rivals, models, limits = rivals_of(scenario, split, console)
     published = _published(scenario, work, rivals)
     with stage(console, "evaluating"):
         outcomes = {e: _evaluate(scenario, t.model, split, rivals | _beside(published, e)) for e, t in trained.items()}
     shown = {name: rival for name, rival in rivals.items() if scenario.compare.baselines or name in {ALS, ITEM_ITEM}}
     done = Run(scenario, cast, folder, dataset, split, trained, outcomes, shown, models, published, budget, limits)
-    _write_model(done)
+    keep_model(folder / "model", scenario, dataset, split, done.main, name=folder.name.removesuffix(cast.suffix))
     write_bytes(folder / "metrics.jsonl", _metric_lines(done).encode())
     with stage(console, "drawing the report"):
         content = report_content(done)
@@ -135,7 +151,7 @@ def _epsilons(scenario: Scenario) -> list[float]:
 
 
 @dataclass(frozen=True)
-class _Work:
+class Work:
     """What every training of a run is given."""
 
     facts: PublicFacts
@@ -144,9 +160,11 @@ class _Work:
     console: Console
     runtime: Runtime
     budget: DataBudget | None
+    on_round: OnRound | None = None
 
 
-def _train(scenario: Scenario, work: _Work, folder: Path) -> Trained:
+def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:
+    """One training, kept in a folder of its own under `folder`, charged to the data's budget before its noise is drawn."""
     kept, split, budget = folder / f"epsilon-{scenario.privacy.epsilon:g}", work.split, work.budget
     name, noise = f"{work.folder.name}/{kept.relative_to(work.folder)}", scenario.privacy.noise
     charge = None if budget is None or noise == "seeded" else partial(budget.charge, name, noise)
@@ -163,15 +181,17 @@ def _train(scenario: Scenario, work: _Work, folder: Path) -> Trained:
             words = f"{promise_in_short(plan.guarantee)}, release {released}/{len(plan.releases)}"
             measured = f": validation {metric} {record.validation:.3f}" if math.isfinite(record.validation) else ""
             progress.update(task, completed=released, description=words + measured)
+            if work.on_round is not None:
+                work.on_round(record)
     return training.result
 
 
-def _published(scenario: Scenario, work: _Work, rivals: Mapping[str, Outcome]) -> dict[float, tuple[Trained, Outcome]]:
+def _published(scenario: Scenario, work: Work, rivals: Mapping[str, Outcome]) -> dict[float, tuple[Trained, Outcome]]:
     """`recipe = "published"` at the same epsilons, with verdicts of its own, where the scenario asks for it."""
     if not scenario.compare.published:
         return {}
     theirs = scenario.as_published(features=work.facts.features is not None)
-    trained = {e: _train(theirs.with_epsilon(e), work, work.folder / "published") for e in _epsilons(scenario)}
+    trained = {e: train_one(theirs.with_epsilon(e), work, work.folder / "published") for e in _epsilons(scenario)}
     return {e: (t, _evaluate(theirs, t.model, work.split, rivals)) for e, t in trained.items()}
 
 
@@ -194,7 +214,7 @@ def _evaluate(scenario: Scenario, model: Model, split: Split, rivals: Mapping[st
     return evaluate(model, split.test, split.train, cutoffs=chosen.cutoffs, ranking=chosen.ranking, rivals=rivals)
 
 
-def _rivals(scenario: Scenario, split: Split, console: Console) -> tuple[dict[str, Outcome], dict[str, Model], dict[str, str]]:
+def rivals_of(scenario: Scenario, split: Split, console: Console) -> tuple[dict[str, Outcome], dict[str, Model], dict[str, str]]:
     """Everything without privacy that a model is set beside, the models among it whose item vectors are shown, and their limits."""
     cutoffs, models, limits = scenario.evaluation.cutoffs, dict[str, Model](), dict[str, str]()
     ranking = scenario.evaluation.ranking or split.train.kind == "clicks"
@@ -228,29 +248,31 @@ def _last_words(done: Run) -> str:
     return "\n".join(lines)
 
 
-def _write_model(done: Run) -> None:
-    plan = done.main.prepared.plan
+def keep_model(folder: Path, scenario: Scenario, dataset: Dataset, split: Split, trained: Trained, *, name: str) -> None:
+    """Write the released model, its manifest, what a serving bundle is made with, and what `fedrec.load` reads.
+
+    name: of the run, the same whoever carried the rounds: the bundle is the same too.
+    """
+    plan, catalogue = trained.prepared.plan, dataset.catalogue
     about = {
-        "recipe": done.scenario.recipe,
+        "recipe": scenario.recipe,
         "fedrec": __version__,
         "guarantee": asdict(plan.guarantee),
-        "noise": done.scenario.privacy.noise,
+        "noise": scenario.privacy.noise,
         "plan": plan.digest(),
-        "items": list(done.dataset.catalogue.item_ids),
+        "items": list(catalogue.item_ids),
     }
-    save(done.folder / "model", done.main.model, about=about)
-    if "counts" in done.main.state:  # without, no bundle can be made
-        _serving_facts(done).keep(done.folder / "model", done.main.state)
-
-
-def _serving_facts(done: Run) -> ServingFacts:
-    """The same name whoever carried the rounds: the bundle is the same too."""
-    scenario, dataset, main = done.scenario, done.dataset, done.main
-    guarantee, name = main.prepared.plan.guarantee, done.folder.name.removesuffix(done.cast.suffix)
+    save(folder, trained.model, about=about)
+    train, titles = split.train, catalogue.titles
+    write_facts(folder, scenario, train.kind, train.value_range, titles, asdict(trained.opinions()))
+    promised, noise = plan.guarantee, scenario.privacy.noise
+    write_card(folder, recipe=scenario.recipe, kind=train.kind, items=catalogue.item_ids, guarantee=promised, noise=noise)
+    if "counts" not in trained.state:  # no bundle can be made
+        return
+    guarantee = plan.guarantee
     origin = Origin(name, guarantee.delta, guarantee, guarantee.epsilon, scenario.privacy.noise)
-    catalogue = PublicItems.of_features(dataset.catalogue.item_ids, dataset.catalogue.titles, dataset.features)
-    facts = public_facts(scenario, dataset, done.split)
-    return ServingFacts.of(main.prepared.recipe, main.state, facts, scenario, catalogue, origin)
+    public, facts = PublicItems.of_features(catalogue.item_ids, catalogue.titles, dataset.features), public_facts(scenario, dataset, split)
+    ServingFacts.of(trained.prepared.recipe, trained.state, facts, scenario, public, origin).keep(folder, trained.state)
 
 
 def _result(done: Run) -> dict[str, Any]:
@@ -305,9 +327,9 @@ def versions() -> dict[str, str]:
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Progress]:
-    """A spinner, words and a clock on the given console."""
+    """A spinner, words, the time taken and the time left on the given console."""
     words = TextColumn("{task.description}", table_column=Column(overflow="fold"))  # a narrow terminal wraps, and cuts nothing
-    columns = (SpinnerColumn(finished_text="✓"), words, TimeElapsedColumn())
+    columns = (SpinnerColumn(finished_text="✓"), words, TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=False) as progress:
         yield progress
 

@@ -1,0 +1,49 @@
+"""Comparison of finished runs: one frame, a row for each run and method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedrec.errors import RunError, SettingsError
+from fedrec.storage import read_json
+from fedrec_simulations.run_folder import RESULT, SETTINGS
+
+
+def compare(*runs: str | Path) -> pl.DataFrame:
+    """Rows of runs that `fedrec simulate` or `fedrec.simulate` finished.
+
+    Args:
+        runs: Run folders.
+
+    Returns:
+        Columns run, method, epsilon, delta, unit, noise, private, and every metric that some run has; null where a run lacks it.
+
+    Raises:
+        RunError: A folder holds no finished run.
+    """
+    if not runs:
+        raise SettingsError("there is no run to compare", "Give run folders, for example fedrec.compare('runs/a', 'runs/b').")
+    return pl.DataFrame([row for run in runs for row in _rows(Path(run))], infer_schema_length=None)
+
+
+def _rows(folder: Path) -> Iterator[dict[str, Any]]:
+    if not (folder / RESULT).is_file():
+        raise RunError(f"{folder} holds no finished run: it has no {RESULT}", "Give a run folder that `fedrec simulate` finished.")
+    result, settings = read_json(folder / RESULT), read_json(folder / SETTINGS)
+    promised = result["guarantee"]
+    about = {"delta": promised["delta"], "unit": f"{promised['unit']} ({promised['neighbours']})", "noise": result.get("noise")}
+    for point in result["curve"]:
+        found = {"run": folder.name, "method": settings["recipe"], "epsilon": float(point["epsilon"]), **about}
+        yield {**found, "private": math.isfinite(found["epsilon"]), **_numbers(point["metrics"])}
+    for method, metrics in result["baselines"].items():
+        without = {"epsilon": math.inf, "delta": None, "unit": None, "noise": None, "private": False}
+        yield {"run": folder.name, "method": method, **without, **_numbers(metrics)}
+
+
+def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}

@@ -1,0 +1,353 @@
+"""Estimators of private recommenders, with the conventions of scikit-learn: parameters in the constructor, `fit` returns the model."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import polars as pl
+from rich.console import Console
+from threadpoolctl import threadpool_limits
+
+from fedrec.data.dataset import Dataset as Source
+from fedrec.data.frames import polars_frame
+from fedrec.data.splits import Split
+from fedrec.errors import DataError, RunError, SettingsError
+from fedrec.settings import Scenario, nested, validated
+from fedrec_simulations.api.callbacks import Callback
+from fedrec_simulations.api.datasets import Dataset, TrainingSet
+from fedrec_simulations.api.promises import PrivacyGuarantee
+from fedrec_simulations.api.released import History, Released, read_released
+from fedrec_simulations.api.tables import html_table
+from fedrec_simulations.data_budget import budget_of
+from fedrec_simulations.datasets import public_facts
+from fedrec_simulations.runtimes import loopback
+from fedrec_simulations.simulate import Work, keep_model, train_one
+from fedrec_simulations.training import RoundRecord, Trained
+
+Noise = Literal["system", "seeded"]
+
+
+class Recommender:
+    """A recommender that is trained with differential privacy. Use one of its subclasses.
+
+    Everything is computed by the functions of `fedrec simulate`: the same data, seed and parameters give the same bytes with seeded noise.
+    """
+
+    recipe: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 5.0,
+        delta: float = 1e-5,
+        noise: Noise = "system",
+        seed: int = 1,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.epsilon, self.delta, self.noise, self.seed, self.settings = epsilon, delta, noise, seed, settings
+        self._released: Released | None = None
+        self._evaluated: tuple[Source, Split] | None = None
+        self._keep: Callable[[Path], None] | None = None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters of the constructor by name."""
+        return {name: getattr(self, name) for name in list(inspect.signature(type(self).__init__).parameters)[1:]}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters; the next `fit` uses them. Raises SettingsError on an unknown name."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise SettingsError(f"{type(self).__name__} has no parameter {name!r}", f"Its parameters are {', '.join(known)}.")
+            setattr(self, name, value)
+        return self
+
+    def scenario(self) -> Scenario:
+        """These parameters as a scenario, with every key at its value. Raises SettingsError on a key that is unknown or out of range."""
+        table = nested(dict(self.settings or {}))
+        for key, value in self._keys().items():
+            place, _, last = key.rpartition(".")
+            inside = table.setdefault(place, {}) if place else table
+            inside.setdefault(last, value)
+        return validated(table, source=type(self).__name__)
+
+    def _keys(self) -> dict[str, Any]:
+        """Scenario keys that the parameters decide."""
+        privacy = {"privacy.epsilon": self.epsilon, "privacy.delta": self.delta, "privacy.noise": self.noise}
+        return {"recipe": self.recipe, "seed": self.seed, **privacy}
+
+    def fit(self, train: TrainingSet | Dataset, *, progress: bool = False, callbacks: Sequence[Callback] = ()) -> Self:
+        """Train, and return the model.
+
+        Args:
+            train: The first of what `Dataset.split` returns; of a whole `Dataset`, its split by `split()` is made first.
+            progress: Show a bar with the time left, in a terminal or a notebook.
+            callbacks: Called after every round with a dictionary, for example `fedrec.JsonLines("rounds.jsonl")`.
+
+        Raises:
+            PrivacyError: delta promises nothing among so few users, or a budget over all runs on this data would be passed.
+            DataError: The data cannot be trained on with these parameters.
+        """
+        chosen = train.split()[0] if isinstance(train, Dataset) else train
+        if not isinstance(chosen, TrainingSet):
+            raise DataError(
+                f"fit needs a training set, found a {type(train).__name__}", "Give data.split()[0], or Dataset.from_frame(frame)."
+            )
+        scenario = self.scenario()
+        facts, budget = public_facts(scenario, chosen.source, chosen.split), budget_of(scenario.privacy, chosen.source.provenance.files)
+        console = Console(stderr=True, quiet=not progress)
+
+        def on_round(record: RoundRecord) -> None:
+            for callback in callbacks:
+                callback({"event": "round", "epsilon": scenario.privacy.epsilon, **vars(record)})
+
+        with tempfile.TemporaryDirectory(prefix="fedrec-fit-") as folder, one_blas_thread():
+            work = Work(facts, chosen.split, Path(folder), console, loopback, budget, on_round)
+            self._set(train_one(scenario, work, Path(folder)), scenario, chosen)
+        for callback in callbacks:
+            callback({"event": "fit", "recipe": scenario.recipe, **self.guarantee.as_dict()})
+        return self
+
+    def _set(self, trained: Trained, scenario: Scenario, train: TrainingSet) -> None:
+        catalogue, events, plan = train.source.catalogue, train.split.train, trained.prepared.plan
+        guarantee = PrivacyGuarantee.of(plan.guarantee, scenario.privacy.noise, trained.opinions())
+        ids, titles = catalogue.item_ids, catalogue.titles or catalogue.item_ids
+        chosen = scenario.model_dump(mode="json")
+        self._released = Released(trained.model, ids, titles, events.kind, events.value_range, guarantee, scenario.recipe, chosen)
+        self._evaluated = train.source, train.split
+        self._keep = lambda folder: keep_model(
+            folder, scenario, train.source, train.split, trained, name=f"{scenario.recipe}-{scenario.digest()[:10]}"
+        )
+
+    @property
+    def released(self) -> Released:
+        """What a trained model consists of. Raises RunError before `fit`."""
+        if self._released is None:
+            raise RunError(f"this {type(self).__name__} is not trained", "Call model.fit(train) first, or fedrec.load(folder).")
+        return self._released
+
+    @property
+    def guarantee(self) -> PrivacyGuarantee:
+        """What is promised of the model. Raises RunError before `fit`."""
+        return self.released.guarantee
+
+    @property
+    def item_ids(self) -> tuple[str, ...]:
+        """Ids of the items, in the order of the model's rows."""
+        return self.released.item_ids
+
+    def recommend(
+        self,
+        *,
+        history: History | None = None,
+        histories: Mapping[Any, History] | None = None,
+        users: Iterable[Any] | None = None,
+        k: int = 10,
+    ) -> pl.DataFrame:
+        """The k best items that are not in the history, for one user or for many. Nothing is trained, and nothing leaves this process.
+
+        Args:
+            history: Item ids of one user, new or known; of a model of ratings also a mapping of ids to ratings. An item without a rating
+                counts as rated at the top of the scale. Items that the model does not have are left out.
+            histories: The same for many users, by the user's id.
+            users: Ids of users of the training set, whose training rows are their history.
+            k: Length of each list.
+
+        Returns:
+            Columns user (for many), rank, item, title and score.
+        """
+        given = [name for name, value in (("history", history), ("histories", histories), ("users", users)) if value is not None]
+        if len(given) != 1:
+            said = " and ".join(given) or "nothing"
+            raise SettingsError(f"recommend needs history, histories or users; found {said}", "Give exactly one of them.")
+        if k < 1:
+            raise SettingsError(f"k must be at least 1, found {k}", "Give the length of the list.")
+        with one_blas_thread():
+            if history is not None:
+                return self.released.lists(self.released.events([history]), None, k)
+            if histories is not None:
+                return self.released.lists(self.released.events(list(histories.values())), [str(user) for user in histories], k)
+            known = [str(user) for user in users or ()]
+            return self.released.lists(self._history_of(known), known, k)
+
+    def similar_items(self, item: Any, *, k: int = 10) -> pl.DataFrame:
+        """The k items most similar to one, by the cosine of their vectors; columns rank, item, title and similarity."""
+        return self.released.similar(item, k)
+
+    def predict(self, pairs: Any = None, *, history: History | None = None, items: Iterable[Any] | None = None) -> Any:
+        """Predicted ratings, or scores of clicks.
+
+        Args:
+            pairs: A frame with columns user and item, of users of the training set.
+            history: With `items`: one user's history, as in `recommend`.
+            items: With `history`: ids of the items to predict.
+
+        Returns:
+            The frame with a column prediction, or a frame of item and prediction.
+        """
+        if pairs is not None:
+            frame = polars_frame(pairs)
+            if missing := [name for name in ("user", "item") if name not in frame.columns]:
+                raise DataError(f"the frame has no column {missing[0]!r}", "predict needs the columns user and item: rename yours.")
+            users = [str(user) for user in frame["user"].to_list()]
+            known = list(dict.fromkeys(users))
+            place = {user: row for row, user in enumerate(known)}
+            values = self.released.predict(self._history_of(known), [place[user] for user in users], frame["item"].to_list())
+            return frame.with_columns(pl.Series("prediction", values))
+        if history is None or items is None:
+            raise SettingsError("predict needs pairs, or history and items", "For example model.predict(history={'50': 5}, items=['181']).")
+        wanted = [str(item) for item in items]
+        values = self.released.predict(self.released.events([history]), [0] * len(wanted), wanted)
+        return pl.DataFrame({"item": wanted, "prediction": values})
+
+    def _history_of(self, users: Sequence[str]) -> Any:
+        if self._evaluated is None:
+            raise RunError("this model was loaded, and a file holds nobody's history", "Give history=[...] or histories={...}.")
+        source, split = self._evaluated
+        ids = source.catalogue.user_ids
+        rows = range(len(ids)) if split.train_users is None else split.train_users.tolist()
+        place = {ids[number]: row for row, number in enumerate(rows)}
+        if unknown := [user for user in users if user not in place]:
+            raise DataError(f"the training set has no user {unknown[0]!r}", "Give history=[...] for a new user.")
+        return split.train.users_subset(np.array([place[user] for user in users], np.int64))
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the model as safetensors, its manifest with the guarantee, and a model card, README.md. No pickle, and nobody's history.
+
+        Raises RunError where the folder holds something else.
+        """
+        target = Path(folder)
+        if self._keep is None:
+            raise RunError(f"this {type(self).__name__} is not trained", "Call model.fit(train) first.")
+        if target.exists() and any(target.iterdir()) and not (target / "manifest.json").exists():
+            raise RunError(f"{target} holds something that is no model", "Give an empty or a new folder.")
+        target.mkdir(parents=True, exist_ok=True)
+        self._keep(target)
+        return target
+
+    def export(self, file: str | Path) -> str:
+        """Write the serving bundle, one public file for `fedrec serve`, and return its version."""
+        from fedrec.serving.model_bundles import bundle_of
+        from fedrec_simulations.api.serving import write_export
+
+        with tempfile.TemporaryDirectory(prefix="fedrec-export-") as folder:
+            self.save(Path(folder) / "model")
+            return write_export(bundle_of(Path(folder) / "model"), Path(file))
+
+    def serve(self, *, port: int = 8080, host: str = "127.0.0.1", page: bool = False, demo: bool = False, background: bool = False) -> Any:
+        """Serve private queries over HTTP, as `fedrec serve` does; returns when it is interrupted.
+
+        Args:
+            port: TCP port; 0 takes a free one.
+            host: Address to listen on; others than this machine's need TLS, which `fedrec serve --settings` has.
+            page: Also serve a web page that makes private queries in the browser.
+            demo: Serve an experiment too, a model with seeded noise.
+            background: Serve in a thread and return a handle with `url` and `stop()`.
+        """
+        from fedrec_simulations.api.serving import serve
+
+        return serve(self, port=port, host=host, page=page, demo=demo, background=background)
+
+    def __repr__(self) -> str:
+        fresh = {name: p.default for name, p in inspect.signature(type(self).__init__).parameters.items()}
+        chosen = {name: value for name, value in self.get_params().items() if value != fresh[name]}
+        said = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
+        return f"{type(self).__name__}({said})"
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[object, object]] = [(name, value) for name, value in self.get_params().items() if value is not None]
+        if self._released is not None:
+            rows += [("items", f"{len(self.item_ids):,}"), ("guarantee", repr(self.guarantee))]
+        return html_table((type(self).__name__, ""), rows)
+
+
+class MatrixFactorization(Recommender):
+    """Matrix factorisation of ratings or clicks by alternating least squares on noised item statistics: the recipe `default`.
+
+    Item vectors are learned with privacy, and a user's vector is solved from the user's own history. Public item features help where
+    the data has them.
+
+    Args:
+        epsilon: Privacy budget of the whole training, per user (add/remove); `math.inf` trains without privacy.
+        delta: Probability with which the guarantee may fail; far below 1 / users.
+        method: "default", or a published method: "published" (AM-SSP, Ada-DPALS), "dp-cmf", "fast-dpmf", "dp-gd", "am-dpsgd" of ratings,
+            "convex-ssp" of clicks.
+        noise: "system" draws from the operating system; "seeded" repeats to the byte, for experiments only.
+        seed: Of the initialisation, and of seeded noise.
+        settings: Further keys of a scenario, for example `{"model.dimension": 8}`.
+
+    >>> import fedrec
+    >>> train, test = fedrec.Dataset.planted("small").split()
+    >>> model = fedrec.MatrixFactorization(epsilon=5, noise="seeded").fit(train)
+    >>> model.recommend(history=["3", "14"], k=2).columns  # "3" and "14" are item ids
+    ['rank', 'item', 'title', 'score']
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 5.0,
+        delta: float = 1e-5,
+        method: str = "default",
+        noise: Noise = "system",
+        seed: int = 1,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(epsilon=epsilon, delta=delta, noise=noise, seed=seed, settings=settings)
+        self.method = method
+
+    def _keys(self) -> dict[str, Any]:
+        return {**super()._keys(), "recipe": self.method}
+
+
+class ItemItem(Recommender):
+    """Item-item similarities of clicks: one noised Gram matrix of the most clicked items, solved by EASE (Steck 2019)."""
+
+    recipe = "dp-item-item"
+
+
+class Popularity(Recommender):
+    """Items by noised click counts: the same list for everybody, and the least that a personal model must beat."""
+
+    recipe = "dp-popularity"
+
+
+class ItemBias(Recommender):
+    """Ratings by noised item means and each user's own mean: the least that a factorisation must beat."""
+
+    recipe = "dp-bias"
+
+
+def one_blas_thread() -> Any:
+    """Sums depend on the number of BLAS threads: with one, a notebook computes the bytes that the command line computes."""
+    return threadpool_limits(limits=1, user_api="blas")
+
+
+_METHODS: Mapping[str, type[Recommender]] = {kind.recipe: kind for kind in (ItemItem, Popularity, ItemBias)}
+
+
+def load(folder: str | Path) -> Recommender:
+    """A model that `save` or `fedrec simulate` wrote. Raises RunError where the folder holds none, or a damaged one."""
+    place = Path(folder)
+    released = read_released(place)
+    kind, promised = _METHODS.get(released.recipe, MatrixFactorization), released.guarantee
+    params: dict[str, Any] = {"epsilon": promised.epsilon, "delta": promised.delta, "noise": promised.noise}
+    params["seed"] = released.settings["seed"]
+    if kind is MatrixFactorization:
+        params["method"] = released.recipe
+    model = kind(**params)
+    model._released = released
+    source = place if (place / "manifest.json").exists() else place / "model"
+    model._keep = lambda target: _copied(source, target)
+    return model
+
+
+def _copied(source: Path, target: Path) -> None:
+    if source.resolve() != target.resolve():
+        shutil.copytree(source, target, dirs_exist_ok=True)

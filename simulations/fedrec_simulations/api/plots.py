@@ -1,0 +1,78 @@
+"""Pictures for papers with matplotlib: one colour a method everywhere, labels on the lines, axes that start where the data does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from fedrec.errors import SettingsError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = {
+    "MatrixFactorization": "#0072b2",
+    "ItemItem": "#d55e00",
+    "Popularity": "#009e73",
+    "ItemBias": "#cc79a7",
+    "non-private ALS": "#000000",
+    "non-private item-item": "#7f5f00",
+    "popularity": "#009e73",
+    "item + user bias": "#b2567e",
+    "item mean": "#5f5f5f",
+    "global mean": "#8c8c8c",
+}
+"""Of Okabe and Ito 2008, apart for readers with colour blindness; a method keeps its colour in every picture."""
+_OTHERS = ("#56b4e9", "#e69f00", "#882255", "#332288", "#117733", "#aa4499")
+
+
+def colour_of(method: str) -> str:
+    """The same for the same name, in every picture."""
+    return COLOURS.get(method) or _OTHERS[sum(method.encode()) % len(_OTHERS)]
+
+
+def _pyplot() -> Any:
+    try:
+        from matplotlib import pyplot
+    except ModuleNotFoundError:
+        raise SettingsError("matplotlib is not installed", "Install it: pip install 'fedrec[plot]'.") from None
+    return pyplot
+
+
+def draw_curve(
+    lines: Mapping[str, pl.DataFrame], levels: Mapping[str, float], *, metric: str, x_label: str, ax: Axes | None = None
+) -> Axes:
+    """Each method's mean by epsilon with its interval, labelled at its end; methods without privacy as dotted levels."""
+    pyplot = _pyplot()
+    axes: Axes = ax if ax is not None else pyplot.subplots(figsize=(5.4, 3.4), layout="constrained")[1]
+    right = 1.0
+    for method, frame in lines.items():
+        finite = frame.filter(pl.col("epsilon").is_finite()).sort("epsilon")
+        x, mean = finite["epsilon"].to_list(), finite["mean"].to_list()
+        axes.plot(x, mean, marker="o", color=colour_of(method), linewidth=1.8)
+        if finite["low"].null_count() == 0 and len(x):
+            axes.fill_between(x, finite["low"].to_list(), finite["high"].to_list(), color=colour_of(method), alpha=0.18, linewidth=0)
+        if x:
+            right = max(right, x[-1])
+            axes.annotate(method, (x[-1], mean[-1]), xytext=(6, 0), textcoords="offset points", va="center", color=colour_of(method))
+    placed = list[float]()
+    low, high = axes.get_ylim()
+    span = max([*levels.values(), high]) - min([*levels.values(), low]) or 1.0
+    for method, value in sorted(levels.items(), key=lambda level: level[1]):
+        axes.axhline(value, color=colour_of(method), linestyle=":", linewidth=1.2)
+        at = max(value, placed[-1] + 0.05 * span) if placed else value  # labels that would overlap are moved apart
+        placed.append(at)
+        axes.annotate(
+            f"{method} (no privacy)", (1.01, at), xycoords=("axes fraction", "data"), va="center", fontsize=8, color=colour_of(method)
+        )
+    axes.set_xscale("log")
+    ticks = sorted({epsilon for frame in lines.values() for epsilon in frame["epsilon"].to_list() if epsilon < float("inf")})
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlabel(x_label)
+    better = "lower" if metric in {"rmse", "mae"} else "higher"
+    axes.set_ylabel(f"test {metric.upper() if metric in {'rmse', 'mae'} else metric} ({better} is better)")
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes

@@ -1,0 +1,74 @@
+"""Guarantees as Python shows them: epsilon and delta, never without unit and neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fedrec.privacy.accounting import Opinions
+from fedrec.privacy.guarantee import Guarantee
+from fedrec_simulations.api.tables import html_table
+from fedrec_simulations.statement import COVERS, compared
+
+
+@dataclass(frozen=True, repr=False)
+class PrivacyGuarantee:
+    """(epsilon, delta)-differential privacy of a trained model, with the epsilon of two further accountants.
+
+    pld, rdp: epsilon of the noise that was drawn, by privacy loss distributions and by Renyi divergences; infinite where it was not
+    computed. noise: "system", or "seeded" for an experiment, which must not be released.
+    """
+
+    promised: Guarantee
+    noise: str
+    accountants: Mapping[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def of(promised: Guarantee, noise: str, opinions: Opinions) -> PrivacyGuarantee:
+        """Of a finished training."""
+        return PrivacyGuarantee(promised, noise, asdict(opinions))
+
+    @property
+    def epsilon(self) -> float:
+        """Of everything that the training released."""
+        return self.promised.epsilon
+
+    @property
+    def delta(self) -> float:
+        """The probability with which the guarantee may fail."""
+        return self.promised.delta
+
+    @property
+    def unit(self) -> str:
+        """What neighbouring data sets differ in: all data of a user, one example, or one click."""
+        return self.promised.unit
+
+    @property
+    def neighbours(self) -> str:
+        """How they differ: "add/remove" or "replace"."""
+        return self.promised.neighbours
+
+    @property
+    def warning(self) -> str:
+        """What must not be done with the model; empty where there is nothing to warn of."""
+        if not self.promised.private:
+            return "no privacy: the model was trained without noise"
+        return "seeded noise: an experiment; whoever knows the seed can remove the noise" if self.noise == "seeded" else ""
+
+    def __repr__(self) -> str:
+        promised = self.promised
+        if not promised.private:
+            return f"no privacy (epsilon infinite, {promised.compared})"
+        words = f"({promised.epsilon:g}, {promised.delta:g})-DP {promised.compared}"
+        words += "" if promised.established else ", NOT ESTABLISHED"
+        checked = [f"{name.upper()} {value:.2f}" for name, value in self.accountants.items() if name != "gdp" and value != float("inf")]
+        return ", ".join([words, *checked, *([self.warning] if self.warning else [])])
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[object, object]] = [("guarantee", repr(self)), ("compared", compared(self.promised)), ("covers", COVERS)]
+        return html_table(("privacy", ""), [*rows, *([("note", self.promised.note)] if self.promised.note else [])])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self.promised), "noise": self.noise, "accountants": dict(self.accountants)}

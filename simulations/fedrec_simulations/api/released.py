@@ -1,0 +1,153 @@
+"""A trained model with what is public about it: catalogue, kind of data and guarantee; lists, similar items and predictions from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import polars as pl
+
+from fedrec.data.interactions import Interactions, Kind
+from fedrec.errors import DataError, RunError
+from fedrec.evaluation.neighbours import nearest
+from fedrec.evaluation.toplists import dot_product, top_items
+from fedrec.factorization.model import Model, predictor, ranker_of
+from fedrec.factorization.released import load
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.settings import Scenario
+from fedrec.storage import finite, read_json, write_json
+from fedrec_simulations.api.promises import PrivacyGuarantee
+
+FORMAT = "fedrec-training/1"
+FILE = "training.json"
+
+History = Mapping[Any, float] | Iterable[Any]
+"""Item ids, or ratings by item id."""
+
+
+@dataclass(frozen=True)
+class Released:
+    """A model and what is public about it. params: of the estimator that made it; recipe: its name in a scenario."""
+
+    model: Model
+    item_ids: tuple[str, ...]
+    titles: tuple[str, ...]
+    kind: Kind
+    value_range: tuple[float, float]
+    guarantee: PrivacyGuarantee
+    recipe: str
+    settings: Mapping[str, Any]
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """The row of each item id."""
+        return {item: row for row, item in enumerate(self.item_ids)}
+
+    def row(self, item: Any) -> int:
+        """Raises DataError on an unknown id, with a near one."""
+        found = self.rows.get(str(item))
+        if found is not None:
+            return found
+        near = get_close_matches(str(item), self.item_ids, n=1)
+        raise DataError(
+            f"the model has no item {str(item)!r}",
+            f"{f'Did you mean {near[0]!r}? ' if near else ''}Its {len(self.item_ids):,} ids are in model.item_ids.",
+        )
+
+    def events(self, histories: Sequence[History]) -> Interactions:
+        """Histories as events; items that the model does not have are left out. Of ratings, an item without one counts as liked."""
+        low, high = self.value_range
+        users, items, values = list[int](), list[int](), list[float]()
+        for user, history in enumerate(histories):
+            rated = history if isinstance(history, Mapping) else dict.fromkeys(history, high)
+            for item, value in rated.items():
+                if (row := self.rows.get(str(item))) is None:
+                    continue
+                if self.kind == "ratings" and not low <= float(value) <= high:
+                    raise DataError(
+                        f"the rating {value} of item {str(item)!r} is outside {low:g} to {high:g}", "Give ratings on that scale."
+                    )
+                users.append(user)
+                items.append(row)
+                values.append(1.0 if self.kind == "clicks" else float(value))
+        return Interactions.from_columns(
+            np.array(users, np.int64),
+            np.array(items, np.int64),
+            np.array(values, np.float64),
+            num_users=len(histories),
+            num_items=len(self.item_ids),
+            value_range=self.value_range,
+            kind=self.kind,
+        )
+
+    def lists(self, history: Interactions, names: Sequence[str] | None, k: int) -> pl.DataFrame:
+        """The k best items of each user that are not in the history; columns user (where named), rank, item, title, score."""
+        ranker = ranker_of(self.model)
+        scores = dot_product(np.asarray(ranker.user_vectors(history), np.float32), np.asarray(ranker.item_vectors, np.float32))
+        best = top_items(scores, history=history, k=min(k, len(self.item_ids)))
+        users, places = np.nonzero(best >= 0)
+        items = best[users, places]
+        values = np.concatenate([scores(u, u + 1)[0][best[u][best[u] >= 0]] for u in range(len(best))]) if len(best) else np.zeros(0)
+        columns: dict[str, Any] = {} if names is None else {"user": [names[u] for u in users.tolist()]}
+        return pl.DataFrame(
+            {
+                **columns,
+                "rank": places + 1,
+                "item": [self.item_ids[j] for j in items],
+                "title": [self.titles[j] for j in items],
+                "score": values.astype(np.float64),
+            }
+        )
+
+    def similar(self, item: Any, k: int) -> pl.DataFrame:
+        """The k items of largest cosine with an item; columns rank, item, title, similarity."""
+        (found,) = nearest(ranker_of(self.model).item_vectors, np.array([self.row(item)]), k=k)
+        ids, titles = [self.item_ids[j] for j in found.items], [self.titles[j] for j in found.items]
+        return pl.DataFrame({"rank": range(1, len(ids) + 1), "item": ids, "title": titles, "similarity": found.similarities})
+
+    def predict(self, history: Interactions, users: Sequence[int], items: Iterable[Any]) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """(n,) ratings, or scores of clicks, of pairs of a row of `history` and an item id."""
+        rows = np.array([self.row(item) for item in items], np.int64)
+        return predictor(self.model, history)(np.asarray(users, np.int64), rows)
+
+
+def write_facts(
+    folder: Path,
+    scenario: Scenario,
+    kind: Kind,
+    value_range: tuple[float, float],
+    titles: Sequence[str] | None,
+    accountants: Mapping[str, float],
+) -> None:
+    """What `read_released` needs besides the manifest: nothing here is private, and no path of the trainer's machine is in it."""
+    chosen = scenario.model_dump(mode="json", include={"recipe", "seed", "model", "privacy"}, exclude={"privacy": scenario.unsaid})
+    content = {"kind": kind, "value_range": value_range, "titles": titles, "accountants": accountants, "settings": chosen}
+    write_json(folder / FILE, finite({"format": FORMAT, **content}))
+
+
+def read_released(folder: Path) -> Released:
+    """The model of a folder, or of the folder `model` in a run folder. Raises RunError where it is none."""
+    folder = folder if (folder / "manifest.json").exists() or not (folder / "model").is_dir() else folder / "model"
+    if not (folder / "manifest.json").exists():
+        raise RunError(f"{folder} holds no model", "Give a folder that model.save or `fedrec simulate` wrote.")
+    model, manifest = load(folder)
+    if not (folder / FILE).exists():
+        raise RunError(f"{folder} holds no {FILE}: an older version wrote it", "Train again, or serve it with `fedrec serve`.")
+    facts = read_json(folder / FILE)
+    if facts.get("format") != FORMAT:
+        raise RunError(
+            f"{folder / FILE} is of format {facts.get('format')!r}; expected {FORMAT!r}", "Read it with the version that wrote it."
+        )
+    promised = dict(manifest["guarantee"])
+    promised["epsilon"] = float(promised["epsilon"])  # an infinite one is a string
+    ids, (low, high) = tuple(manifest["items"]), map(float, facts["value_range"])
+    accountants = {name: float(value) for name, value in facts["accountants"].items()}
+    guarantee = PrivacyGuarantee(Guarantee(**promised), manifest["noise"], accountants)
+    titles = tuple(facts["titles"] or ids)
+    kind = cast(Kind, facts["kind"])
+    return Released(model, ids, titles, kind, (low, high), guarantee, manifest["recipe"], facts["settings"])

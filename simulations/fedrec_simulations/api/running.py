@@ -1,0 +1,158 @@
+"""Whole runs from Python: `fedrec simulate` with its run folder, report and comparison."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedrec.errors import SettingsError
+from fedrec.settings import Scenario, load_content, nested, validated
+from fedrec_simulations.api.callbacks import Callback
+from fedrec_simulations.api.comparing import compare
+from fedrec_simulations.api.datasets import Dataset
+from fedrec_simulations.api.estimators import Recommender, load, one_blas_thread
+from fedrec_simulations.api.promises import PrivacyGuarantee
+from fedrec_simulations.api.tables import html_table
+from fedrec_simulations.shipped import scenario_path, shipped
+from fedrec_simulations.simulate import run
+from fedrec_simulations.training import RoundRecord
+
+
+@dataclass(frozen=True, repr=False)
+class Simulation:
+    """A finished run. folder: its run folder; result: what `fedrec simulate --json` prints."""
+
+    folder: Path
+    result: Mapping[str, Any]
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """On test, by name."""
+        return dict(self.result["metrics"])
+
+    @property
+    def model(self) -> Recommender:
+        """The released model."""
+        return load(self.folder)
+
+    @property
+    def guarantee(self) -> PrivacyGuarantee:
+        """What is promised of it."""
+        return self.model.guarantee
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """A row for each method of the run."""
+        return compare(self.folder)
+
+    def report(self) -> Path:
+        """Path of the report, one HTML file that needs no network."""
+        return self.folder / "report.html"
+
+    def __repr__(self) -> str:
+        found = ", ".join(
+            f"{name} {value:.4f}" for name, value in self.metrics.items() if name in {"rmse", "mae"} or name.startswith("ndcg")
+        )
+        return f"Simulation({str(self.folder)!r}): {found}; {self.guarantee!r}"
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[object, object]] = [("run", self.folder), ("guarantee", repr(self.guarantee)), ("report", self.report())]
+        return html_table(("simulation", ""), [*rows, *((v["metric"], v["sentence"]) for v in self.result["verdicts"])])
+
+
+def simulate(
+    scenario: str | Path | Mapping[str, Any] | Scenario = "planted",
+    data: Dataset | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    noise: str | None = None,
+    seed: int | None = None,
+    directory: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> Simulation:
+    """Train, evaluate and report, as `fedrec simulate` does, to the byte.
+
+    Args:
+        scenario: A scenario file (TOML), the name of one that comes with fedrec (`fedrec.scenarios()`), the name of a recipe, or a mapping.
+        data: A data set of your own, in the place of the scenario's.
+        settings: Scenario keys to override, for example `{"split.kind": "leave-last-out"}`.
+        epsilon: Short for `privacy.epsilon`.
+        delta: Short for `privacy.delta`.
+        noise: Short for `privacy.noise`: "system", or "seeded" for an experiment.
+        seed: Short for `seed`.
+        directory: Where the run folder is made; "runs" without one.
+        resume: Continue an interrupted run of this scenario.
+        progress: Show bars with the time left, and the table of methods.
+        callbacks: Called after every round with a dictionary.
+
+    Raises:
+        SettingsError: A key is unknown, with the nearest one, or has a wrong value.
+    """
+    content, name = _content(scenario)
+    short = {"privacy.epsilon": epsilon, "privacy.delta": delta, "privacy.noise": noise, "seed": seed, "run.directory": directory}
+    chosen = {
+        **(settings or {}),
+        **{key: str(value) if key == "run.directory" else value for key, value in short.items() if value is not None},
+    }
+    resolved = validated(nested(chosen, onto=content), source=f"simulate {name}")
+    if data is not None:
+        name = f"{name}-{_digest_of(data)}"
+    if data is not None and resolved.data.path:
+        raise SettingsError("data is given, but the scenario has a data.path too", "Leave one of them out.")
+    if resolved.recipe == "privaterec":
+        from fedrec_simulations.simulate_news import run as run_news
+
+        if data is not None:
+            raise SettingsError("news is read from files, and data holds ratings or clicks", 'Give settings={"data.path": ...}.')
+        return _simulation(run_news(resolved, name=name, resume=resume, quiet=not progress))
+
+    def on_round(record: RoundRecord) -> None:
+        for callback in callbacks:
+            callback({"event": "round", **vars(record)})
+
+    with one_blas_thread():
+        given = None if data is None else data.source
+        return _simulation(run(resolved, name=name, resume=resume, quiet=not progress, given=given, on_round=on_round))
+
+
+def scenarios() -> tuple[str, ...]:
+    """Names of the scenarios that come with fedrec.
+
+    >>> import fedrec
+    >>> "planted" in fedrec.scenarios()
+    True
+    """
+    return tuple(shipped())
+
+
+def _simulation(result: Mapping[str, Any]) -> Simulation:
+    return Simulation(Path(result["run_dir"]), result)
+
+
+def _digest_of(data: Dataset) -> str:
+    """Tells runs on different data apart: the scenario says nothing of data in memory."""
+    files = data.source.provenance.files
+    return files[0].sha256[:10] if files else "planted"
+
+
+def _content(scenario: str | Path | Mapping[str, Any] | Scenario) -> tuple[dict[str, Any], str]:
+    if isinstance(scenario, Scenario):
+        return dict(json.loads(scenario.model_dump_json(exclude_unset=True))), scenario.recipe
+    if isinstance(scenario, Mapping):
+        return nested(scenario), "run"
+    from fedrec.recipes import RECIPES
+
+    if str(scenario) in RECIPES and not Path(scenario).exists():
+        return {"recipe": str(scenario)}, str(scenario)
+    path = scenario_path(Path(scenario))
+    assert path is not None
+    return load_content(path), path.stem

@@ -1,0 +1,124 @@
+"""Data frames as data sets: polars, pandas, Arrow and mappings give the same rows, and what is wrong is said with a remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import fedrec
+from fedrec.errors import DataError, FedRecError, LeakageError, SettingsError
+
+STARS = {
+    "user_id": ["ann", "ann", "bob", "bob", "eve"],
+    "movie": [10, 20, 10, 30, 30],
+    "stars": [5.0, 3.0, 4.0, 1.0, 2.0],
+    "at": ["2024-01-01", "2024-01-02", "2024-02-01", "2024-03-01", "2024-03-02"],
+}
+NAMES: dict[str, Any] = {"user": "user_id", "item": "movie"}
+RATED: dict[str, Any] = {**NAMES, "rating": "stars", "rating_range": (1, 5)}
+
+
+class ArrowOnly:
+    """A table of which nothing is known but the Arrow C stream."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._frame = frame
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._frame.__arrow_c_stream__(requested_schema)
+
+
+def same(one: fedrec.Dataset, other: fedrec.Dataset) -> None:
+    a, b = one.source.interactions, other.source.interactions
+    for left, right in ((a.user_ptr, b.user_ptr), (a.items, b.items), (a.values, b.values)):
+        np.testing.assert_array_equal(left, right)
+    assert (a.times is None) == (b.times is None)
+    if a.times is not None and b.times is not None:
+        np.testing.assert_array_equal(a.times, b.times)
+    assert one.source.catalogue == other.source.catalogue
+
+
+@pytest.mark.parametrize("kind", [pl.DataFrame, pd.DataFrame, dict, pl.LazyFrame, lambda rows: ArrowOnly(pl.DataFrame(rows))])
+def test_every_kind_of_frame_is_the_same_data_set(kind: Any) -> None:
+    expected = fedrec.Dataset.from_frame(pl.DataFrame(STARS), **RATED, time="at")
+    same(fedrec.Dataset.from_frame(kind(STARS), **RATED, time="at"), expected)
+    assert repr(expected) == "Dataset(ratings, 3 users, 3 items, 5 events)"
+
+
+def test_a_frame_and_the_parquet_file_it_came_from_are_the_same_data_set(tmp_path: Path) -> None:
+    frame = pl.DataFrame(STARS)
+    frame.write_parquet(tmp_path / "log.parquet")
+    columns = {"user": "user_id", "item": "movie", "rating": "stars", "timestamp": "at"}
+    of_file = fedrec.Dataset.from_file(tmp_path / "log.parquet", columns=columns, rating_range=(1, 5))
+    same(fedrec.Dataset.from_frame(frame, **RATED, time="at"), of_file)
+
+
+def test_dates_of_pandas_are_times() -> None:
+    frame = pd.DataFrame({**STARS, "at": pd.to_datetime(STARS["at"])})
+    same(fedrec.Dataset.from_frame(frame, **RATED, time="at"), fedrec.Dataset.from_frame(STARS, **RATED, time="at"))
+
+
+def test_repeated_clicks_are_merged_and_counted_and_repeated_ratings_resolved_as_asked() -> None:
+    clicks = fedrec.Dataset.from_frame({"user": [1, 1, 2], "item": ["a", "a", "b"]})
+    assert len(clicks) == 2
+    assert clicks.notes[0] == "1 repeated rows merged"
+    twice = {"user": [1, 1], "item": ["a", "a"], "stars": [1.0, 3.0]}
+    mean = fedrec.Dataset.from_frame(twice, rating="stars", rating_range=(1, 5), duplicates="mean")
+    assert mean.source.interactions.values.tolist() == [2.0]
+
+
+def test_a_threshold_makes_clicks_of_ratings() -> None:
+    clicks = fedrec.Dataset.from_frame(STARS, **RATED, click_threshold=4)
+    assert (clicks.kind, len(clicks)) == ("clicks", 2)
+
+
+def test_items_come_with_titles_and_features() -> None:
+    items = pd.DataFrame({"movie": [10, 20, 30, 40], "title": ["Ten", "Twenty", "Thirty", "Forty"], "genre": ["a|b", "a", None, "b"]})
+    data = fedrec.Dataset.from_frame(STARS, **RATED, items=items)
+    assert data.item_ids == ("10", "20", "30", "40")
+    assert data.source.catalogue.titles == ("Ten", "Twenty", "Thirty", "Forty")
+    assert data.source.features.bags["genre"].counts.toarray().tolist() == [[1, 1], [1, 0], [0, 0], [0, 1]]
+
+
+def test_data_that_comes_divided_is_split_as_it_came() -> None:
+    first, last = pl.DataFrame(STARS).head(3), pl.DataFrame(STARS).tail(2)
+    train, test = fedrec.Dataset.from_frame(first, **RATED, test=last).split()
+    assert (len(train), len(test)) == (3, 2)
+    with pytest.raises(LeakageError):
+        fedrec.Dataset.from_frame(first, **RATED, test=first).split()
+
+
+BAD: dict[str, tuple[Any, dict[str, Any], str, str]] = {
+    "a list": ([1, 2], {}, "a list is no frame", "polars or pandas"),
+    "no such column": (STARS, {"user": "user", "item": "movie"}, "no column 'user'", "Did you mean 'user_id'"),
+    "a mistyped column": (STARS, {"user": "user_id", "item": "movi"}, "no column 'movi'", "Did you mean 'movie'"),
+    "a mistyped time": (STARS, {**NAMES, "time": "att"}, "no column 'att'", "time="),
+    "no scale": (STARS, {**NAMES, "rating": "stars"}, "no rating_range", "[1, 5]"),
+    "a scale upside down": (STARS, {**RATED, "rating_range": (5, 1)}, "is no scale", "[1, 5]"),
+    "off the scale": (STARS, {**RATED, "rating_range": (1, 4)}, "row 0", "clip"),
+    "text for ratings": ({**STARS, "stars": list("abcde")}, RATED, "cannot be read", "Ratings must be numbers"),
+    "a missing user": ({**STARS, "user_id": ["ann", None, "bob", "bob", "eve"]}, RATED, "row 1", "Fill the value"),
+    "not a time": ({**STARS, "at": ["x"] * 5}, {**RATED, "time": "at"}, "row 0", "Fill the value"),
+    "twice": ({**STARS, "movie": [10, 10, 10, 30, 30]}, RATED, "row 1", "duplicates"),
+    "an unknown policy": (STARS, {**RATED, "duplicates": "first"}, "not a policy", "last"),
+    "no rows": ({"user_id": [], "movie": [], "stars": []}, RATED, "holds no rows", "row for each event"),
+    "a threshold without ratings": (STARS, {**NAMES, "click_threshold": 4}, "needs ratings", "rating="),
+    "an item twice": (STARS, {**RATED, "items": {"movie": [10, 10]}}, "items, row 1", "one row"),
+    "uneven columns": ({"user": [1], "item": [1, 2]}, {}, "cannot be read", "one type"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_frame_is_refused_with_its_cause_and_a_remedy(name: str) -> None:
+    frame, keywords, cause, remedy = BAD[name]
+    with pytest.raises(FedRecError) as failure:
+        fedrec.Dataset.from_frame(frame, **keywords)
+    assert cause in failure.value.cause
+    assert remedy in failure.value.remedy
+    assert failure.value.__notes__ == [f"remedy: {failure.value.remedy}"]  # which a traceback shows
+    assert isinstance(failure.value, (DataError, SettingsError))

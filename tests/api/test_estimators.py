@@ -1,0 +1,198 @@
+"""Estimators: the bytes of the command line, the conventions of scikit-learn, and lists for people that training never saw."""
+
+from __future__ import annotations
+
+import json
+import math
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import fedrec
+from fedrec.errors import BudgetExceededError, DataError, RunError, SettingsError
+from fedrec_simulations.command import _guarded
+
+KEYS = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "run.examples=0", "evaluation.cutoffs=[10,20]"]
+
+
+@pytest.fixture(scope="module")
+def parts() -> tuple[fedrec.TrainingSet, fedrec.TestSet]:
+    return fedrec.Dataset.planted("small").split("random", seed=1)
+
+
+@pytest.fixture(scope="module")
+def model(parts: tuple[fedrec.TrainingSet, fedrec.TestSet]) -> fedrec.Recommender:
+    return fedrec.MatrixFactorization(epsilon=5, noise="seeded").fit(parts[0])
+
+
+@pytest.fixture(scope="module")
+def clicks() -> tuple[fedrec.TrainingSet, fedrec.TestSet]:
+    return fedrec.Dataset.planted("small", kind="clicks").split("random", seed=1)
+
+
+def test_the_command_line_simulate_and_fit_give_the_same_bytes_and_metrics(
+    parts: tuple[fedrec.TrainingSet, fedrec.TestSet], model: fedrec.Recommender, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = [*KEYS, f"run.directory={tmp_path / 'cli'}"]
+    assert _guarded(["simulate", *(word for key in keys for word in ("--set", key)), "--json"]) == 0
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    settings = {"data.preset": "small", "compare.als": False, "run.examples": 0, "evaluation.cutoffs": [10, 20]}
+    run = fedrec.simulate({}, settings=settings, noise="seeded", directory=tmp_path / "api")
+    assert run.metrics == printed["metrics"] == fedrec.evaluate(model, parts[1], controls=False).metrics
+    kept = model.save(tmp_path / "model")
+    for name in ("model.safetensors", "manifest.json", "popularity.safetensors", "training.json", "README.md"):
+        of_cli = (Path(printed["run_dir"]) / "model" / name).read_bytes()
+        assert of_cli == (run.folder / "model" / name).read_bytes()
+        assert of_cli == (kept / name).read_bytes()
+    assert run.model.recommend(history=["3"]).equals(model.recommend(history=["3"]))
+    assert run.report().read_text().startswith("<!doctype html>")
+
+
+def test_the_guarantee_prints_its_unit_and_what_must_not_be_done(model: fedrec.Recommender) -> None:
+    words = repr(model.guarantee)
+    assert words.startswith("(5, 1e-05)-DP per user (add/remove, number of users public), PLD 5.00")
+    assert "seeded noise: an experiment" in words
+    assert "per user" in model._repr_html_()
+    free = fedrec.ItemBias(epsilon=math.inf).fit(fedrec.Dataset.planted("small"))
+    assert repr(free.guarantee) == "no privacy (epsilon infinite, per user (add/remove, number of users public))"
+
+
+def test_parameters_follow_scikit_learn() -> None:
+    model = fedrec.MatrixFactorization(epsilon=2, settings={"evaluation.ranking": False})
+    copy = type(model)(**model.get_params())
+    assert copy.get_params() == model.get_params()
+    assert repr(model.set_params(epsilon=3, seed=9)) == "MatrixFactorization(epsilon=3, seed=9, settings={'evaluation.ranking': False})"
+    with pytest.raises(SettingsError, match="no parameter 'eps'"):
+        model.set_params(eps=1)
+
+
+def test_a_new_user_gets_a_list_without_training_and_never_what_was_given(model: fedrec.Recommender) -> None:
+    known = list(model.item_ids[:5])
+    frame = model.recommend(history=known, k=3)
+    assert frame.columns == ["rank", "item", "title", "score"]
+    assert frame["rank"].to_list() == [1, 2, 3]
+    assert not set(frame["item"]) & set(known)
+    assert frame["score"].is_sorted(descending=True)
+    both = model.recommend(histories={"new": known, "other": {model.item_ids[0]: 1.0}}, k=3)
+    assert both.filter(pl.col("user") == "new").drop("user").equals(frame)
+    rated = model.predict(history={model.item_ids[0]: 5.0}, items=model.item_ids[1:3])
+    assert rated["prediction"].is_between(0.5, 5.0).all()
+
+
+def test_everything_of_a_catalogue_may_be_asked_for(model: fedrec.Recommender) -> None:
+    assert len(model.recommend(history=[], k=10_000)) == len(model.item_ids)
+    assert len(model.recommend(history=model.item_ids, k=5)) == 0
+    assert model.recommend(history=["no such item"], k=2).equals(model.recommend(history=[], k=2))
+    assert model.similar_items(model.item_ids[0], k=3)["rank"].to_list() == [1, 2, 3]
+
+
+def test_users_of_the_training_set_are_named_by_their_ids(
+    parts: tuple[fedrec.TrainingSet, fedrec.TestSet], model: fedrec.Recommender
+) -> None:
+    events, ids = parts[0].split.train, parts[0].source.catalogue
+    own = events.users_subset([7])  # type: ignore[arg-type]
+    rated = {ids.item_ids[j]: float(value) for j, value in zip(own.items, own.values, strict=True)}
+    listed = model.recommend(users=[ids.user_ids[7]], k=5)
+    assert listed.drop("user").equals(model.recommend(history=rated, k=5))
+    pairs = pl.DataFrame({"user": [ids.user_ids[7]], "item": [ids.item_ids[0]]})
+    assert model.predict(pairs)["prediction"][0] == model.predict(history=rated, items=[ids.item_ids[0]])["prediction"][0]
+
+
+def test_a_saved_model_is_loaded_and_saved_again(model: fedrec.Recommender, tmp_path: Path) -> None:
+    loaded = fedrec.load(model.save(tmp_path / "one"))
+    assert (type(loaded), loaded.item_ids, repr(loaded.guarantee)) == (type(model), model.item_ids, repr(model.guarantee))
+    loaded.save(tmp_path / "two")
+    assert (tmp_path / "one" / "model.safetensors").read_bytes() == (tmp_path / "two" / "model.safetensors").read_bytes()
+    card = (tmp_path / "two" / "README.md").read_text()
+    assert "epsilon 5 at delta 1e-05 per user" in card
+    assert "Do not release this model" in card
+    with pytest.raises(RunError, match="nobody's history"):
+        loaded.recommend(users=["1"])
+    assert len(loaded.export(tmp_path / "bundle.safetensors")) >= 16
+
+
+def test_a_server_in_a_thread_answers_and_stops(clicks: tuple[fedrec.TrainingSet, fedrec.TestSet]) -> None:
+    model = fedrec.ItemItem(epsilon=5).fit(clicks[0])
+    with model.serve(port=0, background=True) as served, urllib.request.urlopen(f"{served.url}/v1/models") as answer:
+        assert answer.status == 200
+        assert json.load(answer)
+
+
+def test_an_experiment_is_served_only_where_it_is_asked_for(model: fedrec.Recommender) -> None:
+    with pytest.raises(SettingsError, match="seeded noise"):
+        model.serve(port=0)
+
+
+@pytest.mark.parametrize(("kind", "needs"), [(fedrec.ItemItem, "clicks"), (fedrec.Popularity, "clicks"), (fedrec.ItemBias, "ratings")])
+def test_every_estimator_trains_on_its_kind_and_refuses_the_other(
+    kind: type[fedrec.Recommender],
+    needs: str,
+    parts: tuple[fedrec.TrainingSet, fedrec.TestSet],
+    clicks: tuple[fedrec.TrainingSet, fedrec.TestSet],
+) -> None:
+    right, wrong = (parts, clicks) if needs == "ratings" else (clicks, parts)
+    model = kind(epsilon=5, noise="seeded").fit(right[0])
+    found = fedrec.evaluate(model, right[1], k=10, controls=False).metrics
+    assert found["rmse" if needs == "ratings" else "ndcg@10"] is not None
+    with pytest.raises((SettingsError, DataError)):
+        kind(epsilon=5, noise="seeded").fit(wrong[0])
+
+
+def test_controls_and_verdicts_stand_beside_the_model(clicks: tuple[fedrec.TrainingSet, fedrec.TestSet]) -> None:
+    model = fedrec.Popularity(epsilon=5, noise="seeded").fit(clicks[0])
+    found = fedrec.evaluate(model, clicks[1])
+    assert found.frame["method"].to_list() == ["Popularity", "popularity", "non-private item-item", "non-private ALS"]
+    assert {verdict.control for verdict in found.verdicts} >= {"popularity", "shuffled history"}
+    assert "NO BETTER" in repr(found)
+    assert fedrec.evaluate(model, clicks[1]).controls is found.controls  # measured once
+
+
+def test_a_budget_over_all_fits_on_the_same_people_is_kept() -> None:
+    log = {"user": [f"u{n}" for n in range(200) for _ in range(4)], "item": [(n * 7 + i * 3) % 11 for n in range(200) for i in range(4)]}
+    train, _ = fedrec.Dataset.from_frame(log).split()
+    settings = {"privacy.max_total_epsilon": 1.2}
+    fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(train)
+    with pytest.raises(BudgetExceededError):
+        fedrec.Popularity(epsilon=1, delta=1e-5, settings=settings).fit(train)
+    fedrec.Popularity(epsilon=1, delta=1e-5, noise="seeded", settings=settings).fit(train)  # an experiment is no release
+
+
+def test_callbacks_are_told_of_every_round_and_of_the_end(parts: tuple[fedrec.TrainingSet, fedrec.TestSet], tmp_path: Path) -> None:
+    path = tmp_path / "rounds.jsonl"
+    fedrec.ItemBias(noise="seeded").fit(parts[0], callbacks=[fedrec.JsonLines(path)])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["event"] for line in lines][-2:] == ["round", "fit"]
+    assert lines[-1]["epsilon"] == 5.0
+
+
+MISUSED: dict[str, tuple[Any, str]] = {
+    "not trained": (lambda m: fedrec.ItemItem().recommend(history=[]), "not trained"),
+    "nothing asked": (lambda m: m.recommend(), "found nothing"),
+    "two things asked": (lambda m: m.recommend(history=[], users=["1"]), "history and users"),
+    "k of 0": (lambda m: m.recommend(history=[], k=0), "at least 1"),
+    "an unknown item": (lambda m: m.similar_items("nowhere"), "no item 'nowhere'"),
+    "an unknown user": (lambda m: m.recommend(users=["nobody"]), "no user 'nobody'"),
+    "a rating off the scale": (lambda m: m.recommend(history={m.item_ids[0]: 9}), "outside 1 to 5"),
+    "half a prediction": (lambda m: m.predict(history=[]), "needs pairs"),
+    "a frame without items": (lambda m: m.predict({"user": ["1"]}), "no column 'item'"),
+    "no such folder": (lambda m: fedrec.load("nowhere"), "holds no model"),
+    "a number to fit": (lambda m: fedrec.ItemBias().fit(3), "needs a training set"),
+    "a mistyped key": (lambda m: fedrec.ItemBias(settings={"privacy.epsilonn": 1}).scenario(), "no key privacy.epsilonn"),
+    "an impossible epsilon": (lambda m: fedrec.ItemBias(epsilon=-1).scenario(), "greater than 0"),
+    "an unknown method": (lambda m: fedrec.MatrixFactorization(method="als").scenario(), "recipe"),
+    "an unknown scenario": (lambda m: fedrec.simulate("plantet"), "plantet"),
+    "no run": (lambda m: fedrec.compare(), "no run"),
+    "no such run": (lambda m: fedrec.compare("nowhere"), "no finished run"),
+}
+
+
+@pytest.mark.parametrize("name", MISUSED)
+def test_misuse_is_refused_with_a_cause(name: str, model: fedrec.Recommender) -> None:
+    call, cause = MISUSED[name]
+    with pytest.raises(fedrec.FedRecError) as failure:
+        call(model)
+    assert cause in failure.value.cause
+    assert failure.value.remedy
