@@ -11,6 +11,7 @@ COPY fedrec fedrec
 COPY server server
 COPY client client
 COPY aggregator aggregator
+COPY transport transport
 COPY simulations simulations
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 

@@ -48,8 +48,8 @@ docs: install
 
 # the services and their types, each from its one description
 proto: install
-	$(BIN)/python -m grpc_tools.protoc -I aggregator --python_out=aggregator --pyi_out=aggregator aggregator/fedrec_aggregator/api/aggregator.proto
-	$(BIN)/python -m grpc_tools.protoc -I server --python_out=server --pyi_out=server server/fedrec_server/serving/api/serving.proto
+	$(BIN)/python -m grpc_tools.protoc -I transport --python_out=transport --pyi_out=transport \
+		transport/fedrec_transport/aggregator_api/aggregator.proto transport/fedrec_transport/serving_api/serving.proto
 
 clean:
 	rm -rf $(VENV) .rehearsal runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

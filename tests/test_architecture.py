@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = sorted((ROOT / "fedrec").rglob("*.py"))
-PACKAGES = [ROOT / "fedrec", *(ROOT / role / f"fedrec_{role}" for role in ("server", "client", "aggregator", "simulations"))]
+PACKAGES = [ROOT / "fedrec", *(ROOT / role / f"fedrec_{role}" for role in ("server", "client", "aggregator", "transport", "simulations"))]
 MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 
 
@@ -25,7 +25,18 @@ def imported(path: Path) -> set[str]:
 @pytest.mark.parametrize("path", LIBRARY, ids=lambda p: str(p.relative_to(ROOT)))
 def test_the_library_knows_no_process(path: Path) -> None:
     tops = {name.split(".")[0] for name in imported(path)}
-    processes = {"flwr", "grpc", "ray", "typer", "rich", "fedrec_server", "fedrec_client", "fedrec_aggregator", "fedrec_simulations"}
+    processes = {
+        "flwr",
+        "grpc",
+        "ray",
+        "typer",
+        "rich",
+        "fedrec_server",
+        "fedrec_client",
+        "fedrec_aggregator",
+        "fedrec_transport",
+        "fedrec_simulations",
+    }
     assert not tops & processes
 
 

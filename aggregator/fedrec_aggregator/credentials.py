@@ -19,12 +19,7 @@ from fedrec.errors import SettingsError
 from fedrec.federation.protocol import Refusal, refused
 from fedrec.operations.certificates import Identity, identity, pins
 from fedrec_aggregator.settings import AggregatorSettings, TlsSettings, TokenEntry
-
-Role: TypeAlias = Literal["client", "server"]
-
-AUTHORIZATION, BEARER = "authorization", "Bearer "
-ROLE_KEY, NAME_KEY = "fedrec-role", "fedrec-name"
-"""Metadata of a caller without TLS."""
+from fedrec_transport.caller import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
 
 
 @dataclass(frozen=True)
@@ -107,7 +102,7 @@ def said_by_caller(auth: AuthContext, metadata: Metadata) -> Peer:
     """Whoever the caller says it is: for a trial on one machine."""
     holder = Identity.among([f"fedrec:{_text(metadata, ROLE_KEY)}:{_text(metadata, NAME_KEY)}"])
     if holder is None or holder.role == "aggregator":
-        raise refused(Refusal.FORBIDDEN, "the caller does not say who it is", "Give role and name, as `fedrec_aggregator.remote` does.")
+        raise refused(Refusal.FORBIDDEN, "the caller does not say who it is", "Give role and name, as `aggregator_client` does.")
     return _peer(holder.role, holder.name)
 
 

@@ -29,13 +29,13 @@ from fedrec.federation.wire import announced_users, refused
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing
-from fedrec_aggregator.api import aggregator_pb2 as pb
-from fedrec_aggregator.api import methods
-from fedrec_aggregator.api.methods import Method
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.settings import TrafficSettings
 from fedrec_aggregator.traffic import Place, Traffic
+from fedrec_transport.aggregator_api import aggregator_pb2 as pb
+from fedrec_transport.aggregator_api import methods
+from fedrec_transport.aggregator_api.methods import Method
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrec.operations.party_state import Awaited, PartyState, noting
-from fedrec_aggregator.channel import Access
-from fedrec_aggregator.remote import RemoteReportDesk, Retry
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant, SiteUsers
 from fedrec_client.renewal import Renewal
 from fedrec_client.settings import NEWS_FORMATS, ClientData, ClientSettings
 from fedrec_client.store import read_users
+from fedrec_transport.aggregator_client import RemoteReportDesk, Retry
+from fedrec_transport.channel import Access
 
 if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
     from fedrec_client.news import NewsParticipant

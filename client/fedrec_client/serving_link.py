@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from fedrec.errors import ProtocolError, RefusedError, SettingsError, UnreachableError
 from fedrec.federation.versions import spoken
-from fedrec_aggregator.api.methods import CODE_KEY, REMEDY_KEY
-from fedrec_aggregator.channel import Access, open_channel
-from fedrec_server.serving.api import serving_pb2 as pb
+from fedrec_transport.aggregator_api.methods import CODE_KEY, REMEDY_KEY
+from fedrec_transport.channel import Access, open_channel
+from fedrec_transport.serving_api import serving_pb2 as pb
 
 R = TypeVar("R")
 

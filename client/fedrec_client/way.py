@@ -25,7 +25,7 @@ from cryptography import x509
 from fedrec.errors import FedRecError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
-from fedrec_aggregator.channel import Access, examine, tls
+from fedrec_transport.channel import Access, examine, tls
 
 _HOST = "127.0.0.1"
 _PIECE = 2**16

@@ -34,8 +34,6 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
-from fedrec_aggregator.channel import Access
-from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
 from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.executor import Executor, LostRunError, require_pinned_flower
 from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
@@ -50,6 +48,8 @@ from fedrec_server.settings import PublishTable, ServerSettings, SuperLinkTable
 from fedrec_server.superlink import SuperLink
 from fedrec_server.trainings import Trainings
 from fedrec_server.watching import WatchedClients, WatchedDesk
+from fedrec_transport.aggregator_client import RemoteReleaseDesk, Retry
+from fedrec_transport.channel import Access
 
 if TYPE_CHECKING:  # it brings torch, which a server of ratings does without
     from fedrec.news.trained import Catalogue

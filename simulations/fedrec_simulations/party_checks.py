@@ -14,8 +14,6 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.settings import Scenario
-from fedrec_aggregator.channel import Access, handshake, only
-from fedrec_aggregator.remote import healthy
 from fedrec_aggregator.settings import TlsSettings
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.opened import read_site
@@ -29,6 +27,8 @@ from fedrec_server.settings import load as load_server
 from fedrec_simulations import checks, ledger_checks
 from fedrec_simulations.certificate_checks import authority, certificate
 from fedrec_simulations.checks import Check, Doubt, judged
+from fedrec_transport.aggregator_client import healthy
+from fedrec_transport.channel import Access, handshake, only
 
 Clock = Callable[[], float]
 

@@ -34,7 +34,6 @@ from fedrec.federation.rounds import State
 from fedrec.operations import logs
 from fedrec.operations.supervisor import Company
 from fedrec.settings import Scenario
-from fedrec_aggregator.remote import RemoteReleaseDesk, Retry
 from fedrec_client import settings as client_settings
 from fedrec_client.flower import ASK, JOIN, client_app
 from fedrec_client.held import HELD, HeldArrays
@@ -48,6 +47,7 @@ from fedrec_simulations.in_process import SLOWEST_ROUND_S
 from fedrec_simulations.party_files import ANY_PORT, PartyFiles, ratings
 from fedrec_simulations.processes import follow, start_aggregator
 from fedrec_simulations.runtimes import Carried, Job, Runtime
+from fedrec_transport.aggregator_client import RemoteReleaseDesk, Retry
 
 NO_GATE = ""
 """Where a SuperNode would connect: there is none."""

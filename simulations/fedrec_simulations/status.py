@@ -23,8 +23,6 @@ from fedrec.errors import FedRecError, SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.operations.party_settings import AggregatorAccess, kind_of
 from fedrec.privacy.guarantee import said_down
-from fedrec_aggregator.channel import Access
-from fedrec_aggregator.remote import RemoteReleaseDesk, Retry, healthy
 from fedrec_aggregator.settings import AggregatorSettings
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_client.settings import ClientSettings
@@ -35,6 +33,8 @@ from fedrec_server.settings import ServerSettings
 from fedrec_server.settings import load as load_server
 from fedrec_simulations.status_local import Process, kept_by_aggregator, kept_by_client, kept_by_server, process
 from fedrec_simulations.status_remote import Measured, ready, scraped
+from fedrec_transport.aggregator_client import RemoteReleaseDesk, Retry, healthy
+from fedrec_transport.channel import Access
 
 TIMEOUT_S = 3.0
 """For each question to a party."""

@@ -7,7 +7,8 @@ import pytest
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Refusal
-from fedrec_aggregator import remote, service
+from fedrec_aggregator import service
+from fedrec_transport import aggregator_client
 from tests.aggregator_service.conftest import ONCE
 
 
@@ -16,10 +17,10 @@ def test_callers_of_adjacent_versions_are_served_and_others_refused_and_counted_
 ) -> None:
     aggregator = start()
     for version in (1, 2, 3):
-        monkeypatch.setattr(remote, "PROTOCOL", version)
+        monkeypatch.setattr(aggregator_client, "PROTOCOL", version)
         with aggregator.client(retry=ONCE) as desk:
             assert desk.enroll([]) == 0
-    monkeypatch.setattr(remote, "PROTOCOL", 4)
+    monkeypatch.setattr(aggregator_client, "PROTOCOL", 4)
     with aggregator.client(retry=ONCE) as desk, pytest.raises(RefusedError, match="client hospital speaks version 4") as failure:
         desk.enroll([bytes(16)])
     assert failure.value.code == Refusal.WRONG_PROTOCOL

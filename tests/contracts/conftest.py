@@ -27,11 +27,9 @@ from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import load
 from fedrec_aggregator import service
-from fedrec_aggregator.channel import Access
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.main import run as serve
-from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry
 from fedrec_aggregator.settings import validated
 from fedrec_client.answering import Bounds
 from fedrec_client.flower import MESSAGE, client_app
@@ -41,6 +39,8 @@ from fedrec_client.store import LocalUsers
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_simulations.grid import App, InProcessGrid
 from fedrec_simulations.runtimes import Shard, shards
+from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
+from fedrec_transport.channel import Access
 from tests.waiting import HANG_S
 
 SEED, RUN, MIN_COHORT, CLIENTS = 7, "contract", 15, 3

@@ -22,10 +22,10 @@ from fedrec.federation.wire import Batch, pack_reports, question_digest, questio
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.supervisor import Company
-from fedrec_aggregator.api import aggregator_pb2 as pb
-from fedrec_aggregator.api import methods
-from fedrec_aggregator.channel import Access, open_channel
-from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk, Retry
+from fedrec_transport.aggregator_api import aggregator_pb2 as pb
+from fedrec_transport.aggregator_api import methods
+from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
+from fedrec_transport.channel import Access, open_channel
 from tests.waiting import HANG_S
 
 DISK_BYTES = 8 * 2**20

@@ -17,7 +17,7 @@ from fedrec_client.clicks import Clicks
 from fedrec_client.explaining import decoded, explained
 from fedrec_client.recommending import Recommender
 from fedrec_client.serving_link import Trust, connect
-from fedrec_server.serving.api import serving_pb2 as pb
+from fedrec_transport.serving_api import serving_pb2 as pb
 
 from .conftest import HISTORY, PlainServer, write_bundle
 

@@ -18,8 +18,8 @@ from fedrec.serving import bundle
 from fedrec.serving.texts import Texts
 from fedrec.serving.user_map import UserMap
 from fedrec_server.serving import main
-from fedrec_server.serving.api import serving_pb2 as pb
 from fedrec_server.serving.settings import validated
+from fedrec_transport.serving_api import serving_pb2 as pb
 from tests.waiting import HANG_S
 
 CATEGORIES = ("crime", "drama", "war")

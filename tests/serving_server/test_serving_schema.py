@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from fedrec_server.serving import http_door
-from fedrec_server.serving.api import serving_pb2 as pb
+from fedrec_transport.serving_api import serving_pb2 as pb
 
 NUMBERS_OF_A_QUERY, ONE_NUMBER = FieldDescriptor.TYPE_FLOAT, {FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_UINT32}
 

@@ -85,7 +85,7 @@ def test_an_answer_that_is_changed_is_found_wrong(tmp_path: Path) -> None:
 
 
 def test_messages_say_the_same_over_both_doors() -> None:
-    from fedrec_server.serving.api import serving_pb2 as pb
+    from fedrec_transport.serving_api import serving_pb2 as pb
 
     asked = pb.RecommendRequest.FromString(message("grpc", "00000000000000ff", [0.5, 2.0], 3, 0b10))
     assert (asked.version, list(asked.coefficients), asked.k, asked.categories) == (255, [0.5, 2.0], 3, 2)

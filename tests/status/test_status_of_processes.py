@@ -10,12 +10,12 @@ from typing import Any
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import write_pins
-from fedrec_aggregator.channel import Access
 from fedrec_aggregator.main import run
-from fedrec_aggregator.remote import RemoteReportDesk
 from fedrec_aggregator.settings import load
 from fedrec_server.serving.counts import Counts
 from fedrec_simulations import status
+from fedrec_transport.aggregator_client import RemoteReportDesk
+from fedrec_transport.channel import Access
 from tests.waiting import HANG_S, until
 
 

@@ -24,12 +24,12 @@ from fedrec.errors import SettingsError
 from fedrec.federation.versions import PROTOCOL
 from fedrec.operations.addresses import Address
 from fedrec.serving.ranking import Query
-from fedrec_server.serving.api import serving_pb2 as pb
 from fedrec_server.serving.desk import coefficients_of
 from fedrec_server.serving.office import PIECE_BYTES, Office
 from fedrec_server.serving.refusals import CODE_KEY, NEWEST_KEY, REMEDY_KEY, Code, malformed, too_slow
 from fedrec_server.serving.settings import TlsTable
 from fedrec_server.serving.store import newest_hint
+from fedrec_transport.serving_api import serving_pb2 as pb
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Recommender"].full_name
 _HEALTH, _REFLECTION = "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"

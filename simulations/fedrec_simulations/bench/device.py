@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from fedrec.storage import read_json
-from fedrec_aggregator.channel import Access
 from fedrec_simulations.bench import intake, nodes
 from fedrec_simulations.bench.rows import table
+from fedrec_transport.channel import Access
 
 ALLOWED_MB = 150.0
 _NAME = intake.CLIENTS[0]

@@ -21,9 +21,9 @@ from fedrec.randomness import SystemStreams
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
-from fedrec_aggregator.remote import RemoteReportDesk
 from fedrec_simulations.bench import intake
 from fedrec_simulations.bench.rows import table
+from fedrec_transport.aggregator_client import RemoteReportDesk
 
 TOKENS_A_CALL = (1, 100)
 _ENROLLED, _NEW = 2**33, 2**34

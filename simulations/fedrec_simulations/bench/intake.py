@@ -35,9 +35,9 @@ from fedrec.operations.certificates import write_development_certificates
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_aggregator import main
-from fedrec_aggregator.channel import Access
-from fedrec_aggregator.remote import RemoteReleaseDesk, RemoteReportDesk
 from fedrec_aggregator.settings import AggregatorSettings, validated
+from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
+from fedrec_transport.channel import Access
 
 CLIENTS = ("first", "second")
 RUN = "intake"

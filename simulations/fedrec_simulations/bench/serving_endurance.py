@@ -33,10 +33,10 @@ import grpc
 import numpy as np
 
 from fedrec.serving import bundle
-from fedrec_server.serving.api import serving_pb2 as pb
 from fedrec_server.serving.refusals import CODE_KEY, Code
 from fedrec_simulations.bench.serving_load import GET_MODEL, RECOMMEND, Door, RefusedHttpError, answer, connected, framed, message
 from fedrec_simulations.bench.serving_process import CATEGORIES, Served, Shape, random_bundle, served
+from fedrec_transport.serving_api import serving_pb2 as pb
 
 MARGIN_MB, EVERY_S = 8.0, 5.0
 _SETTINGS = ("[models]", "watch_s = 0.1", "kept = 2")

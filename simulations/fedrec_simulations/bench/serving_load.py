@@ -143,7 +143,7 @@ def queries(job: Job) -> list[bytes]:
 def message(door: Door, version: str, coefficients: list[float], k: int, categories: int = 0, names: list[str] | None = None) -> bytes:
     """One query. categories: bits, for gRPC; their names, for HTTP."""
     if door == "grpc":
-        from fedrec_server.serving.api import serving_pb2 as pb
+        from fedrec_transport.serving_api import serving_pb2 as pb
 
         asked = pb.RecommendRequest(version=int(version, 16), coefficients=coefficients, k=k, categories=categories)
         return asked.SerializeToString()
@@ -160,7 +160,7 @@ def framed(body: bytes) -> bytes:
 def answer(door: Door, content: bytes) -> tuple[str, list[int], list[float]]:
     """Version, rows and scores of an answer."""
     if door == "grpc":
-        from fedrec_server.serving.api import serving_pb2 as pb
+        from fedrec_transport.serving_api import serving_pb2 as pb
 
         reply = pb.RecommendReply.FromString(content)
         return f"{reply.version:016x}", list(reply.items), list(reply.scores)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from google.protobuf.message import Message
 
 from fedrec.federation.protocol import Budget, LedgerGrowth, LedgerHead, Phase, Refusal, RoundStatus, refused
-from fedrec_aggregator.api import aggregator_pb2 as pb
+from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 
 if TYPE_CHECKING:  # it brings scipy, which a client at rest does without
     from fedrec.privacy.calibration import Plan

@@ -23,8 +23,8 @@ from fedrec.errors import RefusedError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Refusal
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Identity, pins_of, uris_of
-from fedrec_aggregator.api.methods import MESSAGE_BYTES
-from fedrec_aggregator.credentials import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
+from fedrec_transport.aggregator_api.methods import MESSAGE_BYTES
+from fedrec_transport.caller import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
 
 _OPTIONS = {
     "grpc.max_receive_message_length": MESSAGE_BYTES,

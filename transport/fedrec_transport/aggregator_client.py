@@ -23,11 +23,11 @@ from fedrec.federation.protocol import Budget, LedgerGrowth, LedgerHead, Opening
 from fedrec.federation.versions import KEY, PROTOCOL, spoken
 from fedrec.federation.wire import refused
 from fedrec.privacy.calibration import Plan
-from fedrec_aggregator.api import aggregator_pb2 as pb
-from fedrec_aggregator.api import methods
-from fedrec_aggregator.api.methods import Method
-from fedrec_aggregator.channel import Access, open_channel
-from fedrec_aggregator.credentials import Role
+from fedrec_transport.aggregator_api import aggregator_pb2 as pb
+from fedrec_transport.aggregator_api import methods
+from fedrec_transport.aggregator_api.methods import Method
+from fedrec_transport.caller import Role
+from fedrec_transport.channel import Access, open_channel
 
 R = TypeVar("R")
 

@@ -1,0 +1,11 @@
+"""Keys of a call's metadata in which a caller shows who it is, as both ends of a connection know them."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+Role: TypeAlias = Literal["client", "server"]
+
+AUTHORIZATION, BEARER = "authorization", "Bearer "
+ROLE_KEY, NAME_KEY = "fedrec-role", "fedrec-name"
+"""Metadata of a caller without TLS."""
