@@ -195,7 +195,7 @@ def _catch_up(
     if elapsed > 0.0:
         ridge, temperature = physics[0], physics[1]
         std = math.sqrt(-temperature * math.expm1(-4.0 * ridge * elapsed) / (2.0 * ridge))
-        fill_normals(normals, width, key, row, round, table)
+        fill_normals(normals, width, key, np.int64(row), round, np.int64(table))  # compiled once, not for each type and table
         diffuse(values, row * width, int(physics[2]), math.exp(-2.0 * ridge * elapsed), std, normals)
         last[row] = now
 
