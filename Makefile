@@ -1,10 +1,11 @@
 # `make demo`: a private recommender on planted data, in about two minutes with the installation.
-# `make test`: the tests. Both make .venv from the pinned list first; PYTHON=... picks another interpreter.
+# `make test`: the tests that guard privacy, protocol and results; `make test-all`: those that start whole deployments and browsers too.
+# All make .venv from the pinned list first; PYTHON=... picks another interpreter.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test rehearsal mutants lint docs proto clean
+.PHONY: install demo recommend test test-rest test-all rehearsal mutants lint docs proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -21,9 +22,19 @@ demo: install
 recommend: install
 	$(BIN)/fedrec recommend --demo
 
-# not reordered: the slowest files, which start processes, hold few tests and would come last
+# markers: pyproject.toml; what a threat table names is always among the first
+FIRST := not (processes or browser or slow) or threat
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope
+
 test: install
-	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+	$(PYTEST) -m "$(FIRST)"
+
+# not reordered: the slowest files, which start processes, hold few tests and would come last
+test-rest: install
+	$(PYTEST) --no-loadscope-reorder -m "not ($(FIRST))"
+
+test-all:
+	@status=0; for part in test test-rest; do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status
 
 # docs/deploy.md carried out on four hosts (network namespaces: needs root and iproute2), from a wheel in a clean environment
 rehearsal: install

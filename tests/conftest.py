@@ -1,17 +1,68 @@
-"""Settings of every test: hypothesis draws the same examples each time, and real data is found or skipped with a reason."""
+"""Settings of every test: hypothesis draws the same examples each time, real data is found or skipped with a reason, files lie in memory.
+
+What the threat tables of docs/privacy.md name gets the marker `threat`, and `make test` runs it whatever other marker it has.
+"""
 
 import os
+import re
+import shutil
+import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="fedrec-tests-")  # budgets of data sets must not end in the developer's own
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # two workers share two cores; before anything imports numpy
 
 import pytest
 from hypothesis import settings
 
+MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 * 2**30:
+    os.environ["TMPDIR"] = str(MEMORY)  # ledgers wait for the disk at every charge: a third of the time of what holds one
+    tempfile.tempdir = None
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="fedrec-tests-")  # budgets of data sets must not end in the developer's own
+
 settings.register_profile("fedrec", deadline=None, derandomize=True)
 settings.load_profile("fedrec")
+
+THREATS = Path(__file__).parents[1] / "docs" / "privacy.md"
+PARTIES = {"aggregator", "client", "server"}
+_started = list[str]()
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by marker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    named = set(re.findall(r"tests/[\w/]+\.py::\w+", THREATS.read_text()))
+    for item in items:
+        if item.nodeid.partition("[")[0] in named:
+            item.add_marker("threat")
+
+
+def _watched(begin: Any) -> Any:
+    def started(process: Any, args: Any, *rest: Any, **named: Any) -> None:
+        words = [str(word) for word in args] if isinstance(args, (list, tuple)) else []
+        flower = any(Path(word).name == "flower-superlink" or word == "fedrec_client.supernode_main" for word in words)
+        if flower or ("fedrec_simulations" in words and PARTIES & set(words)):
+            _started.append(" ".join(words))
+        begin(process, args, *rest, **named)
+
+    return started
+
+
+subprocess.Popen.__init__ = _watched(subprocess.Popen.__init__)  # type: ignore[method-assign]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """A test that starts a party says so: `make test` leaves it out."""
+    try:
+        yield
+    finally:
+        begun = list(_started)
+        _started.clear()
+    if begun and item.get_closest_marker("processes") is None:
+        pytest.fail(f"starts parties, and lacks the marker `processes`: {begun[0]}", pytrace=False)
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,8 @@ from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDe
 from fedrec_transport.channel import Access, open_channel
 from tests.waiting import HANG_S, until
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = """
 import sys
 from pathlib import Path

@@ -17,6 +17,8 @@ from fedrec_client.settings import validated
 from fedrec_client.worker import Worker
 from tests.waiting import until
 
+pytestmark = pytest.mark.processes
+
 
 class Ledger:
     """Of a client that has spent a part of its limit."""

@@ -30,6 +30,8 @@ from fedrec_client.store import write_shard
 from fedrec_client.supernode import flower_environment
 from tests.waiting import HANG_S, until
 
+pytestmark = pytest.mark.processes
+
 ITEMS = ("a", "b", "c")
 EVENTS = Interactions.from_columns(
     np.array([0, 0, 1]), np.array([0, 2, 1]), np.array([5.0, 1.0, 3.0]), num_users=2, num_items=3, value_range=(1.0, 5.0), kind="ratings"

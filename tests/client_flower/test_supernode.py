@@ -18,6 +18,8 @@ from fedrec_client.settings import SuperLinkAccess
 from fedrec_client.supernode import FLOWER_ENVIRONMENT, SuperNode, flower_environment, supernode_command
 from tests.waiting import until
 
+pytestmark = pytest.mark.processes
+
 
 def is_running(pid: int) -> bool:
     try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from fedrec.federation.round_driver import Patience
 from fedrec.operations.supervisor import Company
 from fedrec.recipes import guarantee_of
@@ -17,6 +19,8 @@ from fedrec_server.schedule import Schedule
 from fedrec_server.trainings import Trainings
 from fedrec_simulations.demo.trial import TRAININGS, Trial
 from fedrec_simulations.in_process import SLOWEST_ROUND_S, parties
+
+pytestmark = pytest.mark.processes
 
 
 def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_one_process(tmp_path: Path) -> None:

@@ -11,10 +11,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fedrec_client.ledger import read_entries
 from fedrec_client.serving_ledger import read_answers
 from tests.demo.conftest import SMALLEST
 from tests.waiting import HANG_S, until
+
+pytestmark = pytest.mark.processes
 
 
 def test_it_trains_twice_answers_from_each_model_and_gives_a_single_process_s_bytes_after_a_kill(demonstration: Any) -> None:

@@ -140,6 +140,7 @@ def test_flags_of_a_deployment_need_one_and_news_is_refused(capsys: pytest.Captu
     assert "ratings or clicks" in capsys.readouterr().err
 
 
+@pytest.mark.processes
 def test_a_failure_shows_which_party_failed_with_the_end_of_its_log_and_ends_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

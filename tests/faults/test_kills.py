@@ -12,6 +12,8 @@ import pytest
 from fedrec_simulations.faults import kills
 from fedrec_simulations.faults.kills import PERSON, Assault, Tally
 
+pytestmark = pytest.mark.processes
+
 
 @contextmanager
 def sleeping() -> Iterator[subprocess.Popen[bytes]]:

@@ -30,6 +30,8 @@ from fedrec_simulations.faults import auditor, simulator, verdict, visitor
 from fedrec_simulations.faults.script import script
 from fedrec_simulations.faults.simulator import simulate
 
+pytestmark = pytest.mark.slow
+
 Plant = Callable[[pytest.MonkeyPatch], None]
 SEEDS = range(60)
 

@@ -24,6 +24,8 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.page.conftest import planted
 from tests.waiting import until
 
+pytestmark = pytest.mark.browser
+
 CHROMIUM = shutil.which("chromium")
 _QUIET = ("background-networking", "component-update", "sync", "quic", "gpu")
 _ARGUMENTS = ["--no-sandbox", "--no-first-run", *(f"--disable-{what}" for what in _QUIET)]

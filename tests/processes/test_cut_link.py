@@ -20,6 +20,8 @@ from fedrec_client.ledger import read_entries
 from fedrec_simulations.party_files import PartyFiles
 from fedrec_simulations.runtimes import Shard
 
+pytestmark = pytest.mark.processes
+
 PARTIES = ("aggregator", "server", "client-1", "client-2")
 _CLONE_NEWNET = 0x40000000
 

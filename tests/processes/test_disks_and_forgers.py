@@ -28,6 +28,8 @@ from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDe
 from fedrec_transport.channel import Access, open_channel
 from tests.waiting import HANG_S
 
+pytestmark = pytest.mark.processes
+
 DISK_BYTES = 8 * 2**20
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+import pytest
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, recorddict_pb2, run_pb2
 from flwr.proto.fab_pb2 import GetFabRequest
 from google.protobuf.message import Message
@@ -33,6 +34,8 @@ from fedrec_simulations.party_files import PartyFiles
 from fedrec_simulations.runtimes import Shard
 from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 from tests.waiting import HANG_S
+
+pytestmark = pytest.mark.processes
 
 RANDOM_OR_TIME = {
     *("node_id", "src_node_id", "dst_node_id", "public_key", "run_id", "session_id", "src_task_id", "dst_task_id"),

@@ -20,6 +20,8 @@ from fedrec_client.ledger import read_entries
 from fedrec_server.runs import run_folder
 from fedrec_simulations.news_runtimes import NewsJob, loopback
 
+pytestmark = pytest.mark.processes
+
 SHAPE = PlantedNewsShape(users=64, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
 CLIENTS = ("client-1", "client-2")
 KEYS = ["data.format=planted-news", "data.preset=small", "news.variant=central", "news.rounds=2", "news.users_per_round=24"]

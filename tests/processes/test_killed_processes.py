@@ -5,6 +5,10 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.processes
+
 
 def test_whoever_is_killed_in_the_middle_of_a_round_while_a_client_hangs_the_model_is_the_same(
     play: Any, stage: Callable[..., Any]

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.waiting import with_more_time
+
+pytestmark = pytest.mark.processes
 
 
 def test_a_round_goes_on_at_its_deadline_without_a_silent_client_says_who_it_was_and_takes_it_back(

@@ -377,7 +377,9 @@ def test_a_first_look_that_finds_nothing_is_not_answered_before_there_may_be_a_m
 def test_a_waiting_node_holds_no_large_read_buffer(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
     with line_of(site, holding, pull(7)):
         until(lambda: holding.held == 1, "the request is held")
-        buffers = [vars(held)["_ssl_buffer"] for held in gc.get_objects() if type(held) is sslproto.SSLProtocol]  # isinstance asks proxies of other modules
+        buffers = [
+            vars(held)["_ssl_buffer"] for held in gc.get_objects() if type(held) is sslproto.SSLProtocol
+        ]  # isinstance asks proxies of other modules
         assert buffers
         assert max(map(len, buffers)) <= 2**15
 

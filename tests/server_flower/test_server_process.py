@@ -23,6 +23,8 @@ from fedrec_server.settings import ServerSettings, load
 from fedrec_server.superlink import SuperLink
 from tests.waiting import HANG_S
 
+pytestmark = pytest.mark.processes
+
 SERVER = """
 import sys
 from pathlib import Path

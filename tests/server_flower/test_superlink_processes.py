@@ -23,6 +23,8 @@ from fedrec_server.gate import Certificate, Gate
 from fedrec_server.superlink import SuperLink
 from tests.waiting import HANG_S
 
+pytestmark = pytest.mark.processes
+
 TERMS = Terms("run", "{}", "ratings", (1.0, 5.0), ("a", "b", "c"))
 
 

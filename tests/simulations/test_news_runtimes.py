@@ -92,6 +92,7 @@ def test_an_aggregator_put_back_in_time_is_refused(world: tuple[Catalogue, Impre
     assert caught.value.code == "stale-ledger"
 
 
+@pytest.mark.processes
 def test_real_processes_give_the_loopback_s_bytes(world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
     chosen = scenario("additive")
     alone = trained(chosen, world, tmp_path / "loopback", "loopback")

@@ -129,6 +129,7 @@ def test_a_result_names_its_runtime_and_keeps_its_own_folder(tmp_path: Path) -> 
 # --- real processes ---
 
 
+@pytest.mark.processes
 def test_real_processes_give_the_loopback_s_bytes(tmp_path: Path) -> None:
     chosen = scenario()
     apart, rounds = trained(chosen, tmp_path / "processes", "processes")
@@ -140,6 +141,7 @@ def test_real_processes_give_the_loopback_s_bytes(tmp_path: Path) -> None:
     assert running(tmp_path) == []
 
 
+@pytest.mark.processes
 def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_bytes(tmp_path: Path) -> None:
     """Of AM-DPSGD: other steps on devices than the default's, which the test above has, and the published recipe's of `processes/`."""
     keys = ["data.preset=small", "privacy.noise=seeded", "recipe=am-dpsgd", "model.steps=2", f"run.directory={tmp_path}"]
@@ -161,6 +163,7 @@ def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_b
     assert released[0] == released[1]
 
 
+@pytest.mark.processes
 def test_a_party_that_gives_up_ends_the_run_with_its_own_words_and_its_log(tmp_path: Path) -> None:
     company = Company()
     try:
@@ -174,6 +177,7 @@ def test_a_party_that_gives_up_ends_the_run_with_its_own_words_and_its_log(tmp_p
     assert str(tmp_path / "process.log") in caught.value.remedy
 
 
+@pytest.mark.processes
 def test_a_party_that_is_killed_over_and_over_ends_the_run(tmp_path: Path) -> None:
     company = Company(most_starts=2)
     try:

@@ -7,6 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import write_pins
@@ -17,6 +19,8 @@ from fedrec_simulations import status
 from fedrec_transport.aggregator_client import RemoteReportDesk
 from fedrec_transport.channel import Access
 from tests.waiting import HANG_S, until
+
+pytestmark = pytest.mark.processes
 
 
 @contextmanager
