@@ -82,7 +82,7 @@ def _four(i: Any, b: Any, c: Any, d: Any, key_0: Any, key_1: Any) -> tuple[Any, 
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def fill_normals(out: Floats, width: int, key: int, row: int, round: int, table: int) -> None:
+def fill_normals(out: Floats, width: int, key: int, row: int | np.int64, round: int, table: int | np.int64) -> None:
     """out[:width] = standard normals of (key, row, round, table), float32; `width` is a multiple of 4, row and round below 2^32.
 
     A length that the compiler knows makes the loop over a short row run in vector registers too: three times as fast.
