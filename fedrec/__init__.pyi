@@ -3,6 +3,9 @@ from fedrec.errors import FedRecError as FedRecError
 from fedrec.errors import PrivacyError as PrivacyError
 from fedrec.errors import RunError as RunError
 from fedrec.errors import SettingsError as SettingsError
+from fedrec.extensions import recipe as recipe
+from fedrec.recipes import Prepared as Prepared
+from fedrec.recipes import RecipeFacts as RecipeFacts
 from fedrec.settings import Scenario as Scenario
 from fedrec_simulations.api.callbacks import JsonLines as JsonLines
 from fedrec_simulations.api.comparing import compare as compare
@@ -21,6 +24,7 @@ from fedrec_simulations.api.evaluating import Evaluation as Evaluation
 from fedrec_simulations.api.evaluating import evaluate as evaluate
 from fedrec_simulations.api.promises import PrivacyGuarantee as PrivacyGuarantee
 from fedrec_simulations.api.running import Simulation as Simulation
+from fedrec_simulations.api.running import audit as audit
 from fedrec_simulations.api.running import scenarios as scenarios
 from fedrec_simulations.api.running import simulate as simulate
 

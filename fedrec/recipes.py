@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal, Protocol
 
 from fedrec.data.interactions import Kind
 from fedrec.errors import DataError, SettingsError
+from fedrec.extensions import extension
 from fedrec.factorization import (
     am_dpsgd,
     clicks,
@@ -34,7 +35,7 @@ from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of, sides_of
-from fedrec.settings import Scenario, validated
+from fedrec.settings import BUILT_IN, Scenario, validated
 from fedrec.settings_tables import CollectiveSettings
 from fedrec.storage import finite
 
@@ -59,12 +60,44 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
     """Everything public that a run needs. Raises SettingsError on combinations that cannot work, DataError where there is no choice."""
     if facts.num_items < 2:
         raise DataError(f"a catalogue of {facts.num_items} item leaves nothing to choose among", "Train on data of two items or more.")
-    return RECIPES[scenario.recipe](scenario, facts)
+    if scenario.recipe in RECIPES:
+        return RECIPES[scenario.recipe](scenario, facts)
+    return _of_extension(scenario, facts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeFacts(PublicFacts):
+    """What the builder of an extension knows: the public facts, what is to be promised, and how to divide it over releases."""
+
+    guarantee: Guarantee
+    aggregation: Callable[[Plan], Plan] = lambda plan: plan
+
+    def plan(self, shares: Mapping[str, float]) -> Plan:
+        """The guarantee divided over releases by their shares of mu^2, which sum to 1: only a calibrated plan runs."""
+        return self.aggregation(calibrate(self.guarantee, shares))
+
+
+def _of_extension(scenario: Scenario, facts: PublicFacts) -> Prepared:
+    known, privacy = extension(scenario.recipe), scenario.privacy
+    assert known is not None
+    if facts.kind not in known.kinds:
+        raise SettingsError(
+            f'recipe = "{known.name}" learns from {" or ".join(known.kinds)}, but this data holds {facts.kind}', "Choose another recipe."
+        )
+    public = {field.name: getattr(facts, field.name) for field in fields(facts)}
+    whole = RecipeFacts(**public, guarantee=guarantee_of(scenario, users=facts.num_users))
+    if privacy.aggregation != "trusted":
+        whole = replace(whole, aggregation=lambda plan: among_three(plan, calibrated_for=privacy.calibrate_for))
+    made = known.build(known.settings.model_validate(scenario.own), whole)
+    if not isinstance(made, Prepared):
+        raise SettingsError(f'the builder of recipe "{known.name}" returned a {type(made).__name__}', "Return fedrec.Prepared(...).")
+    return made
 
 
 def client_recipe(scenario: Scenario) -> str:
     """The part of a scenario that decides what runs on a device, as canonical JSON: public, and sent to every client."""
-    content = scenario.model_dump(mode="json", include={"recipe", "model", "privacy"}, exclude={"privacy": scenario.unsaid})
+    tables = {"recipe", "model", "privacy"} | ({"own"} if scenario.own else set())
+    content = scenario.model_dump(mode="json", include=tables, exclude={"privacy": scenario.unsaid})
     return json.dumps(finite(content), sort_keys=True)
 
 
@@ -77,6 +110,14 @@ def client_steps(recipe: str, kind: Kind | Literal["news"]) -> Mapping[str, Clie
     if not isinstance(content, dict):
         raise SettingsError("the run's recipe is not a table", "Use the same version of fedrec everywhere.")
     scenario = validated(content, source="the run's recipe")
+    if scenario.recipe not in BUILT_IN:
+        known = extension(scenario.recipe)
+        if known is None or known.client_steps is None:
+            raise SettingsError(
+                f'recipe "{scenario.recipe}" names no client_steps', "Register it with client_steps=..., or use one process."
+            )
+        steps: Mapping[str, ClientStep] = known.client_steps(known.settings.model_validate(scenario.own), kind)
+        return steps
     if scenario.recipe == "privaterec":
         from fedrec.news import central_client
 

@@ -14,11 +14,12 @@ import tomllib
 from collections.abc import Mapping, Sequence, Set
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fedrec.errors import SettingsError
+from fedrec.extensions import extension, extensions
 from fedrec.settings_tables import (
     CollectiveSettings,
     CompareSettings,
@@ -67,29 +68,43 @@ SIMPLE_KINDS = {"dp-bias": "ratings", "dp-popularity": "clicks", "dp-item-item":
 """Recipes without settings, and what they fit."""
 
 
+BUILT_IN = (
+    "default",
+    "published",
+    "dp-cmf",
+    "fast-dpmf",
+    "dp-gd",
+    "am-dpsgd",
+    "convex-ssp",
+    "dp-bias",
+    "dp-popularity",
+    "dp-item-item",
+    "privaterec",
+)
+"""Recipes that come with fedrec; others are registered (`fedrec.extensions`)."""
+
+
+def _known_recipe(name: str) -> str:
+    if name in BUILT_IN or extension(name) is not None:
+        return name
+    known = (*BUILT_IN, *extensions())
+    near = get_close_matches(name, known, n=1)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"there is no such recipe: {meant}there are {', '.join(known)}")
+
+
 class Scenario(Table):
     """One run."""
 
-    recipe: Literal[
+    recipe: Annotated[str, AfterValidator(_known_recipe)] = Field(
         "default",
-        "published",
-        "dp-cmf",
-        "fast-dpmf",
-        "dp-gd",
-        "am-dpsgd",
-        "convex-ssp",
-        "dp-bias",
-        "dp-popularity",
-        "dp-item-item",
-        "privaterec",
-    ] = Field(
-        "default",
+        json_schema_extra={"examples": list(BUILT_IN)},
         description="ratings and clicks: our default; published: AM-SSP and Ada-DPALS, made sound; "
         "dp-cmf: with public data, see [collective]; "
         "fast-dpmf, dp-gd: noisy gradient descent on item vectors; am-dpsgd: on an item encoder; "
         "convex-ssp: clicks by logistic loss; dp-bias: ratings by item biases and own means; dp-popularity: clicks by counts; "
         "dp-item-item: clicks by one Gram of the most clicked items and EASE; "
-        "privaterec: news, see [news]",
+        "privaterec: news, see [news]; or one that an extension registers, see [own]",
     )
     seed: int = Field(1, ge=0, description="seed of initialisation and of seeded noise")
     data: DataSettings = DataSettings()
@@ -102,6 +117,7 @@ class Scenario(Table):
     compare: CompareSettings = CompareSettings()
     figure: FigureSettings = FigureSettings()
     run: RunSettings = RunSettings()
+    own: dict[str, Any] = Field(default_factory=dict, description="settings of a recipe that an extension registers")
 
     @model_validator(mode="before")
     @classmethod
@@ -117,6 +133,10 @@ class Scenario(Table):
         if self.data.test and self.split.kind != "given":
             raise ValueError(f'data.test names the test rows, but split.kind is "{self.split.kind}": leave it out, or leave data.test out')
         self._require_three_party_fits()
+        if self.recipe not in BUILT_IN:
+            return self._extension_combinations()
+        if self.own:
+            raise ValueError(f'own.{min(self.own)} is of a recipe that an extension registers, not of "{self.recipe}"')
         if self.recipe == "privaterec":
             return self._news_combinations()
         if self.data.format in NEWS_FORMATS or self.news.chosen() or self.privacy.unit == "click":
@@ -150,6 +170,26 @@ class Scenario(Table):
             raise ValueError("compare.published is for ratings: no rule was found that chooses the papers' settings for clicks fairly")
         if self.privacy.accountant == "am-ssp" and self.recipe == "default":
             raise ValueError('privacy.accountant = "am-ssp" needs recipe = "published": the default recipe is accounted exactly')
+        return self
+
+    def _extension_combinations(self) -> Scenario:
+        known = extension(self.recipe)
+        assert known is not None
+        try:
+            known.settings.model_validate(self.own)
+        except ValidationError as failure:
+            first = failure.errors()[0]
+            key = ".".join(str(part) for part in first["loc"])
+            near = get_close_matches(key, known.settings.model_fields, n=1)
+            meant = f"; did you mean own.{near[0]}?" if near and first["type"] == "extra_forbidden" else ""
+            raise ValueError(f"own.{key}: {first['msg']}{meant}") from None
+        for table in ("model", "news", "collective"):
+            if chosen := getattr(self, table).chosen():
+                raise ValueError(f'{table}.{min(chosen)} says nothing to recipe = "{self.recipe}": its settings are in [own]')
+        if self.data.kind != "auto" and self.data.kind not in known.kinds:
+            raise ValueError(f'recipe = "{self.recipe}" learns from {" or ".join(known.kinds)}, but data.kind is {self.data.kind!r}')
+        if self.privacy.unit != "user" or self.privacy.accountant != "gdp" or self.compare.published:
+            raise ValueError(f'recipe = "{self.recipe}" protects whole users and is accounted exactly: leave privacy.unit and accountant')
         return self
 
     def _require_three_party_fits(self) -> None:
@@ -268,7 +308,8 @@ class Scenario(Table):
 
     def digest(self) -> str:
         """SHA-256 of everything but where results and budgets go, what is allowed, and what a figure varies around it."""
-        content = self.model_dump(mode="json", exclude={"run": True, "figure": True, "privacy": self.unsaid})
+        left_out: dict[str, Any] = {"run": True, "figure": True, "privacy": self.unsaid}
+        content = self.model_dump(mode="json", exclude=left_out if self.own else {**left_out, "own": True})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def as_published(self, *, features: bool) -> Scenario:

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.errors import RunError
+from fedrec.errors import RunError, SettingsError
+from fedrec.extensions import model_kinds
 from fedrec.factorization.click_model import ClickModel, ItemItemModel
 from fedrec.factorization.convex_ssp import ConvexModel
 from fedrec.factorization.default_model import DefaultModel
@@ -50,7 +51,7 @@ def save(folder: Path, model: Model, *, about: Mapping[str, Any]) -> None:
 def load(folder: Path) -> tuple[Model, dict[str, Any]]:
     """The model of a folder and its manifest. Raises RunError where a file is missing, damaged or of another format."""
     manifest, path = read_json(folder / "manifest.json"), folder / "model.safetensors"
-    if manifest.get("format") != FORMAT or manifest.get("kind") not in KINDS:
+    if manifest.get("format") != FORMAT or manifest.get("kind") not in _kinds():
         raise RunError(f"{folder} holds format {manifest.get('format')!r}, kind {manifest.get('kind')!r}; expected {FORMAT!r}", _REMEDY)
     arrays = read_arrays(path)
     if hashlib.sha256(path.read_bytes()).hexdigest() != manifest["sha256"]:
@@ -71,15 +72,27 @@ def arrays_of(model: Model) -> dict[str, npt.NDArray[np.generic]]:
 
 def model_of(arrays: Arrays, kind: str) -> Model:
     """The model with its ranker. Raises KeyError, ValueError or TypeError where an array is missing or wrong."""
-    model: Model = KINDS[kind].of_arrays(arrays)
+    model: Model = _kinds()[kind].of_arrays(arrays)
     theirs = {name.removeprefix(_RANKER): array for name, array in arrays.items() if name.startswith(_RANKER)}
     if not theirs:
         return model
     of = next(iter(theirs)).partition(".")[0]
     named = {name.removeprefix(f"{of}."): array for name, array in theirs.items()}
-    ranker = LikedRanker.of_arrays(named, model) if of == _LIKED else KINDS[of].of_arrays(named)
+    ranker = LikedRanker.of_arrays(named, model) if of == _LIKED else _kinds()[of].of_arrays(named)
     return replace(model, ranker=ranker)  # type: ignore[type-var]  # models are dataclasses; only those with a ranker are saved with one
 
 
+def _kinds() -> Mapping[str, Any]:
+    return {**KINDS, **model_kinds()}
+
+
 def _kind(model: Model) -> str:
-    return _LIKED if isinstance(model, LikedRanker) else next(name for name, known in KINDS.items() if isinstance(model, known))
+    """Raises SettingsError on a class that neither fedrec nor an extension names."""
+    found = next((name for name, known in _kinds().items() if isinstance(model, known)), None)
+    if isinstance(model, LikedRanker):
+        return _LIKED
+    if found is None:
+        name = type(model).__name__
+        remedy = f"Register its kind: fedrec.recipe(..., models={{'NAME': {name}}})."
+        raise SettingsError(f"a model of class {name} cannot be written", remedy)
+    return found

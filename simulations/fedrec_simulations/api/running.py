@@ -11,13 +11,16 @@ from typing import Any
 import polars as pl
 
 from fedrec.errors import SettingsError
-from fedrec.settings import Scenario, load_content, nested, validated
+from fedrec.extensions import extension
+from fedrec.settings import BUILT_IN, Scenario, load_content, nested, validated
 from fedrec_simulations.api.callbacks import Callback
 from fedrec_simulations.api.comparing import compare
 from fedrec_simulations.api.datasets import Dataset
 from fedrec_simulations.api.estimators import Recommender, load, one_blas_thread
 from fedrec_simulations.api.promises import PrivacyGuarantee
 from fedrec_simulations.api.tables import html_table
+from fedrec_simulations.audit.command import Audit
+from fedrec_simulations.audit.command import run as run_audit
 from fedrec_simulations.shipped import scenario_path, shipped
 from fedrec_simulations.simulate import run
 from fedrec_simulations.training import RoundRecord
@@ -124,6 +127,34 @@ def simulate(
         return _simulation(run(resolved, name=name, resume=resume, quiet=not progress, given=given, on_round=on_round))
 
 
+def audit(
+    scenario: str | Path | Mapping[str, Any] | Scenario | Recommender,
+    data: Dataset | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    quick: bool = True,
+) -> Audit:
+    """Attack a scenario's mechanism, as `fedrec audit` does: a lower bound of epsilon from each attack beside the epsilon that is claimed.
+
+    Args:
+        scenario: As in `simulate`, or an estimator, whose parameters are attacked.
+        data: A data set of your own, in the place of the scenario's.
+        settings: Scenario keys to override.
+        quick: Fewer draws: weaker bounds, sooner.
+
+    Returns:
+        The findings; `table()` is what the command prints, and `exit_code` is not 0 where a claim was refuted.
+    """
+    content, name = (_as_written(scenario.scenario()), "audit") if isinstance(scenario, Recommender) else _content(scenario)
+    resolved = validated(nested(settings or {}, onto=content), source=f"audit {name}")
+    with one_blas_thread():
+        return run_audit(resolved, quick=quick, given=None if data is None else data.source)
+
+
+def _as_written(scenario: Scenario) -> dict[str, Any]:
+    return dict(json.loads(scenario.model_dump_json(exclude_defaults=True)))
+
+
 def scenarios() -> tuple[str, ...]:
     """Names of the scenarios that come with fedrec.
 
@@ -146,12 +177,10 @@ def _digest_of(data: Dataset) -> str:
 
 def _content(scenario: str | Path | Mapping[str, Any] | Scenario) -> tuple[dict[str, Any], str]:
     if isinstance(scenario, Scenario):
-        return dict(json.loads(scenario.model_dump_json(exclude_unset=True))), scenario.recipe
+        return _as_written(scenario), scenario.recipe
     if isinstance(scenario, Mapping):
         return nested(scenario), "run"
-    from fedrec.recipes import RECIPES
-
-    if str(scenario) in RECIPES and not Path(scenario).exists():
+    if not Path(scenario).exists() and (str(scenario) in BUILT_IN or extension(str(scenario)) is not None):
         return {"recipe": str(scenario)}, str(scenario)
     path = scenario_path(Path(scenario))
     assert path is not None

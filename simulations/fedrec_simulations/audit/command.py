@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fedrec.data.dataset import Dataset
 from fedrec.errors import PrivacyError
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
@@ -42,16 +43,18 @@ class Audit:
         return "\n".join([*lines, "", *reasons] if reasons else lines)
 
 
-def run(scenario: Scenario, *, quick: bool = False, whole: bool = False) -> Audit:
+def run(scenario: Scenario, *, quick: bool = False, whole: bool = False, given: Dataset | None = None) -> Audit:
     """Attack what the scenario would send and release; `whole`: all of the command, on planted files. Raises what reading its data raises.
 
     Everything comes from the scenario's seed, whatever `privacy.noise` says, so that the same audit twice is the same audit; but the attack
-    on the whole command takes the noise that the scenario asks for.
+    on the whole command takes the noise that the scenario asks for. given: a data set in memory, in the place of the scenario's.
     """
     if whole:
         return Audit(tuple(_whole(scenario, _QUICK_RUNS if quick else 0)))
-    attacks = _news if scenario.recipe == "privaterec" else _factorisation
-    return Audit(tuple(attacks(scenario, QUICK if quick else Effort())))
+    effort = QUICK if quick else Effort()
+    if scenario.recipe == "privaterec":
+        return Audit(tuple(_news(scenario, effort)))
+    return Audit(tuple(_factorisation(scenario, effort, given or load_dataset(scenario))))
 
 
 def _whole(scenario: Scenario, runs: int) -> Iterator[Finding]:
@@ -69,8 +72,7 @@ def _news(scenario: Scenario, effort: Effort) -> Iterator[Finding]:
     yield from news_findings(scenario, effort)
 
 
-def _factorisation(scenario: Scenario, effort: Effort) -> Iterator[Finding]:
-    dataset = load_dataset(scenario)
+def _factorisation(scenario: Scenario, effort: Effort, dataset: Dataset) -> Iterator[Finding]:
     split = load_split(scenario, dataset)
     prepared = prepare(scenario, public_facts(scenario, dataset, split))
     yield from membership.membership(prepared, split.train, variant=scenario.recipe, draws=effort.draws, streams=Streams(scenario.seed))
