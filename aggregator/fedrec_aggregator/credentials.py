@@ -2,7 +2,8 @@
 
 A certificate of the settings' authority names its holder in a subject alternative name, the URI `fedrec:client:<name>` or
 `fedrec:server:<name>`; where the settings name pins, it must also be of the key that is known under that name. A token is known here
-by its SHA-256 alone. A client enrols and reports, a server does the rest.
+by its SHA-256 alone. A client enrols and reports, a server does the rest. Of three aggregators, each knows the other two by the pins of
+their keys; a peer's name is its place.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 import grpc
@@ -49,20 +50,23 @@ class Roster:
     servers: frozenset[str]
     clients: Mapping[str, int | None]
     any_client: bool
+    peers: frozenset[str] = frozenset()
 
     @staticmethod
     def of(settings: AggregatorSettings) -> Roster:
         """As the operator listed them; a token for a client lists it too."""
-        by_certificate = Certificates(settings.keys)
+        three = settings.three_party
+        by_certificate = Certificates(settings.keys, {} if three is None else {peer.pin: str(peer.place) for peer in three.peers})
         door: Door = said_by_caller if settings.insecure else Tokens(settings.tokens) if settings.tokens else by_certificate
         clients = {t.name: None for t in settings.tokens if t.role == "client"} | {c.name: c.max_users for c in settings.clients}
         servers = {t.name for t in settings.tokens if t.role == "server"} | set(settings.servers)
-        return Roster(door, frozenset(servers), clients, settings.any_client)
+        peers = frozenset(str(peer.place) for peer in three.peers) if three else frozenset[str]()
+        return Roster(door, frozenset(servers), clients, settings.any_client, peers)
 
     def admit(self, auth: AuthContext, metadata: Metadata, role: Role | Literal["either"]) -> Peer:
         """The caller, if it may play `role`. Raises RefusedError (`FORBIDDEN`; `NOT_ENROLLED` for a client that is not listed)."""
         peer = self.door(auth, metadata)
-        if role not in {peer.role, "either"}:
+        if role != peer.role and (role != "either" or peer.role == "aggregator"):
             raise refused(
                 Refusal.FORBIDDEN, f"this call is a {role}'s, the caller is a {peer.role}", "Use the credentials of the other role."
             )
@@ -70,25 +74,33 @@ class Roster:
             raise refused(Refusal.FORBIDDEN, f"server {peer.name!r} is not listed here", "Ask the aggregator's operator to list it.")
         if peer.role == "client" and not (self.any_client or peer.name in self.clients):
             raise refused(Refusal.NOT_ENROLLED, f"client {peer.name!r} is not listed here", "Ask the aggregator's operator to list it.")
+        if peer.role == "aggregator" and peer.name not in self.peers:
+            raise refused(Refusal.FORBIDDEN, f"aggregator {peer.name!r} is no peer of this one", "Compare the settings of all three.")
         return peer
 
 
 @dataclass(frozen=True)
 class Certificates:
-    """Callers by certificate, which TLS has checked already. keys: SHA-256 of public keys by identity; with any, none besides is known."""
+    """Callers by certificate, which TLS has checked already. keys: SHA-256 of public keys by identity; with any, none besides is known.
+
+    peers: places of the other two of three aggregators, by SHA-256 of their public keys.
+    """
 
     keys: Mapping[str, str]
+    peers: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, auth: AuthContext, metadata: Metadata) -> Peer:
         """The one identity in the certificate, if the key is that identity's."""
         holder = Identity.among(uri.decode("utf-8", "replace") for uri in auth.get("peer_uri", ()))
+        if holder is not None and holder.role == "aggregator" and (place := self.peers.get(_public_key(auth))):
+            return Peer("aggregator", place)
         if holder is None or holder.role == "aggregator":
             remedy = "Use a certificate of `fedrec certs`, or one with a URI fedrec:client:<name> or fedrec:server:<name>."
             raise refused(Refusal.FORBIDDEN, "the certificate must name one client or server and nobody else", remedy)
         if self.keys and self.keys.get(identity(holder.role, holder.name)) != _public_key(auth):
             cause = f"the key of this certificate is not the one known of {holder.role} {holder.name!r}"
             raise refused(Refusal.FORBIDDEN, cause, "Ask the aggregator's operator to bring its pins up to date.")
-        return _peer(holder.role, holder.name)
+        return Peer(holder.role, holder.name)
 
 
 def _public_key(auth: AuthContext) -> str:
@@ -101,9 +113,9 @@ def _public_key(auth: AuthContext) -> str:
 def said_by_caller(auth: AuthContext, metadata: Metadata) -> Peer:
     """Whoever the caller says it is: for a trial on one machine."""
     holder = Identity.among([f"fedrec:{_text(metadata, ROLE_KEY)}:{_text(metadata, NAME_KEY)}"])
-    if holder is None or holder.role == "aggregator":
+    if holder is None:
         raise refused(Refusal.FORBIDDEN, "the caller does not say who it is", "Give role and name, as `aggregator_client` does.")
-    return _peer(holder.role, holder.name)
+    return Peer(holder.role, holder.name)
 
 
 class Tokens:
@@ -130,10 +142,6 @@ def server_credentials(tls: TlsSettings) -> grpc.ServerCredentials:
     if tls.client_ca is None:
         return grpc.ssl_server_credentials([pair])
     return grpc.ssl_server_credentials([pair], root_certificates=_read(tls.client_ca), require_client_auth=True)
-
-
-def _peer(role: str, name: str) -> Peer:
-    return Peer("client" if role == "client" else "server", name)
 
 
 def _text(metadata: Metadata, key: str) -> str:

@@ -16,15 +16,20 @@ import grpc
 from fedrec.errors import RunError, SettingsError
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import pins
 from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.operations.metrics import Metrics
+from fedrec.operations.party_settings import insecure_name, require_three_keys
 from fedrec.operations.party_state import Doing
 from fedrec.storage import write_json
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster, server_credentials
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.service import MAX_RPCS, OPTIONS, Service
-from fedrec_aggregator.settings import AggregatorSettings
+from fedrec_aggregator.settings import AggregatorSettings, PeerTable
+from fedrec_aggregator.three_party import ThreePartyAggregator
+from fedrec_transport.channel import Access
+from fedrec_transport.share_client import RemotePeer
 
 _TICK_S = 0.2
 """How often rounds are looked at that nobody asks about."""
@@ -43,7 +48,7 @@ def run(settings: AggregatorSettings, *, ready: Callable[[Address], None] | None
         ledger = ReleaseLedger(settings.state, limit=settings.limit, releases_of_runs=settings.releases_of_runs)
         stack.callback(ledger.close)
         metrics = Metrics("aggregator", version("fedrec"))
-        core = Aggregator(ledger, settings.limits.limits(), noise=settings.noise)
+        core = _core(settings, ledger, stack)
 
         async def serve() -> None:
             service = Service(core, Roster.of(settings), settings.traffic, metrics=metrics, log=log)
@@ -53,6 +58,38 @@ def run(settings: AggregatorSettings, *, ready: Callable[[Address], None] | None
                 service.close()
 
         asyncio.run(serve())
+
+
+def _core(settings: AggregatorSettings, ledger: ReleaseLedger, stack: ExitStack) -> Aggregator:
+    """The one that sums alone, or one of three. Raises SettingsError where two of three have one key."""
+    limits, three = settings.limits.limits(), settings.three_party
+    if three is None:
+        return Aggregator(ledger, limits, noise=settings.noise)
+    keys = {peer.place: peer.pin or insecure_name(peer.place) for peer in three.peers} | {three.place: _own_key(settings, three.place)}
+    try:
+        require_three_keys(list(keys.values()), insecure=False)
+    except ValueError as failure:
+        raise SettingsError(f"three_party: {failure}", "Give every operator's aggregator a key of its own, and its pin.") from None
+    peers = {peer.place - 1: stack.enter_context(RemotePeer(_access(settings, peer))) for peer in three.peers}
+    names = [keys[place].encode() for place in (1, 2, 3)]
+    return ThreePartyAggregator(ledger, limits, noise=settings.noise, place=three.place - 1, names=names, peers=peers)
+
+
+def _own_key(settings: AggregatorSettings, place: int) -> str:
+    if settings.tls is None:
+        return insecure_name(place)
+    try:
+        return pins(settings.tls.certificate.read_bytes()).public_key
+    except (OSError, ValueError) as failure:
+        raise SettingsError(f"tls.certificate: {settings.tls.certificate}: {failure}", "Name a readable PEM file.") from None
+
+
+def _access(settings: AggregatorSettings, peer: PeerTable) -> Access:
+    if settings.tls is None or settings.three_party is None:
+        own = settings.three_party.place if settings.three_party else 0
+        return Access(peer.address, name=str(own), insecure=True)
+    certificate, key = str(settings.tls.certificate), str(settings.tls.key)
+    return Access(peer.address, ca=str(peer.ca or ""), pin=peer.pin, certificate=certificate, key=key)
 
 
 async def _serve(

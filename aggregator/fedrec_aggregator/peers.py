@@ -41,6 +41,47 @@ def read_list(content: bytes) -> tuple[Committed, ...]:
     return tuple(committed(content[at : at + COMMITTED_BYTES]) for at in range(0, len(content), COMMITTED_BYTES))
 
 
+class PeerCore(Protocol):
+    """An aggregator of three in this process, as a peer is answered."""
+
+    def standing(self, run: str, round: int) -> Standing:
+        """Where it is in a round."""
+
+    def held(self, run: str, round: int, attempt: int) -> bytes:
+        """As `PeerDesk.held`."""
+
+    def key(self, run: str, round: int, attempt: int, *, caller: int) -> bytes:
+        """As `PeerDesk.key`, for the aggregator `caller`."""
+
+
+@dataclass(frozen=True)
+class CoreAsPeer:
+    """A `PeerDesk` of an aggregator in this process: number `place` of `cores`, which may not be there yet."""
+
+    cores: Sequence[PeerCore]
+    place: int
+    caller: int
+
+    def standing(self, run: str, round: int) -> tuple[Standing, bool]:
+        """As the protocol's."""
+        said = self._core.standing(run, round)
+        return replace(said, held=None), said.held is not None
+
+    def held(self, run: str, round: int, attempt: int) -> bytes:
+        """As the protocol's."""
+        return self._core.held(run, round, attempt)
+
+    def key(self, run: str, round: int, attempt: int) -> bytes:
+        """As the protocol's."""
+        return self._core.key(run, round, attempt, caller=self.caller)
+
+    @property
+    def _core(self) -> PeerCore:
+        if self.place >= len(self.cores):
+            raise UnreachableError(f"aggregator {self.place + 1} is not there yet", "Wait for it.")
+        return self.cores[self.place]
+
+
 @dataclass
 class HeardPeer:
     """A `sharing.protocol.Peer` that says what `desk` said when `listen` was called last. One thread listens at a time."""

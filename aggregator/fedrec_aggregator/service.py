@@ -32,6 +32,7 @@ from fedrec.operations.party_state import Awaited, Doing
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
 from fedrec_aggregator.settings import TrafficSettings
+from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.traffic import Place, Traffic
 from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 from fedrec_transport.aggregator_api import methods
@@ -40,7 +41,7 @@ from fedrec_transport.aggregator_api.methods import Method
 P = ParamSpec("P")
 R = TypeVar("R")
 
-REPORT_THREADS, SERVER_THREADS = 2, 4
+REPORT_THREADS, SERVER_THREADS, PEER_THREADS = 2, 4, 2
 """Checking a batch takes about ten times its bytes while it runs, so few run at once; servers call seldom."""
 
 _LONGEST_WAIT_S, _LOOK_AGAIN_S = 25.0, 0.05
@@ -82,6 +83,7 @@ class Service:
         self._reports = ThreadPoolExecutor(REPORT_THREADS, "reports")
         self._calls = ThreadPoolExecutor(SERVER_THREADS, "servers")
         self._opened = dict[tuple[str, int], float]()
+        self._shares = _Shares(self, core) if isinstance(core, ThreePartyAggregator) else None
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
         """Ours, and the standard health check."""
@@ -96,21 +98,30 @@ class Service:
             methods.GET_ROUND: self._get_round,
             methods.CLOSE_ROUND: self._close_round,
         }
+        if self._shares is not None:
+            unary |= self._shares.unary()
         table: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             method.name: grpc.stream_unary_rpc_method_handler(
                 self._guarded(method, answer), _readable(method.request), method.reply.SerializeToString
             )
             for method, answer in unary.items()
         }
-        release = methods.GET_RELEASE
-        table[release.name] = grpc.stream_stream_rpc_method_handler(
-            self._guarded(release, self._get_release), _readable(release.request), release.reply.SerializeToString
-        )
+        streams: dict[Method, Callable[[Call], Awaitable[None]]] = {methods.GET_RELEASE: self._get_release}
+        if self._shares is not None:
+            streams[methods.GET_HELD] = self._shares.get_held
+        table |= {
+            method.name: grpc.stream_stream_rpc_method_handler(
+                self._guarded(method, send), _readable(method.request), method.reply.SerializeToString
+            )
+            for method, send in streams.items()
+        }
         return grpc.method_handlers_generic_handler(methods.SERVICE, table), self._health()
 
     def close(self) -> None:
         """End the threads when their work is done."""
         self._reports.shutdown()
+        if self._shares is not None:
+            self._shares.close()
         self._calls.shutdown()
 
     async def tick(self) -> None:
@@ -194,7 +205,8 @@ class Service:
 
     async def _open_round(self, call: Call) -> Message:
         asked = await self._first(call, pb.OpenRoundRequest)
-        opening = Opening(asked.run, asked.round, asked.header, asked.digest, asked.timeout_s, asked.ledger_head, asked.quorum)
+        terms = asked.timeout_s, asked.ledger_head, asked.quorum, asked.attempt
+        opening = Opening(asked.run, asked.round, asked.header, asked.digest, *terms)
         return self._told(await self._in(self._calls, call, self.core.open_round, opening))
 
     async def _get_round(self, call: Call) -> Message:
@@ -214,13 +226,18 @@ class Service:
     async def _get_release(self, call: Call) -> None:
         asked = await self._first(call, pb.GetReleaseRequest)
         content = await self._in(self._calls, call, self.core.release, asked.run, asked.round)
+        sha256 = await self._sent(call, content)
+        self.metrics.moved(bytes_out=len(content))
+        self._say("fetched", run=asked.run, round=asked.round, sender=call.caller, bytes_out=len(content), sha256=sha256)
+
+    async def _sent(self, call: Call, content: bytes) -> str:
+        """Its SHA-256, once it is sent."""
         sha256 = await self._in(self._calls, call, lambda: hashlib.sha256(content).hexdigest())
         async with asyncio.timeout(self.bounds.download_timeout_s):
             await call.context.write(pb.ReleaseFrame(total_bytes=len(content), sha256=sha256))
             for start in range(0, len(content), methods.FRAME_BYTES):
                 await call.context.write(pb.ReleaseFrame(data=content[start : start + methods.FRAME_BYTES]))
-        self.metrics.moved(bytes_out=len(content))
-        self._say("fetched", run=asked.run, round=asked.round, sender=call.caller, bytes_out=len(content), sha256=sha256)
+        return sha256
 
     def _told(self, status: RoundStatus) -> Message:
         key, now_s = (status.run, status.round), asyncio.get_running_loop().time()
@@ -304,6 +321,50 @@ class Service:
             check, health_pb2.HealthCheckRequest.FromString, health_pb2.HealthCheckResponse.SerializeToString
         )
         return grpc.method_handlers_generic_handler("grpc.health.v1.Health", {"Check": handler})
+
+
+class _Shares:
+    """The calls of one of three aggregators: of clients that ask for an attempt, and of the other two.
+
+    Peers have threads of their own: one that waits for this aggregator's peers must not keep them from being answered.
+    """
+
+    def __init__(self, service: Service, core: ThreePartyAggregator) -> None:
+        self._service, self._core = service, core
+        self._threads = ThreadPoolExecutor(PEER_THREADS, "peers")
+
+    def unary(self) -> dict[Method, Callable[[Call], Awaitable[Message]]]:
+        """By method."""
+        return {
+            methods.GET_ATTEMPT: self._get_attempt,
+            methods.GET_STANDING: self._get_standing,
+            methods.GET_KEY: self._get_key,
+        }
+
+    def close(self) -> None:
+        """End the threads when their work is done."""
+        self._threads.shutdown()
+
+    async def get_held(self, call: Call) -> None:
+        """In frames."""
+        asked = await self._service._first(call, pb.GetHeldRequest)
+        content = await self._service._in(self._threads, call, self._core.held, asked.run, asked.round, asked.attempt)
+        await self._service._sent(call, content)
+
+    async def _get_attempt(self, call: Call) -> Message:
+        asked = await self._service._first(call, pb.GetAttemptRequest)
+        found = await self._service._in(self._service._calls, call, self._core.attempt, asked.run, asked.round)
+        return pb.GetAttemptReply(**vars(found))
+
+    async def _get_standing(self, call: Call) -> Message:
+        asked = await self._service._first(call, pb.GetStandingRequest)
+        return methods.standing_message(await self._service._in(self._threads, call, self._core.standing, asked.run, asked.round))
+
+    async def _get_key(self, call: Call) -> Message:
+        asked = await self._service._first(call, pb.GetKeyRequest)
+        attempt = asked.run, asked.round, asked.attempt
+        key = await self._service._in(self._threads, call, lambda: self._core.key(*attempt, caller=int(call.caller) - 1))
+        return pb.GetKeyReply(key=key)
 
 
 def _readable(kind: type[Message]) -> Callable[[bytes], Message | None]:

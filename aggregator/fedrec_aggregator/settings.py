@@ -17,7 +17,8 @@ from pydantic import (
 )
 
 from fedrec.operations.addresses import Address
-from fedrec.operations.party_settings import PinnedTable, Table, checked, read
+from fedrec.operations.party_settings import PinnedTable, Table, checked, read, require_three_keys, with_pin
+from fedrec.operations.pins import of_role
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams
 from fedrec_aggregator.limits import Limits
@@ -77,6 +78,23 @@ class TlsSettings(Table):
     certificate: FilePath = Field(description="PEM, the aggregator's certificate first")
     key: FilePath = Field(description="PEM, its private key")
     client_ca: FilePath | None = Field(None, description="PEM; when set, every caller must show a certificate of this authority")
+
+
+class PeerTable(Table):
+    """One of the other two of three aggregators: where it is, and by which key it is known, also when it calls."""
+
+    place: Literal[1, 2, 3] = Field(description="its place")
+    address: str = Field(min_length=1, description="host:port")
+    name: str = Field("", description="as in its certificate, fedrec:aggregator:<name>; empty: its place")
+    pin: str = Field("", pattern=r"^([0-9a-f]{64})?$", description="SHA-256 of its public key")
+    ca: FilePath | None = Field(None, description="file of the authority that vouches for it; without it the pin alone")
+
+
+class ThreePartyTable(Table):
+    """This aggregator as one of three, of which any two must be honest; not yet reviewed from outside (docs/three-party.md)."""
+
+    place: Literal[1, 2, 3] = Field(description="this one's place, the same in all parties' settings")
+    peers: tuple[PeerTable, PeerTable] = Field(description="the other two")
 
 
 class ClientEntry(Table):
@@ -159,6 +177,7 @@ class AggregatorSettings(PinnedTable):
     clients: tuple[ClientEntry, ...] = ()
     tokens: tuple[TokenEntry, ...] = ()
     privacy: PrivacySettings
+    three_party: ThreePartyTable | None = Field(None, description="set where this is one of three aggregators (docs/three-party.md)")
     limits: LimitSettings = LimitSettings()
     traffic: TrafficSettings = TrafficSettings()
 
@@ -166,6 +185,10 @@ class AggregatorSettings(PinnedTable):
     def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
         """The keys of clients and servers."""
         callers = {name: pin for name, pin in pins.items() if not name.startswith("fedrec:aggregator:")}
+        three, known = content.get("three_party"), of_role(pins, "aggregator")
+        if isinstance(three, dict) and isinstance(peers := three.get("peers"), list) and not content.get("insecure"):
+            filled = [with_pin(peer, str(peer.get("place")) if isinstance(peer, dict) else "", known) for peer in peers]
+            content |= {"three_party": three | {"peers": filled}}
         return {"keys": callers} | content
 
     @field_validator("log", mode="before")
@@ -191,7 +214,21 @@ class AggregatorSettings(PinnedTable):
         if self.limits.max_batch_bytes > self.traffic.max_upload_bytes:
             raise ValueError("limits.max_batch_bytes must fit traffic.max_upload_bytes, or no such batch is ever taken")
         self._check_credentials()
+        self._check_three()
         return self
+
+    def _check_three(self) -> None:
+        if (three := self.three_party) is None:
+            return
+        if {three.place, *(peer.place for peer in three.peers)} != {1, 2, 3}:
+            raise ValueError("three_party: this aggregator and its peers have the places 1, 2 and 3")
+        if self.tokens:
+            raise ValueError("three_party needs mutual TLS (tls.client_ca): the other aggregators show certificates")
+        if self.insecure:
+            if any(peer.pin for peer in three.peers) or not all(Address.of(peer.address).loopback for peer in three.peers):
+                raise ValueError("three_party: insecure = true is for peers on loopback, without pins")
+        else:
+            require_three_keys([*(peer.pin for peer in three.peers), "this one's"], insecure=False)
 
     def _check_credentials(self) -> None:
         if self.insecure:

@@ -17,7 +17,17 @@ from dataclasses import dataclass, field
 
 from fedrec.errors import FedRecError, PrivacyError, ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.messages import Question
-from fedrec.federation.protocol import AttemptNonce, Opening, Phase, Receipt, Refusal, RoundStatus
+from fedrec.federation.protocol import (
+    AttemptNonce,
+    LedgerGrowth,
+    LedgerHead,
+    Opening,
+    Phase,
+    Receipt,
+    Refusal,
+    RoundStatus,
+    ShareDesk,
+)
 from fedrec.federation.releases import PartyStreams
 from fedrec.federation.wire import refused, report_digest
 from fedrec.operations import logs
@@ -103,6 +113,10 @@ class ThreePartyAggregator(Aggregator):
         if not found.ticket:
             self._advance(run, round)
         return found
+
+    def share_desk(self, sender: str, *, max_users: int | None = None) -> ShareDesk:
+        """What the client of that name may do. max_users: as in `client_desk`."""
+        return _ShareDesk(self, sender, max_users)
 
     def report(self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True) -> Receipt:
         """Hold the shares of every user that is the sender's. A bad batch is a receipt, never an exception."""
@@ -321,3 +335,23 @@ class ThreePartyAggregator(Aggregator):
                     Refusal.ROUND_UNKNOWN, f"attempt {progress.attempt} at round {round} ended: {progress.ended}", "Open it again."
                 )
             return self._seen(run, attempt, progress).status(now_s=self._clock(), enrolled=self.enrolled())
+
+
+@dataclass(frozen=True)
+class _ShareDesk:
+    aggregator: ThreePartyAggregator
+    sender: str
+    max_users: int | None
+
+    def enroll(self, tokens: Sequence[bytes]) -> int:
+        return self.aggregator.enroll(self.sender, tokens, max_users=self.max_users)
+
+    def growth(self, since: LedgerHead, charged: int) -> LedgerGrowth:
+        self.aggregator.ledger.heed(self.sender, charged)
+        return self.aggregator.growth(since)
+
+    def attempt(self, run: str, round: int) -> AttemptNonce:
+        return self.aggregator.attempt(run, round)
+
+    def report(self, run: str, round: int, batch: bytes) -> Receipt:
+        return self.aggregator.report(self.sender, run, round, batch)

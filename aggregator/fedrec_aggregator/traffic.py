@@ -31,9 +31,9 @@ class Traffic:
 
     def enter(self, peer: Peer) -> Place:
         """Let a call in. Raises RefusedError (`BUSY`)."""
-        if peer.role == "server":
+        if peer.role != "client":
             if self._calls[peer] >= self._bounds.max_calls_per_server:
-                raise _busy(f"server {peer.name!r} has {self._calls[peer]} calls running")
+                raise _busy(f"{peer.role} {peer.name!r} has {self._calls[peer]} calls running")
         elif self._calls[peer] >= self._bounds.max_uploads_per_client:
             raise _busy(f"client {peer.name!r} has {self._calls[peer]} calls running")
         elif sum(count for one, count in self._calls.items() if one.role == "client") >= self._bounds.max_uploads:

@@ -8,14 +8,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedrec.federation.protocol import ReportDesk
+from fedrec.operations.party_settings import names_of_three
 from fedrec.operations.party_state import Awaited, PartyState, noting
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant, SiteUsers
 from fedrec_client.renewal import Renewal
 from fedrec_client.settings import NEWS_FORMATS, ClientData, ClientSettings
 from fedrec_client.store import read_users
+from fedrec_client.three_way import ThreeWay, names_of
 from fedrec_transport.aggregator_client import RemoteReportDesk, Retry
 from fedrec_transport.channel import Access
+from fedrec_transport.share_client import RemoteShareDesk
 
 if TYPE_CHECKING:  # it brings torch, which a client of ratings does without
     from fedrec_client.news import NewsParticipant
@@ -30,7 +34,6 @@ def open_participant(
     """
     if settings.privacy.unit == "click":
         return _open_news(settings, folder, stack)
-    assert settings.aggregator is not None  # the settings' own check
     renewal = Renewal(Path(settings.data.path), lambda: read_site(settings.data))  # first: what is written meanwhile is read again
     users = read_site(settings.data)
     retry = Retry(sleep=noting(state, Awaited.AGGREGATOR, time.sleep, logging.getLogger(__name__))) if state else None
@@ -40,13 +43,23 @@ def open_participant(
         settings.name,
         users,
         ledger,
-        stack.enter_context(RemoteReportDesk(Access(name=settings.name, **settings.aggregator.model_dump()), retry=retry)),
+        _desk(settings, retry, stack),
         folder,
         users_per_batch=settings.users_per_batch,
         keep_sent=settings.keep_sent,
         allow_not_established=settings.privacy.allow_not_established,
         renew=renewal,
     )
+
+
+def _desk(settings: ClientSettings, retry: Retry | None, stack: ExitStack) -> ReportDesk | ThreeWay:
+    """Of the one aggregator, or of three."""
+    if settings.aggregators:
+        ways = [Access(**(one.model_dump() | {"name": settings.name})) for one in settings.aggregators]
+        desks = [stack.enter_context(RemoteShareDesk(way, retry=retry)) for way in ways]
+        return ThreeWay(desks, names_of(names_of_three(settings.aggregators)))
+    assert settings.aggregator is not None  # the settings' own check
+    return stack.enter_context(RemoteReportDesk(Access(name=settings.name, **settings.aggregator.model_dump()), retry=retry))
 
 
 def read_site(data: ClientData) -> SiteUsers:

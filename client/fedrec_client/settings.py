@@ -12,7 +12,19 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fedrec.operations.party_settings import AggregatorAccess, FilePath, PinnedTable, Table, checked, pinned, read, require_pin
+from fedrec.operations.party_settings import (
+    AggregatorAccess,
+    AggregatorOfThree,
+    FilePath,
+    PinnedTable,
+    Table,
+    checked,
+    pinned,
+    read,
+    require_pin,
+    require_three,
+    three_pinned,
+)
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings_tables import Epsilon
 
@@ -139,7 +151,12 @@ class ClientSettings(PinnedTable):
     state: FilePath = Field(min_length=1, description="folder of the ledger and of what is known about runs")
     data: ClientData
     privacy: ClientPrivacy = ClientPrivacy()
-    aggregator: AggregatorAccess | None = Field(None, description='needed where privacy.unit = "user"')
+    aggregator: AggregatorAccess | None = Field(None, description='needed where privacy.unit = "user", unless there are three')
+    aggregators: tuple[AggregatorOfThree, ...] = Field(
+        (),
+        description="in place of aggregator: three, in the order of their places; this client then takes part in three-party runs only "
+        "(docs/three-party.md; not yet reviewed from outside)",
+    )
     superlink: SuperLinkAccess
     users_per_batch: int = Field(256, ge=1, le=65_536, description="most reports in one message to the aggregator")
     idle_s: float = Field(
@@ -158,15 +175,18 @@ class ClientSettings(PinnedTable):
     @classmethod
     def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
         """The aggregator's key, and the server's."""
-        return pinned(pinned(content, "aggregator", "aggregator", pins), "superlink", "server", pins)
+        return pinned(three_pinned(pinned(content, "aggregator", "aggregator", pins), pins), "superlink", "server", pins)
 
     @model_validator(mode="after")
     def _one_way_to_noise(self) -> ClientSettings:
         if self.privacy.unit == "user" and math.isfinite(self.privacy.max_user_epsilon):
             raise ValueError("privacy.max_user_epsilon is about news: max_epsilon is per user already")
         news = self.data.format in NEWS_FORMATS
-        if self.privacy.unit == "user" and self.aggregator is None:
-            raise ValueError('privacy.unit = "user" needs the table aggregator: noise is added there')
+        require_three(self.aggregators)
+        if self.aggregator is not None and self.aggregators:
+            raise ValueError("aggregator is one that sums alone, aggregators are three: drop one or the other")
+        if self.privacy.unit == "user" and self.aggregator is None and not self.aggregators:
+            raise ValueError('privacy.unit = "user" needs the table aggregator, or three aggregators: noise is added there')
         if self.privacy.unit == "click" and not news:
             raise ValueError(f'privacy.unit = "click" is about news: data.format must be one of {", ".join(NEWS_FORMATS)}')
         if self.rehearsal_seed is not None and self.privacy.unit != "click":

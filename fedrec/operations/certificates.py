@@ -34,8 +34,10 @@ _PURPOSES: Mapping[Role, Sequence[x509.ObjectIdentifier]] = {
     "server": [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH],
     "client": [ExtendedKeyUsageOID.CLIENT_AUTH],
 }
-"""The aggregator is called and calls nobody; a client calls and is never called."""
+"""The aggregator is called and calls nobody, unless there are three (`issue`); a client calls and is never called."""
 
+PLACES = ("1", "2", "3")
+"""Names of three aggregators."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PREFIX = "fedrec:"
@@ -112,17 +114,21 @@ def make_ca(folder: Path, *, days: int) -> KeyPair:
     return _write(folder, "ca", certificate.sign(key, hashes.SHA256()), key)
 
 
-def issue(ca: KeyPair, role: Role, name: str, *, hosts: Sequence[str] = (), days: int) -> KeyPair:
-    """A certificate for one party beside its authority's, reachable at `hosts`. Raises SettingsError where it is there already."""
+def issue(ca: KeyPair, role: Role, name: str, *, hosts: Sequence[str] = (), days: int, calls: bool = False) -> KeyPair:
+    """A certificate for one party beside its authority's, reachable at `hosts`. Raises SettingsError where it is there already.
+
+    calls: one of three aggregators, which calls the other two.
+    """
     authority, authority_key = x509.load_pem_x509_certificate(ca.certificate.read_bytes()), _private(ca.key)
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
+    purposes = [*_PURPOSES[role], *([ExtendedKeyUsageOID.CLIENT_AUTH] if calls else [])]
     names = [x509.UniformResourceIdentifier(identity(role, name)), *(_host(host) for host in hosts)]
     builder = (
         _builder(subject, authority.subject, key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(digital_signature=True), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(_PURPOSES[role]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
     )
@@ -136,26 +142,43 @@ def write_development_certificates(
     aggregator_hosts: Sequence[str] = (),
     server_hosts: Sequence[str] = (),
     days: int = 90,
+    three_aggregators: bool = False,
 ) -> list[Path]:
     """An authority, an aggregator, a server and the clients; what is there already is kept. Returns all files, the authority's first.
 
-    Aggregator and server are reachable at their own hosts and no other's; without any, at this machine's own names. Raises
-    SettingsError on names that are none, and where one host is to be both.
+    three_aggregators: three in place of one, named 1, 2 and 3; aggregator_hosts are then one of each, in that order. Aggregator and server
+    are reachable at their own hosts and no other's; without any, at this machine's own names. Raises SettingsError on names that are none,
+    and where one host is to be both.
     """
     if both := sorted({*aggregator_hosts} & {*server_hosts} - {*LOCAL_HOSTS}):
         cause = f"{both[0]} is named as the aggregator's host and the server's"
         raise SettingsError(cause, "Give each a name of its own: one machine may have two.")
-    hosts = {"aggregator": aggregator_hosts or LOCAL_HOSTS, "server": server_hosts or LOCAL_HOSTS}
+    aggregators = _aggregators(aggregator_hosts, three=three_aggregators)
     ca = _existing(folder, "ca") or make_ca(folder, days=days)
-    parties: list[tuple[Role, str]] = [("aggregator", "aggregator"), ("server", "server"), *(("client", name) for name in clients)]
+    parties: list[tuple[Role, str, Sequence[str]]] = [
+        *(("aggregator", name, hosts) for name, hosts in aggregators.items()),
+        ("server", "server", server_hosts or LOCAL_HOSTS),
+        *(("client", name, ()) for name in clients),
+    ]
     made = [ca]
-    for role, name in parties:
+    for role, name, hosts in parties:
         try:
             pair = _existing(folder, _file_name(role, name))
-            made.append(pair or issue(ca, role, name, hosts=hosts.get(role, ()), days=days))
+            calls = role == "aggregator" and three_aggregators
+            made.append(pair or issue(ca, role, name, hosts=hosts, days=days, calls=calls))
         except ValueError as failure:
             raise SettingsError(f"{role} {name!r}: {failure}", "Choose another name.") from None
     return [path for pair in made for path in (pair.certificate, pair.key)]
+
+
+def _aggregators(hosts: Sequence[str], *, three: bool) -> dict[str, Sequence[str]]:
+    """Hosts by name. Raises SettingsError where three have not one each."""
+    if not three:
+        return {"aggregator": hosts or LOCAL_HOSTS}
+    if hosts and len(set(hosts)) != len(PLACES):
+        remedy = "Name --aggregator-host three times, for aggregators 1, 2 and 3 in this order."
+        raise SettingsError(f"three aggregators need a host each, found {len(set(hosts))}", remedy)
+    return {place: (host,) for place, host in zip(PLACES, hosts, strict=True)} if hosts else dict.fromkeys(PLACES, LOCAL_HOSTS)
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:

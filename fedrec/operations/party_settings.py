@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, cast
 
@@ -96,6 +96,58 @@ class AggregatorAccess(Table):
         if not self.insecure:
             require_pin("aggregator", self.address, self.pin)
         return self
+
+
+class AggregatorOfThree(AggregatorAccess):
+    """One of three aggregators."""
+
+    name: str = Field("", description="as in its certificate, fedrec:aggregator:<name>; empty: its place, 1, 2 or 3")
+
+
+def three_pinned(content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
+    """The pins of three aggregators, by their names, put where the table `aggregators` has none."""
+    listed, known = content.get("aggregators"), of_role(pins, "aggregator")
+    if not isinstance(listed, list):
+        return content
+    return content | {"aggregators": [with_pin(each, str(place), known) for place, each in enumerate(listed, start=1)]}
+
+
+def with_pin(table: Any, place: str, known: Mapping[str, str]) -> Any:
+    """A table of one of three aggregators with its pin, where it is known and not given."""
+    if not isinstance(table, dict) or table.get("pin") or table.get("insecure"):
+        return table
+    pin = known.get(table.get("name") or place)
+    return table | {"pin": pin} if pin else table
+
+
+def require_three(aggregators: Sequence[AggregatorOfThree]) -> None:
+    """Raises ValueError unless these are none, or three that cannot be two: with a pin of its own each, or insecure on loopback."""
+    if not aggregators:
+        return
+    if len(aggregators) != 3:
+        raise ValueError(f"three-party aggregation needs three aggregators, found {len(aggregators)}")
+    if len({one.insecure for one in aggregators}) != 1:
+        raise ValueError("aggregators: all three insecure, in a trial, or none")
+    require_three_keys([one.address if one.insecure else one.pin for one in aggregators], insecure=aggregators[0].insecure)
+
+
+def require_three_keys(keys: Sequence[str], *, insecure: bool) -> None:
+    """Raises ValueError unless all are there and differ."""
+    what = "addresses" if insecure else "pins"
+    if not all(keys):
+        raise ValueError(f"aggregators: each of three needs one of three {what}")
+    if len(set(keys)) != 3:
+        raise ValueError(f"aggregators: three different {what} are needed: two shares with one operator are a report")
+
+
+def names_of_three(aggregators: Sequence[AggregatorOfThree]) -> tuple[str, ...]:
+    """How they are named in a ticket: by the SHA-256 of their public keys; in an insecure trial by their places."""
+    return tuple(one.pin or insecure_name(place) for place, one in enumerate(aggregators, start=1))
+
+
+def insecure_name(place: int) -> str:
+    """In place of a key's SHA-256."""
+    return f"insecure-{place}"
 
 
 _Settings = TypeVar("_Settings", bound=BaseModel)

@@ -13,7 +13,7 @@ from fedrec.privacy.guarantee import Guarantee
 
 NOT_REVIEWED = "three-party is not yet reviewed from outside"
 NOT_HIDDEN = "not hidden"
-SIMULATED = "simulated in one process: whoever runs it sees everything; what follows is what the protocol promises among three operators"
+SIMULATED = "simulated by one person, who sees everything; what follows is what the protocol promises among three operators"
 
 
 @dataclass(frozen=True)

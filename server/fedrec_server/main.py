@@ -28,12 +28,12 @@ from fedrec.federation.protocol import ReleaseDesk
 from fedrec.operations import logs
 from fedrec.operations.addresses import Address
 from fedrec.operations.metrics import Metrics
-from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.operations.party_state import Awaited, Doing, noting
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import guarantee_of
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
+from fedrec_server.aggregation import desk_and_budget, memories
 from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.executor import Executor, LostRunError, require_pinned_flower
 from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
@@ -43,13 +43,11 @@ from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, check, run_rounds
 from fedrec_server.runs import Runs
 from fedrec_server.schedule import Schedule, words_of
-from fedrec_server.seen_ledger import FollowedDesk, SeenLedger
 from fedrec_server.settings import PublishTable, ServerSettings, SuperLinkTable
 from fedrec_server.superlink import SuperLink
 from fedrec_server.trainings import Trainings
-from fedrec_server.watching import WatchedClients, WatchedDesk
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, Retry
-from fedrec_transport.channel import Access
+from fedrec_server.watching import WatchedClients
+from fedrec_transport.aggregator_client import Retry
 
 if TYPE_CHECKING:  # it brings torch, which a server of ratings does without
     from fedrec.news.trained import Catalogue
@@ -119,7 +117,8 @@ def run(
         log = stack.enter_context(logs.party_log("server", file=file, max_bytes=settings.log_max_bytes, kept=settings.log_files))
         stack.enter_context(_signals(told))
         if new_aggregator_ledger:
-            memory(settings).forget()
+            for seen in memories(settings):
+                seen.forget()
             logs.say(log, "aggregator-ledger-forgotten", level=logging.WARNING)
         _run(scenario, settings, runs, schedule, _Sleep(told), stack, ready, say)
         logs.say(log, "server-finished", pid=os.getpid())
@@ -138,15 +137,10 @@ def _run(
     log, folder = logging.getLogger(__name__), runs.state
     _keep_loopback_direct()
     metrics, metrics_address = _metrics(settings.metrics, stack)
-    desk: FollowedDesk | None = None
-    remote: RemoteReleaseDesk | None = None
-    if settings.aggregator is not None:
-        patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
-        remote = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=patiently))
-        desk = FollowedDesk(WatchedDesk(remote, metrics), memory(settings))
+    patiently = Retry(sleep=noting(metrics.state, Awaited.AGGREGATOR, sleep, log))
+    desk, budget = desk_and_budget(scenario, settings, metrics, patiently, stack)
     flower = stack.enter_context(_Flower(settings.superlink, folder))
     noise: Literal["seeded", "system"] = "seeded" if settings.rehearsal else "system"
-    budget = remote.budget if remote else None
     trainings = Trainings(runs, schedule, _promised(scenario), budget, noise, settings.run, say, state=metrics.state)
     training = _training(scenario, settings, desk, trainings, metrics, sleep, flower.owner)  # while the SuperLink starts
     published = _published(settings.publish, folder, stack)
@@ -191,7 +185,7 @@ def _training(
     public = settings.public.read()
     check(scenario, public)
     if desk is None:
-        raise SettingsError("the server's settings have no aggregator", "Give them an aggregator table, as in docs/deploy.md.")
+        raise SettingsError("the server's settings have no aggregator", "Give them an aggregator table, or three, as in docs/deploy.md.")
     return _Training(scenario, settings, public, desk, trainings, metrics, sleep, owner)
 
 
@@ -363,16 +357,6 @@ class _Flower:
     @property
     def superlink_pid(self) -> int:
         return self._child.pid if self._child else 0
-
-
-def memory(settings: ServerSettings) -> SeenLedger:
-    """What was seen of the aggregator's ledger, by this server."""
-    return SeenLedger(Path(settings.seen_ledger or Path(settings.state) / "aggregator-ledger.json"))
-
-
-def access(table: AggregatorAccess) -> Access:
-    """The aggregator table as what its stubs take. Raises SettingsError."""
-    return Access(name="server", **table.model_dump())
 
 
 def _gate(table: SuperLinkTable, superlink: SuperLink) -> Gate:

@@ -103,8 +103,6 @@ def run_rounds(
     RefusedError where the aggregator refuses, with the code of `protocol.Refusal`.
     """
     everything, public = public, public if scenario.data.features else public.without_features()
-    if scenario.privacy.aggregation != "trusted":
-        raise SettingsError('privacy.aggregation = "three-party" runs in one process only', "Use fedrec simulate.")
     check(scenario, public)
     if cohort < 1:
         require_sampled(scenario.recipe, public.kind)

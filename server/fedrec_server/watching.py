@@ -19,6 +19,7 @@ from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing, PartyState
 from fedrec.privacy.calibration import Plan
+from fedrec.sharing.three_desk import ThreeDesk
 from fedrec_server.seen_ledger import GrowingDesk
 from fedrec_server.stragglers import UNREACHABLE, AsksSome
 
@@ -27,9 +28,9 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class WatchedDesk:
-    """An aggregator's desk. A round that ends in an error counts as failed, one that is not released as short."""
+    """The desk of an aggregator, or of three. A round that ends in an error counts as failed, one that is not released as short."""
 
-    desk: GrowingDesk
+    desk: GrowingDesk | ThreeDesk
     metrics: Metrics
     _open: tuple[str, int] | None = field(default=None, init=False)
 
@@ -41,7 +42,8 @@ class WatchedDesk:
         return users
 
     def growth(self, since: LedgerHead) -> LedgerGrowth:
-        """As the desk's."""
+        """As the desk's; three ledgers are followed one by one, behind their desk."""
+        assert not isinstance(self.desk, ThreeDesk)
         with self._calling():
             return self.desk.growth(since)
 

@@ -7,20 +7,26 @@ deployment. Rounds are Flower messages over `grid.InProcessGrid`; the aggregator
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 from fedrec.data.dataset import Catalogue
+from fedrec.federation.protocol import ReleaseDesk, ReportDesk
 from fedrec.federation.round_driver import Patience
 from fedrec.federation.rounds import State
+from fedrec.operations.certificates import PLACES
+from fedrec.sharing.three_desk import ThreeDesk
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.peers import CoreAsPeer
+from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_client.answering import Bounds
 from fedrec_client.flower import client_app
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
+from fedrec_client.three_way import ThreeWay
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
@@ -45,7 +51,7 @@ def no_patience() -> Patience:
 class Parties:
     """An aggregator and its clients, as long as the context that made them."""
 
-    aggregator: Aggregator
+    aggregator: ReleaseDesk
     participants: tuple[Participant, ...]
 
     def grid(self) -> InProcessGrid:
@@ -60,6 +66,7 @@ def limits(users: int, items: int) -> Limits:
         max_users_per_sender=users,
         max_events_per_user=items + Bounds().features,
         max_accumulator_bytes=2**33,
+        max_shares_bytes=2**34,
         allow_not_established=True,
     )
 
@@ -68,15 +75,41 @@ def limits(users: int, items: int) -> Limits:
 def parties(job: Job, catalogue: Catalogue, *, clients: int) -> Iterator[Parties]:
     """An aggregator and `clients` clients with their ledgers under `job.folder`, where they go on after an interruption."""
     with ExitStack() as stack:
-        ledger = stack.enter_context(closing(ReleaseLedger(job.folder / "aggregator", limit=job.limit)))
-        aggregator = Aggregator(ledger, limits(job.data.num_users, job.data.num_items), noise=job.noise)
+        aggregator, desk_of = _three(job, stack) if job.prepared.plan.aggregation == "three-party" else _one(job, stack)
         participants = list[Participant]()
         for shard in shards(job.data, clients):
             folder, users = job.folder / shard.name, LocalUsers(shard.events, catalogue.item_ids, shard.user_ids)
             own = stack.enter_context(closing(ClientLedger(folder / "ledger.sqlite", limit=job.limit)))
-            desk = aggregator.client_desk(shard.name)
-            participants.append(Participant(shard.name, users, own, desk, folder, keep_sent=True, allow_not_established=True))
+            participants.append(
+                Participant(shard.name, users, own, desk_of(shard.name), folder, keep_sent=True, allow_not_established=True)
+            )
         yield Parties(aggregator, tuple(participants))
+
+
+Aggregated = tuple[ReleaseDesk, Callable[[str], ReportDesk | ThreeWay]]
+
+
+def _one(job: Job, stack: ExitStack) -> Aggregated:
+    """The aggregator, and the desk of each client by name."""
+    ledger = stack.enter_context(closing(ReleaseLedger(job.folder / "aggregator", limit=job.limit)))
+    aggregator = Aggregator(ledger, limits(job.data.num_users, job.data.num_items), noise=job.noise)
+    return aggregator, aggregator.client_desk
+
+
+def _three(job: Job, stack: ExitStack) -> Aggregated:
+    """The same of three, which protect nobody from the one process that plays them."""
+    names, cores = [name.encode() for name in PLACES], list[ThreePartyAggregator]()
+
+    def sleep(seconds: float) -> None:
+        for core in cores:
+            core.tick()
+
+    for place, name in enumerate(PLACES):
+        ledger = stack.enter_context(closing(ReleaseLedger(job.folder / f"aggregator-{name}", limit=job.limit)))
+        peers = {i: CoreAsPeer(cores, i, caller=place) for i in range(3) if i != place}
+        bounds = limits(job.data.num_users, job.data.num_items)
+        cores.append(ThreePartyAggregator(ledger, bounds, noise=job.noise, place=place, names=names, peers=peers, sleep=sleep))
+    return ThreeDesk(cores), lambda client: ThreeWay([core.share_desk(client) for core in cores], names, sleep=sleep)
 
 
 def flower(catalogue: Catalogue, *, clients: int) -> Runtime:

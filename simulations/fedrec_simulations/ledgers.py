@@ -29,7 +29,7 @@ from fedrec_client import click_ledger
 from fedrec_client import ledger as client_ledger
 from fedrec_client.settings import ClientSettings
 from fedrec_client.settings import load as load_client
-from fedrec_server.main import memory
+from fedrec_server.aggregation import memory
 from fedrec_server.settings import ServerSettings
 from fedrec_server.settings import load as load_server
 from fedrec_simulations.inspect_aggregator import ledger_of, spent_of

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from fedrec.data.dataset import Catalogue
-from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.certificates import PLACES, write_development_certificates
 from fedrec.operations.pins import write_pins
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.settings import Scenario
@@ -107,6 +107,18 @@ class PartyFiles(Generic[Part]):
         """Who holds whom."""
         return self.holdings.shards
 
+    @property
+    def of_three(self) -> bool:
+        """Whether three aggregate."""
+        return self.job.scenario.privacy.aggregation == "three-party"
+
+    @property
+    def aggregators(self) -> tuple[str, ...]:
+        """Their names as parties, in the order of their places."""
+        if not self.holdings.aggregated:
+            return ()
+        return tuple(f"aggregator-{place}" for place in PLACES) if self.of_three else ("aggregator",)
+
     def state(self, party: str) -> Path:
         """A party's own folder."""
         return self.root / party
@@ -122,7 +134,7 @@ class PartyFiles(Generic[Part]):
     def prepare(self) -> None:
         """Certificates, shards, public data and the scenario: what does not depend on who listens where."""
         held = self.shards
-        write_development_certificates(self._certificates, clients=[shard.name for shard in held])
+        write_development_certificates(self._certificates, clients=[shard.name for shard in held], three_aggregators=self.of_three)
         write_pins(self._certificates)
         self.holdings.write_public(self.root / "public")
         self.write_shards()
@@ -135,23 +147,32 @@ class PartyFiles(Generic[Part]):
 
     def write_aggregator(self, *, listen: str) -> None:
         """Settings of the aggregator, which listens there."""
+        self._write("aggregator", self._of_aggregator("aggregator", listen))
+
+    def write_three(self, addresses: Sequence[str]) -> None:
+        """Settings of three aggregators, which listen there and know each other."""
+        for own, party in enumerate(self.aggregators):
+            peers = [{"place": i + 1, "address": address} for i, address in enumerate(addresses) if i != own]
+            three = {"place": own + 1, "peers": peers}
+            self._write(party, self._of_aggregator(party, addresses[own]) | {"three_party": three})
+
+    def _of_aggregator(self, party: str, listen: str) -> dict[str, Any]:
         job, limit = self.job, self.job.limit
         seeded = {"noise": "seeded", "seed": job.scenario.seed} if job.scenario.privacy.noise == "seeded" else {"noise": "system"}
-        content = {
+        return {
             "listen": listen,
-            "state": str(self.state("aggregator")),
+            "state": str(self.state(party)),
             "pins": self._pins,
             "metrics": ANY_PORT,
             "simulation": True,
-            "tls": {**self._pair("aggregator"), "client_ca": str(self._authority)},
+            "tls": {**self._pair(party), "client_ca": str(self._authority)},
             "clients": [{"name": shard.name} for shard in self.shards],
             "privacy": {"max_epsilon": limit.epsilon, "delta": limit.delta, "without_noise": not limit.private, **seeded},
             "limits": asdict(limits(self.holdings.num_users, self.holdings.num_items)),
         }
-        self._write("aggregator", content)
 
     def write_server(self, *, listen: str, aggregator: str) -> None:
-        """Settings of the server, whose gate listens there."""
+        """Settings of the server, whose gate listens there. aggregator: where it listens, or all three of them, with commas."""
         content = {
             "state": str(self.state("server")),
             "pins": self._pins,
@@ -186,7 +207,8 @@ class PartyFiles(Generic[Part]):
     def _aggregator(self, address: str, party: str) -> dict[str, Any]:
         if not self.holdings.aggregated:
             return {}
-        return {"aggregator": {"address": address, "ca": str(self._authority), **self._pair(party)}}
+        ways = [{"address": each, "ca": str(self._authority), **self._pair(party)} for each in address.split(",")]
+        return {"aggregators": ways} if self.of_three else {"aggregator": ways[0]}
 
     @property
     def _certificates(self) -> Path:

@@ -6,7 +6,9 @@ takes part in no message: the model comes from the server's checkpoints. A party
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +58,36 @@ def start(files: PartyFiles[Any], company: Company, *, server: Sequence[str] = (
 
 
 def start_aggregator(files: PartyFiles[Any], company: Company) -> str:
-    """The address where it listens, and listens again when it is started again."""
+    """The address where it listens, and listens again when it is started again; of three, with commas between them."""
+    if files.of_three:
+        return ",".join(_start_three(files, company))
     files.write_aggregator(listen=ANY_PORT)
     told = files.state("aggregator") / "address.json"
     address = _listening(files, company, "aggregator", ["aggregator", "--settings", str(files.settings("aggregator"))], told, "address")
     files.write_aggregator(listen=address)
     return address
+
+
+def _start_three(files: PartyFiles[Any], company: Company) -> list[str]:
+    """Each must know where the others are before any listens, so that their ports are chosen here."""
+    addresses = free_addresses(len(files.aggregators))
+    files.write_three(addresses)
+    for party in files.aggregators:
+        (files.state(party) / "address.json").unlink(missing_ok=True)
+        company.start(party, ["aggregator", "--settings", str(files.settings(party))], log=files.log(party))
+    for party in files.aggregators:
+        told = files.state(party) / "address.json"
+        company.wait_for(lambda told=told: _address(told, "address"), what=f"{party} that listens", timeout_s=_UP_S)  # type: ignore[misc]
+    return addresses
+
+
+def free_addresses(count: int) -> list[str]:
+    """Ports of loopback that nobody uses now. Another program may take one before it is used: whoever finds it taken ends, and says so."""
+    with ExitStack() as stack:
+        lines = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for line in lines:
+            line.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{line.getsockname()[1]}" for line in lines]
 
 
 def follow(files: PartyFiles[Any], company: Company, *, after: int) -> Iterator[Carried]:

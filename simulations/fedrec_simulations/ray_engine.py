@@ -27,19 +27,21 @@ from flwr.common.constant import PARTITION_ID_KEY
 from flwr.serverapp import ServerApp
 from flwr.supercore import telemetry
 
+from fedrec import __version__
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.protocol import Broadcast
 from fedrec.federation.rounds import State
 from fedrec.operations import logs
+from fedrec.operations.metrics import Metrics
 from fedrec.operations.supervisor import Company
 from fedrec.settings import Scenario
 from fedrec_client import settings as client_settings
 from fedrec_client.flower import ASK, JOIN, client_app
 from fedrec_client.held import HELD, HeldArrays
 from fedrec_client.opened import open_participant
+from fedrec_server.aggregation import desk_and_budget
 from fedrec_server.flower import server_app
-from fedrec_server.main import access
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import check, run_rounds
 from fedrec_server.settings import ServerSettings
@@ -47,7 +49,7 @@ from fedrec_simulations.in_process import SLOWEST_ROUND_S
 from fedrec_simulations.party_files import ANY_PORT, PartyFiles, ratings
 from fedrec_simulations.processes import follow, start_aggregator
 from fedrec_simulations.runtimes import Carried, Job, Runtime
-from fedrec_transport.aggregator_client import RemoteReleaseDesk, Retry
+from fedrec_transport.aggregator_client import Retry
 
 NO_GATE = ""
 """Where a SuperNode would connect: there is none."""
@@ -133,8 +135,9 @@ def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path],
     public, state, run = settings.public.read(), Path(settings.state), settings.run or None
 
     def rounds(broadcast: Broadcast) -> None:
-        assert settings.aggregator is not None  # as `party_files` wrote it
-        with RemoteReleaseDesk(access(settings.aggregator), retry=Retry(sleep=sleep)) as desk:
+        with ExitStack() as stack:
+            desk, _ = desk_and_budget(scenario, settings, Metrics("server", __version__), Retry(sleep=sleep), stack)
+            assert desk is not None  # as `party_files` wrote it
             for _ in run_rounds(scenario, public, desk, broadcast, state, gathering=gathering, patience=patience, run=run):
                 pass  # whoever follows reads them in the folder
 

@@ -106,8 +106,8 @@ def run(
     from fedrec_simulations.report.table import methods_table
 
     console = Console(stderr=True, quiet=quiet)
-    if scenario.privacy.aggregation != "trusted" and cast.runtime != "loopback":
-        raise SettingsError(f"--runtime {cast.runtime} has one trusted aggregator", "Leave --runtime out: three play in one process.")
+    if scenario.privacy.shares == "real" and cast.runtime != "loopback":
+        raise SettingsError(f"privacy.shares says nothing to --runtime {cast.runtime}, which always shares", "Leave one of the two out.")
     started = time.perf_counter()
     folder = open_folder(scenario, name, cast, resume=resume)
     with stage(console, "reading data"):

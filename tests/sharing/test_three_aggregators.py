@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.rounds import Loopback, train
 from fedrec.news import central, central_client, topics
+from fedrec.operations.metrics import Metrics
 from fedrec.privacy.calibration import among_three
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
@@ -26,9 +28,11 @@ from fedrec.settings import load
 from fedrec.sharing import in_process
 from fedrec.sharing.in_process import ThreeAggregators
 from fedrec.sharing.promises import sentences, stated
-from fedrec_server.rounds import run_rounds
+from fedrec_server.aggregation import desk_and_budget
+from fedrec_server.settings import validated
 from fedrec_simulations import simulate
 from fedrec_simulations.runtimes import Cast
+from fedrec_transport.aggregator_client import Retry
 
 ITEMS = 30
 RECIPES = {
@@ -205,9 +209,17 @@ def _first(made: Prepared, data: Interactions) -> tuple[Any, Any]:
     return question, link(data, made).answer(question)
 
 
-def test_no_process_takes_a_three_party_scenario_for_a_trusted_one(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="one process only"):
-        next(run_rounds(load(None, THREE), None, None, None, tmp_path, gathering=None, patience=None))  # type: ignore[arg-type]
-    for runtime in ("flower", "processes"):
-        with pytest.raises(SettingsError, match="one trusted aggregator"):
-            simulate.run(load(None, THREE), name="x", cast=Cast(runtime), quiet=True)
+def test_a_server_runs_a_scenario_with_the_aggregators_that_it_names_and_no_others(tmp_path: Path) -> None:
+    table = {"address": "127.0.0.1:1", "insecure": True}
+    three = [table | {"address": f"127.0.0.1:{port}"} for port in (1, 2, 3)]
+    words = [(THREE, {"aggregator": table}), (["privacy.aggregation=trusted"], {"aggregators": three})]
+    for sets, tables in words:
+        content = {"state": str(tmp_path), "public": {"path": "x"}, "superlink": {"insecure": True}, **tables}
+        settings, metrics = validated(content, source="test"), Metrics("server", "0")
+        with ExitStack() as stack, pytest.raises(SettingsError, match="name aggregators for"):
+            desk_and_budget(load(None, sets), settings, metrics, Retry(), stack)
+
+
+def test_a_simulation_of_processes_needs_no_word_on_shares() -> None:
+    with pytest.raises(SettingsError, match="always shares"):
+        simulate.run(load(None, [*THREE, "privacy.shares=real"]), name="x", cast=Cast("flower"), quiet=True)

@@ -64,7 +64,7 @@ class Retry:
     jitter: Callable[[], float] = field(default=random.SystemRandom().random)
 
 
-class _Line:
+class Line:
     """One channel, opened when it is first needed and again after it was lost for good; any thread may call."""
 
     def __init__(self, access: Access, role: Role, retry: Retry) -> None:
@@ -95,6 +95,10 @@ class _Line:
 
         return self._patiently(called)
 
+    def _stream(self, method: Method, request: Any, *, most: int) -> bytes:
+        """What comes in frames, as it was announced."""
+        return self._patiently(lambda channel: received(_caller(channel.unary_stream, method)(request, **self._how()), most=most))
+
     def _patiently(self, call: Callable[[Any], R]) -> R:
         """The answer. Raises RefusedError, ProtocolError where the aggregator failed, and where patience ended what happened last."""
         retry, pause_s = self._retry, self._retry.first_pause_s
@@ -124,7 +128,7 @@ class _Line:
         return {"timeout": self._retry.deadline_s, "metadata": self._metadata}
 
 
-class RemoteReportDesk(_Line):
+class RemoteReportDesk(Line):
     """A `ReportDesk` over gRPC. A context; `hang_up` ends the connection."""
 
     def __init__(self, access: Access, *, retry: Retry | None = None) -> None:
@@ -158,7 +162,7 @@ class RemoteReportDesk(_Line):
         return _caller(channel.stream_unary, methods.REPORT)(_frames(run, round, batch), **self._how())
 
 
-class RemoteReleaseDesk(_Line):
+class RemoteReleaseDesk(Line):
     """A `ReleaseDesk` over gRPC. A context; `hang_up` ends the connection."""
 
     def __init__(self, access: Access, *, retry: Retry | None = None) -> None:
@@ -204,8 +208,7 @@ class RemoteReleaseDesk(_Line):
 
     def release(self, run: str, round: int) -> bytes:
         """As the protocol's, its length bounded and its hash checked. Raises RefusedError or UnreachableError."""
-        request = pb.GetReleaseRequest(run=run, round=round)
-        return self._patiently(lambda channel: _received(_caller(channel.unary_stream, methods.GET_RELEASE)(request, **self._how())))
+        return self._stream(methods.GET_RELEASE, pb.GetReleaseRequest(run=run, round=round), most=MAX_RELEASE_BYTES)
 
 
 def healthy(access: Access, *, timeout_s: float = 5.0) -> bool:
@@ -233,11 +236,11 @@ def _frames(run: str, round: int, batch: bytes) -> Iterator[pb.ReportFrame]:
         yield pb.ReportFrame(data=batch[start : start + size])
 
 
-def _received(frames: Iterator[pb.ReleaseFrame]) -> bytes:
+def received(frames: Iterator[pb.ReleaseFrame], *, most: int = MAX_RELEASE_BYTES) -> bytes:
     """The whole release. Raises UnreachableError where it is not what its first frame announced: it may be fetched again."""
     first = next(frames, pb.ReleaseFrame())
-    if first.total_bytes > MAX_RELEASE_BYTES:
-        raise refused(Refusal.TOO_LARGE, f"the release announces {first.total_bytes} bytes, at most {MAX_RELEASE_BYTES} are taken")
+    if first.total_bytes > most:
+        raise refused(Refusal.TOO_LARGE, f"the answer announces {first.total_bytes} bytes, at most {most} are taken")
     content = bytearray(first.data)
     for frame in frames:
         content += frame.data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-Role: TypeAlias = Literal["client", "server"]
+Role: TypeAlias = Literal["client", "server", "aggregator"]
 
 AUTHORIZATION, BEARER = "authorization", "Bearer "
 ROLE_KEY, NAME_KEY = "fedrec-role", "fedrec-name"

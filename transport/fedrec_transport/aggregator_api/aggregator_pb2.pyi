@@ -110,7 +110,7 @@ class OpenRunReply(_message.Message):
     def __init__(self) -> None: ...
 
 class OpenRoundRequest(_message.Message):
-    __slots__ = ("run", "round", "header", "digest", "timeout_s", "ledger_head", "quorum")
+    __slots__ = ("run", "round", "header", "digest", "timeout_s", "ledger_head", "quorum", "attempt")
     RUN_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     HEADER_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +118,7 @@ class OpenRoundRequest(_message.Message):
     TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
     LEDGER_HEAD_FIELD_NUMBER: _ClassVar[int]
     QUORUM_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     run: str
     round: int
     header: bytes
@@ -125,7 +126,8 @@ class OpenRoundRequest(_message.Message):
     timeout_s: float
     ledger_head: str
     quorum: int
-    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., header: _Optional[bytes] = ..., digest: _Optional[str] = ..., timeout_s: _Optional[float] = ..., ledger_head: _Optional[str] = ..., quorum: _Optional[int] = ...) -> None: ...
+    attempt: int
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., header: _Optional[bytes] = ..., digest: _Optional[str] = ..., timeout_s: _Optional[float] = ..., ledger_head: _Optional[str] = ..., quorum: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class GetRoundRequest(_message.Message):
     __slots__ = ("run", "round", "wait_s")
@@ -199,3 +201,73 @@ class RoundStatus(_message.Message):
     ledger_head: str
     quorum: int
     def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., digest: _Optional[str] = ..., phase: _Optional[str] = ..., attempt: _Optional[int] = ..., enrolled: _Optional[int] = ..., reported: _Optional[int] = ..., clipped: _Optional[int] = ..., rejected: _Optional[_Mapping[str, int]] = ..., remaining_s: _Optional[float] = ..., release_sha256: _Optional[str] = ..., ledger_head: _Optional[str] = ..., quorum: _Optional[int] = ...) -> None: ...
+
+class GetAttemptRequest(_message.Message):
+    __slots__ = ("run", "round")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+
+class GetAttemptReply(_message.Message):
+    __slots__ = ("attempt", "nonce", "ticket")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    nonce: bytes
+    ticket: bytes
+    def __init__(self, attempt: _Optional[int] = ..., nonce: _Optional[bytes] = ..., ticket: _Optional[bytes] = ...) -> None: ...
+
+class GetStandingRequest(_message.Message):
+    __slots__ = ("run", "round")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
+
+class GetStandingReply(_message.Message):
+    __slots__ = ("attempt", "nonce", "ticket", "has_held", "agreed", "ready", "published")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    NONCE_FIELD_NUMBER: _ClassVar[int]
+    TICKET_FIELD_NUMBER: _ClassVar[int]
+    HAS_HELD_FIELD_NUMBER: _ClassVar[int]
+    AGREED_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    nonce: bytes
+    ticket: bytes
+    has_held: bool
+    agreed: bytes
+    ready: bytes
+    published: bool
+    def __init__(self, attempt: _Optional[int] = ..., nonce: _Optional[bytes] = ..., ticket: _Optional[bytes] = ..., has_held: _Optional[bool] = ..., agreed: _Optional[bytes] = ..., ready: _Optional[bytes] = ..., published: _Optional[bool] = ...) -> None: ...
+
+class GetHeldRequest(_message.Message):
+    __slots__ = ("run", "round", "attempt")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    attempt: int
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class GetKeyRequest(_message.Message):
+    __slots__ = ("run", "round", "attempt")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    attempt: int
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class GetKeyReply(_message.Message):
+    __slots__ = ("key",)
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    key: bytes
+    def __init__(self, key: _Optional[bytes] = ...) -> None: ...

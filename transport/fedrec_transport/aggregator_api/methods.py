@@ -13,6 +13,7 @@ from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 
 if TYPE_CHECKING:  # it brings scipy, which a client at rest does without
     from fedrec.privacy.calibration import Plan
+    from fedrec.sharing.protocol import Standing
 
 FRAME_BYTES = 256 * 2**10
 """Data in one frame of a report or a release."""
@@ -35,7 +36,7 @@ class Method:
     """One call: who may make it, and what goes in and out."""
 
     name: str
-    role: Literal["client", "server", "either"]
+    role: Literal["client", "server", "aggregator", "either"]
     request: type[Message]
     reply: type[Message]
 
@@ -57,6 +58,10 @@ OPEN_ROUND = Method("OpenRound", "server", pb.OpenRoundRequest, pb.RoundStatus)
 GET_ROUND = Method("GetRound", "server", pb.GetRoundRequest, pb.RoundStatus)
 CLOSE_ROUND = Method("CloseRound", "server", pb.CloseRoundRequest, pb.RoundStatus)
 GET_RELEASE = Method("GetRelease", "server", pb.GetReleaseRequest, pb.ReleaseFrame)
+GET_ATTEMPT = Method("GetAttempt", "client", pb.GetAttemptRequest, pb.GetAttemptReply)
+GET_STANDING = Method("GetStanding", "aggregator", pb.GetStandingRequest, pb.GetStandingReply)
+GET_HELD = Method("GetHeld", "aggregator", pb.GetHeldRequest, pb.ReleaseFrame)
+GET_KEY = Method("GetKey", "aggregator", pb.GetKeyRequest, pb.GetKeyReply)
 
 
 def growth_message(growth: LedgerGrowth) -> pb.GetGrowthReply:
@@ -92,6 +97,23 @@ def read_status(message: pb.RoundStatus) -> RoundStatus:
         raise refused(Refusal.MALFORMED, f"unknown phase {message.phase!r}", "Use the same version of fedrec everywhere.") from None
     plain = {field.name: getattr(message, field.name) for field in pb.RoundStatus.DESCRIPTOR.fields}
     return RoundStatus(**{**plain, "phase": phase, "rejected": dict(message.rejected)})
+
+
+def standing_message(standing: Standing) -> pb.GetStandingReply:
+    """An aggregator's standing for a peer; the list of whom it holds travels by itself."""
+    plain = {**vars(standing), "has_held": standing.held is not None}
+    del plain["held"]
+    return pb.GetStandingReply(**plain)
+
+
+def read_standing(message: pb.GetStandingReply) -> tuple[Standing, bool]:
+    """A peer's standing, and whether it has a list. Raises RefusedError where a nonce, ticket or hash has another length."""
+    from fedrec.sharing.protocol import Standing
+
+    words = {name: getattr(message, name) for name in ("nonce", "ticket", "agreed", "ready")}
+    if any(len(word) not in {0, 32} for word in words.values()):
+        raise refused(Refusal.MALFORMED, "the peer's standing is none", "Use the same version of fedrec everywhere.")
+    return Standing(message.attempt, published=message.published, **words), message.has_held
 
 
 def plan_bytes(plan: Plan) -> bytes:

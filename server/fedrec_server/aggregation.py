@@ -1,0 +1,68 @@
+"""The server's way to the one aggregator, or to three: stubs, what was seen of their ledgers, and what their limits leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from fedrec.errors import SettingsError
+from fedrec.federation.protocol import Budget, ReleaseDesk
+from fedrec.operations.certificates import PLACES
+from fedrec.operations.metrics import Metrics
+from fedrec.operations.party_settings import AggregatorAccess
+from fedrec.settings import Scenario
+from fedrec.sharing.three_desk import ThreeDesk
+from fedrec_server.seen_ledger import FollowedDesk, SeenLedger
+from fedrec_server.settings import ServerSettings
+from fedrec_server.watching import WatchedDesk
+from fedrec_transport.aggregator_client import RemoteReleaseDesk, Retry
+from fedrec_transport.channel import Access
+
+
+def desk_and_budget(
+    scenario: Scenario, settings: ServerSettings, metrics: Metrics, retry: Retry, stack: ExitStack
+) -> tuple[ReleaseDesk | None, Callable[[], Budget | None] | None]:
+    """A desk until `stack` closes, and what is left of the budget; None without an aggregator.
+
+    Raises SettingsError where the scenario is of three aggregators and the settings are of one, or the other way round.
+    """
+    named = "three-party" if settings.aggregators else "trusted"
+    if scenario.privacy.aggregation != named:
+        cause = f'privacy.aggregation = "{scenario.privacy.aggregation}", but the server\'s settings name aggregators for "{named}"'
+        raise SettingsError(cause, "Give them one table aggregator, or three tables aggregators, as in docs/deploy.md.")
+    if settings.aggregators:
+        three = [stack.enter_context(RemoteReleaseDesk(access(one), retry=retry)) for one in settings.aggregators]
+        followed = [FollowedDesk(one, seen) for one, seen in zip(three, _of_three(settings), strict=True)]
+        return WatchedDesk(ThreeDesk(followed), metrics), lambda: least([one.budget() for one in three])
+    if settings.aggregator is None:
+        return None, None
+    remote = stack.enter_context(RemoteReleaseDesk(access(settings.aggregator), retry=retry))
+    return FollowedDesk(WatchedDesk(remote, metrics), memory(settings)), remote.budget
+
+
+def memory(settings: ServerSettings) -> SeenLedger:
+    """What was seen of the aggregator's ledger, by this server."""
+    return SeenLedger(Path(settings.seen_ledger or Path(settings.state) / "aggregator-ledger.json"))
+
+
+def memories(settings: ServerSettings) -> tuple[SeenLedger, ...]:
+    """Of every aggregator that this server knows."""
+    return _of_three(settings) if settings.aggregators else (memory(settings),)
+
+
+def access(table: AggregatorAccess) -> Access:
+    """An aggregator's table as what its stubs take. Raises SettingsError."""
+    return Access(**(table.model_dump() | {"name": "server"}))
+
+
+def least(budgets: Sequence[Budget | None]) -> Budget | None:
+    """Of three aggregators the one whose limit leaves least; None where one does not say."""
+    known = [budget for budget in budgets if budget is not None]
+    return min(known, key=lambda budget: budget.left_epsilon) if known and len(known) == len(budgets) else None
+
+
+def _of_three(settings: ServerSettings) -> tuple[SeenLedger, ...]:
+    """A file for each, beside where one aggregator's would be."""
+    one = memory(settings).path
+    return tuple(SeenLedger(one.with_name(f"{one.stem}-{place}{one.suffix}")) for place in PLACES)

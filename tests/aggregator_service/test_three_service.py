@@ -1,0 +1,198 @@
+"""Three aggregators as services with mutual TLS: a training over them, who may ask them for what, and settings that must not start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrec.errors import RefusedError, SettingsError
+from fedrec.federation.protocol import Refusal
+from fedrec.federation.round_driver import AggregatedLink, Patience
+from fedrec.federation.rounds import train
+from fedrec.federation.wire import pack_release
+from fedrec.operations.certificates import PLACES, write_development_certificates
+from fedrec.operations.pins import read_pins, write_pins
+from fedrec.sharing.three_desk import ThreeDesk
+from fedrec_aggregator import main
+from fedrec_aggregator.settings import AggregatorSettings, validated
+from fedrec_client.ledger import ClientLedger
+from fedrec_client.participant import Participant
+from fedrec_client.three_way import ThreeWay, names_of
+from fedrec_simulations.processes import free_addresses
+from fedrec_transport.aggregator_client import RemoteReleaseDesk
+from fedrec_transport.channel import Access
+from fedrec_transport.share_client import RemotePeer, RemoteShareDesk
+from tests.aggregator_service.conftest import ONCE, QUICK
+from tests.sharing.three_cores import PROMISE, RUN, SEED, Cores, Federation, federation
+from tests.waiting import HANG_S
+
+
+@dataclass
+class Three:
+    """Three services, and how to reach them."""
+
+    folder: Path
+    addresses: list[str]
+    pins: dict[str, str]
+
+    def access(self, place: int, who: str, **other: Any) -> Access:
+        pair = {"certificate": str(self.folder / f"{who}.pem"), "key": str(self.folder / f"{who}-key.pem")}
+        return Access(self.addresses[place], **({"pin": self.pins[PLACES[place]], "ca": str(self.folder / "ca.pem")} | pair | other))
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("three")
+    write_development_certificates(folder, clients=["client-1", "client-2"], three_aggregators=True)
+    write_pins(folder)
+    return folder
+
+
+def content(certificates: Path, state: Path, place: int, addresses: list[str], **other: Any) -> dict[str, Any]:
+    own = {"certificate": str(certificates / f"aggregator-{place}.pem"), "key": str(certificates / f"aggregator-{place}-key.pem")}
+    return {
+        "listen": addresses[place - 1],
+        "state": str(state / f"aggregator-{place}"),
+        "log": str(state / f"aggregator-{place}.jsonl"),
+        "pins": str(certificates / "pins.toml"),
+        "simulation": True,
+        "tls": {**own, "client_ca": str(certificates / "ca.pem")},
+        "clients": [{"name": "client-1"}, {"name": "client-2"}],
+        "privacy": {"max_epsilon": PROMISE.epsilon, "delta": PROMISE.delta, "noise": "seeded", "seed": SEED},
+        "limits": {"min_cohort": 5},
+        "three_party": {
+            "place": place,
+            "peers": [{"place": i, "address": address} for i, address in enumerate(addresses, 1) if i != place],
+        },
+    } | other
+
+
+def served(settings: AggregatorSettings, stack: ExitStack) -> None:
+    """Until the stack closes. Raises what it could not start for."""
+    ready, stop, failures = threading.Event(), threading.Event(), list[BaseException]()
+
+    def serve() -> None:
+        try:
+            main.run(settings, ready=lambda address: ready.set(), stop=stop)
+        except BaseException as failure:
+            failures.append(failure)
+            ready.set()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    stack.callback(thread.join)
+    stack.callback(stop.set)
+    assert ready.wait(HANG_S)
+    if failures:
+        raise failures[0]
+
+
+@pytest.fixture
+def three(certificates: Path, tmp_path: Path) -> Iterator[Three]:
+    addresses = free_addresses(3)
+    with ExitStack() as stack:
+        for place in (1, 2, 3):
+            served(validated(content(certificates, tmp_path, place, addresses)), stack)
+        known = {name.rpartition(":")[2]: pin for name, pin in read_pins(certificates / "pins.toml").items() if "aggregator" in name}
+        yield Three(certificates, addresses, known)
+
+
+@pytest.fixture
+def there(three: Three, tmp_path: Path) -> Iterator[Federation]:
+    """Two clients with certificates of their own, over the services."""
+    with ExitStack() as stack:
+        cores = stack.enter_context(closing(Cores(tmp_path / "unused")))
+        made = federation(cores, stack, "recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2", clients=2)
+        participants = []
+        for each in made.participants:
+            ledger = stack.enter_context(closing(ClientLedger(tmp_path / each.name / "ledger.sqlite", limit=PROMISE)))
+            ways = [three.access(place, f"client-{each.name}") for place in range(3)]
+            desks = [stack.enter_context(RemoteShareDesk(way, retry=QUICK)) for way in ways]
+            way = ThreeWay(desks, names_of([three.pins[name] for name in PLACES]))
+            participants.append(Participant(each.name, each.users, ledger, way, tmp_path / each.name))
+        yield replace(made, participants=participants)
+
+
+def test_a_training_over_three_services_releases_the_loopback_s_bytes(there: Federation, three: Three) -> None:
+    recipe = there.prepared.recipe
+    with ExitStack() as stack:
+        desks = [stack.enter_context(RemoteReleaseDesk(three.access(place, "server"), retry=QUICK)) for place in range(3)]
+        link = AggregatedLink(there.terms, there.prepared.plan, ThreeDesk(desks), there, Patience(round_s=HANG_S, pause_s=0.05))
+        link.num_users = there.data.num_users
+        there.join(there.terms)
+        ours, theirs = list(train(recipe, link, recipe.begin())), list(train(recipe, there.loopback, recipe.begin()))
+    assert len(ours) == len(theirs) == 2
+    assert all(pack_release(one.answer) == pack_release(other.answer) for one, other in zip(ours, theirs, strict=True))
+
+
+def test_nobody_but_the_two_peers_asks_for_standings_and_nobody_but_the_one_before_for_a_key(there: Federation, three: Three) -> None:
+    for who in ("server", "client-client-1"):
+        with RemotePeer(three.access(0, who)) as asking, pytest.raises(RefusedError) as refusal:
+            asking.standing(RUN, 0)
+        assert refusal.value.code == Refusal.FORBIDDEN
+    with RemotePeer(three.access(0, "aggregator-2")) as second, RemotePeer(three.access(0, "aggregator-3")) as third:
+        assert second.standing(RUN, 0)[0].attempt == third.standing(RUN, 0)[0].attempt == 0
+    desks = [RemoteReleaseDesk(three.access(place, "server"), retry=QUICK) for place in range(3)]
+    desk = ThreeDesk(desks)
+    desk.open_run(RUN, there.prepared.plan)
+    desk.open_round(there.opening(there.first))
+    with RemotePeer(three.access(0, "aggregator-3")) as before, RemotePeer(three.access(0, "aggregator-2")) as after:
+        assert len(before.key(RUN, 0, 1)) == 32
+        with pytest.raises(RefusedError) as refusal:
+            after.key(RUN, 0, 1)
+    assert refusal.value.code == Refusal.FORBIDDEN
+    for one in desks:
+        one.hang_up()
+
+
+def test_a_key_that_is_not_pinned_is_no_peer_whatever_its_certificate_says(three: Three, tmp_path: Path) -> None:
+    """Another certificate of the same authority, of the same name."""
+    for name in ("ca.pem", "ca-key.pem"):
+        (tmp_path / name).write_bytes((three.folder / name).read_bytes())
+    write_development_certificates(tmp_path, clients=[], three_aggregators=True)
+    pair = {"certificate": str(tmp_path / "aggregator-2.pem"), "key": str(tmp_path / "aggregator-2-key.pem")}
+    with RemotePeer(three.access(0, "aggregator-2", **pair)) as stranger, pytest.raises(RefusedError) as refusal:
+        stranger.standing(RUN, 0)
+    assert refusal.value.code == Refusal.FORBIDDEN
+
+
+def test_a_client_takes_no_other_aggregator_in_the_place_of_one(three: Three) -> None:
+    way = replace(three.access(0, "client-client-1"), address=three.addresses[1])
+    with RemoteShareDesk(way, retry=ONCE) as desk, pytest.raises(RefusedError) as refusal:
+        desk.attempt(RUN, 0)
+    assert refusal.value.code == Refusal.WRONG_CERTIFICATE
+
+
+def peers(*pins: str) -> dict[str, Any]:
+    return {"place": 1, "peers": [{"place": place, "address": "127.0.0.1:1", "pin": pin} for place, pin in zip((2, 3), pins, strict=True)]}
+
+
+@pytest.mark.parametrize("same", ["its peers'", "its own and a peer's"])
+def test_an_aggregator_does_not_start_where_two_of_three_have_one_key(certificates: Path, tmp_path: Path, same: str) -> None:
+    pins = read_pins(certificates / "pins.toml")
+    own, other = pins["fedrec:aggregator:1"], pins["fedrec:aggregator:2"]
+    table = peers(other, other) if same == "its peers'" else peers(other, own)
+    with ExitStack() as stack, pytest.raises(SettingsError, match="different pins"):
+        served(validated(content(certificates, tmp_path, 1, ["127.0.0.1:0"] * 3, three_party=table)), stack)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"three_party": {"place": 1, "peers": [{"place": 2, "address": "a:1"}]}}, "three_party"),
+        ({"three_party": peers("a" * 64, "b" * 64) | {"place": 2}}, "places 1, 2 and 3"),
+        ({"three_party": peers("", "b" * 64), "pins": ""}, "needs one of three pins"),
+        ({"insecure": True, "tls": None, "three_party": peers("a" * 64, "b" * 64)}, "without pins"),
+    ],
+)
+def test_settings_of_three_that_are_not_of_three_are_refused(
+    certificates: Path, tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(SettingsError, match=words):
+        validated(content(certificates, tmp_path, 1, ["127.0.0.1:0"] * 3, **change))
