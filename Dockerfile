@@ -12,6 +12,7 @@ COPY server server
 COPY client client
 COPY aggregator aggregator
 COPY transport transport
+COPY cli cli
 COPY simulations simulations
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 

@@ -7,10 +7,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class Scenarios(BuildHookInterface):
-    """simulations/NAME.toml becomes fedrec_simulations/scenarios/NAME.toml; an editable install reads them where they are."""
+    """simulations/NAME.toml becomes fedrec/scenarios/NAME.toml; an editable install reads them where they are."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add the files."""
         if version == "standard":
             for path in sorted(Path(self.root, "simulations").glob("*.toml")):
-                build_data["force_include"][str(path)] = f"fedrec_simulations/scenarios/{path.name}"
+                build_data["force_include"][str(path)] = f"fedrec/scenarios/{path.name}"

@@ -8,7 +8,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LIBRARY = sorted((ROOT / "fedrec").rglob("*.py"))
-PACKAGES = [ROOT / "fedrec", *(ROOT / role / f"fedrec_{role}" for role in ("server", "client", "aggregator", "transport", "simulations"))]
+PACKAGES = [
+    ROOT / "fedrec",
+    *(ROOT / role / f"fedrec_{role}" for role in ("server", "client", "aggregator", "transport", "cli", "simulations")),
+]
 MODULES = sorted(path for package in PACKAGES for path in package.rglob("*.py"))
 
 

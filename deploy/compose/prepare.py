@@ -28,7 +28,7 @@ FILES = {
 
 def main(root: Path, preset: str = "demo") -> None:
     """Everything, once."""
-    fedrec = [sys.executable, "-m", "fedrec_simulations"]
+    fedrec = [sys.executable, "-m", "fedrec_cli"]
     names = [word for site in SITES for word in ("--client", site)]
     hosts = ["--aggregator-host", "aggregator", "--server-host", "server", "--server-host", "serve", "--server-host", "localhost"]
     authority = root / "authority"

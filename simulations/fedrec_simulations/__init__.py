@@ -1,1 +1,1 @@
-"""Loopback runs, benchmarks, reports and the `fedrec` command."""
+"""Simulations: runs on one machine, runtimes, reports, audits, experiments and benchmarks."""

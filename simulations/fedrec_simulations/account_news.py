@@ -24,8 +24,8 @@ from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import NEWS_UNITS, Scenario
 from fedrec.storage import finite
-from fedrec_simulations import statement
-from fedrec_simulations.news_data import load_news
+from fedrec_simulations.data.news import load_news
+from fedrec_simulations.report import statement
 from fedrec_simulations.simulate_news import serving_guarantee
 
 ANSWERS = (1, 10, 50, 100)

@@ -35,15 +35,15 @@ from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.model_bundles import ServingFacts, bundle_of, write_bundle
 from fedrec.settings import Scenario
 from fedrec.storage import finite, write_bytes, write_json
-from fedrec_simulations import statement
 from fedrec_simulations.api.released import write_facts
-from fedrec_simulations.ceiling import ALS, als_model
-from fedrec_simulations.data_budget import DataBudget, budget_of
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts, words_of_data
+from fedrec_simulations.data.budget import DataBudget, budget_of
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts, words_of_data
+from fedrec_simulations.experiments.ceiling import ALS, als_model
 from fedrec_simulations.model_card import write_card
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate, ranked, ranked_fold
+from fedrec_simulations.report import statement
 from fedrec_simulations.run_folder import RESULT, open_folder
-from fedrec_simulations.runtimes import ALONE, Cast, Runtime, run_id
+from fedrec_simulations.runtimes.ratings import ALONE, Cast, Runtime, run_id
 from fedrec_simulations.training import RoundRecord, Trained, Training
 
 OnRound = Callable[[RoundRecord], None]
@@ -101,7 +101,7 @@ def run(
 
     given: a data set in memory, in the place of the one that the scenario's data table names. on_round: called after every round.
     """
-    from fedrec_simulations.findings import report_content, shortcomings
+    from fedrec_simulations.report.findings import report_content, shortcomings
     from fedrec_simulations.report.page import write
     from fedrec_simulations.report.table import methods_table
 

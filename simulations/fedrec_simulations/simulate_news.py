@@ -34,12 +34,12 @@ from fedrec.serving.exporting import Export, Origin
 from fedrec.serving.model_bundles import write_bundle
 from fedrec.settings import Scenario
 from fedrec.storage import finite, write_arrays, write_bytes, write_json
-from fedrec_simulations import statement
-from fedrec_simulations.data_budget import DataBudget, budget_of, files_of
-from fedrec_simulations.news_data import NewsData, catalogue_of, load_news
-from fedrec_simulations.news_runtimes import NewsJob, NewsRuntime, carrier
+from fedrec_simulations.data.budget import DataBudget, budget_of, files_of
+from fedrec_simulations.data.news import NewsData, catalogue_of, load_news
+from fedrec_simulations.report import statement
 from fedrec_simulations.run_folder import RESULT, open_folder
-from fedrec_simulations.runtimes import ALONE, Cast
+from fedrec_simulations.runtimes.news import NewsJob, NewsRuntime, carrier
+from fedrec_simulations.runtimes.ratings import ALONE, Cast
 from fedrec_simulations.simulate import progress_bar, promise_in_short, stage
 
 
@@ -92,8 +92,8 @@ class NewsRun:
 
 def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
     """Do everything and return what `--json` prints. Raises FedRecError."""
-    from fedrec_simulations.news_person import for_a_person
-    from fedrec_simulations.news_report import report_content
+    from fedrec_simulations.report.news import report_content
+    from fedrec_simulations.report.news_person import for_a_person
     from fedrec_simulations.report.page import write
     from fedrec_simulations.report.table import methods_table
 

@@ -25,8 +25,8 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
 from fedrec.storage import Checkpoints, finite, write_bytes, write_json
-from fedrec_simulations import statement
-from fedrec_simulations.runtimes import Carried, Job, Runtime, loopback
+from fedrec_simulations.report import statement
+from fedrec_simulations.runtimes.ratings import Carried, Job, Runtime, loopback
 
 
 @dataclass(frozen=True)

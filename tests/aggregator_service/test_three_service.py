@@ -24,7 +24,7 @@ from fedrec_aggregator.settings import AggregatorSettings, validated
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.three_way import ThreeWay, names_of
-from fedrec_simulations.processes import free_addresses
+from fedrec_simulations.runtimes.processes import free_addresses
 from fedrec_transport.aggregator_client import RemoteReleaseDesk
 from fedrec_transport.channel import Access
 from fedrec_transport.share_client import RemotePeer, RemoteShareDesk

@@ -13,7 +13,7 @@ import pytest
 
 import fedrec
 from fedrec.errors import BudgetExceededError, DataError, RunError, SettingsError
-from fedrec_simulations.command import _guarded
+from fedrec_cli.main import guarded
 
 KEYS = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "run.examples=0", "evaluation.cutoffs=[10,20]"]
 
@@ -37,7 +37,7 @@ def test_the_command_line_simulate_and_fit_give_the_same_bytes_and_metrics(
     parts: tuple[fedrec.TrainingSet, fedrec.TestSet], model: fedrec.Recommender, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys = [*KEYS, f"run.directory={tmp_path / 'cli'}"]
-    assert _guarded(["simulate", *(word for key in keys for word in ("--set", key)), "--json"]) == 0
+    assert guarded(["simulate", *(word for key in keys for word in ("--set", key)), "--json"]) == 0
     printed: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     settings = {"data.preset": "small", "compare.als": False, "run.examples": 0, "evaluation.cutoffs": [10, 20]}
     run = fedrec.simulate({}, settings=settings, noise="seeded", directory=tmp_path / "api")

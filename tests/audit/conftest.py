@@ -5,7 +5,7 @@ import pytest
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue
 from fedrec.settings import Scenario, load
-from fedrec_simulations.news_data import NewsData, load_news
+from fedrec_simulations.data.news import NewsData, load_news
 
 NEWS = [
     "recipe=privaterec",

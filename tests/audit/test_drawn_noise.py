@@ -17,7 +17,7 @@ from fedrec.settings import Scenario, load
 from fedrec_simulations.audit import drawn_noise, label_table
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.uploads import Clients, clients_of, gradient_distance, told_labels
-from fedrec_simulations.news_data import NewsData
+from fedrec_simulations.data.news import NewsData
 
 NEWS = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "privacy.unit=click", "privacy.epsilon=5"]
 PASSES = ["news.users_per_round=100000", "news.rounds=3"]

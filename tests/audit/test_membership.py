@@ -15,7 +15,7 @@ from fedrec.settings import load
 from fedrec_simulations.audit import replays
 from fedrec_simulations.audit.membership import asked, exposed, membership, most_exposed
 from fedrec_simulations.audit.replays import exact_mu, scores
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 
 DRAWS = 6_000
 

@@ -16,7 +16,7 @@ from fedrec.settings import Scenario, load
 from fedrec_simulations.audit import canaries, coupling, label_table, one_click, recovery
 from fedrec_simulations.audit.recovery import Target
 from fedrec_simulations.audit.uploads import Clients, clients_of
-from fedrec_simulations.news_data import NewsData
+from fedrec_simulations.data.news import NewsData
 
 NEWS = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "privacy.unit=click", "privacy.epsilon=5"]
 STREAMS, DRAWS = Streams(1), 8_000

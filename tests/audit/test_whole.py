@@ -21,7 +21,7 @@ from fedrec_simulations.audit.bounds import mu_of_moments, separation_bound
 from fedrec_simulations.audit.command import run
 from fedrec_simulations.audit.planted_files import PERSON, planted_neighbours
 from fedrec_simulations.audit.whole import Seen, runs_for, whole_finding
-from fedrec_simulations.datasets import load_dataset, load_split
+from fedrec_simulations.data.datasets import load_dataset, load_split
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 SEEDED = ["privacy.noise=seeded", "privacy.epsilon=5"]

@@ -9,7 +9,7 @@ from fedrec.federation.protocol import Refusal
 from fedrec.federation.versions import FIELD, PROTOCOL
 from fedrec_client.flower import client_app
 from fedrec_server.flower import FlowerBroadcast
-from fedrec_simulations.grid import InProcessGrid
+from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
 from tests.client_flower.conftest import TERMS, Recorder
 
 

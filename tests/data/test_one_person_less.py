@@ -26,7 +26,7 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario, validated
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 
 Rows = dict[str, set[tuple[str, float, int]]]
 """The rows of each user, by the ids of the file."""

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from fedrec.federation.round_driver import Patience
-from fedrec.operations.supervisor import Company
 from fedrec.recipes import guarantee_of
 from fedrec.settings import load
+from fedrec_cli.supervisor import Company
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
@@ -18,7 +18,7 @@ from fedrec_server.runs import Runs
 from fedrec_server.schedule import Schedule
 from fedrec_server.trainings import Trainings
 from fedrec_simulations.demo.trial import TRAININGS, Trial
-from fedrec_simulations.in_process import SLOWEST_ROUND_S, parties
+from fedrec_simulations.runtimes.in_process import SLOWEST_ROUND_S, parties
 
 pytestmark = pytest.mark.processes
 

@@ -57,7 +57,7 @@ def test_the_kill_is_in_the_log_and_no_process_of_it_is_left(demonstration: Any)
 
 def test_ctrl_c_ends_every_process_and_frees_the_ports(tmp_path: Path) -> None:
     words = [word for key in SMALLEST for word in ("--set", key)]
-    command = [sys.executable, "-m", "fedrec_simulations", "demo", "--deployment", "--keep", "kept", *words]
+    command = [sys.executable, "-m", "fedrec_cli", "demo", "--deployment", "--keep", "kept", *words]
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     told = tmp_path / "kept" / "aggregator" / "address.json"
     until(lambda: told.exists() or process.poll() is not None, "an aggregator that listens")

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from fedrec.errors import RunError, SettingsError
-from fedrec.operations.supervisor import Company
 from fedrec.privacy.accounting import mu_for
 from fedrec.settings import load
+from fedrec_cli.main import guarded
+from fedrec_cli.supervisor import Company
 from fedrec_client.clicks import read_clicks
-from fedrec_simulations.command import _guarded
 from fedrec_simulations.demo import shown
 from fedrec_simulations.demo.deployment import run, strike
 from fedrec_simulations.demo.evidence import Seen, tail
@@ -133,10 +133,10 @@ def test_a_folder_that_holds_something_is_not_used(tmp_path: Path) -> None:
 
 
 def test_flags_of_a_deployment_need_one_and_news_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert _guarded(["demo", "--keep", "somewhere"]) == 2
-    assert _guarded(["demo", "--seed", "1"]) == 2
+    assert guarded(["demo", "--keep", "somewhere"]) == 2
+    assert guarded(["demo", "--seed", "1"]) == 2
     news = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "data.keep_users=0", "privacy.unit=click"]
-    assert _guarded(["demo", "--deployment", *(word for key in news for word in ("--set", key))]) == 2
+    assert guarded(["demo", "--deployment", *(word for key in news for word in ("--set", key))]) == 2
     assert "ratings or clicks" in capsys.readouterr().err
 
 

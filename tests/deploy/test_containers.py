@@ -15,11 +15,11 @@ import yaml
 from fedrec.operations.pins import read_pins
 from fedrec.settings import load
 from fedrec_aggregator import settings as aggregator
+from fedrec_cli.main import guarded
 from fedrec_client import settings as client
 from fedrec_client.opened import read_site
 from fedrec_server import settings as server
 from fedrec_server.serving import settings as serving
-from fedrec_simulations.command import _guarded
 
 ROOT = Path(__file__).parents[2]
 LINES = re.sub(r"\\\n\s*", " ", (ROOT / "Dockerfile").read_text()).splitlines()
@@ -56,8 +56,8 @@ def test_the_image_is_of_a_fixed_base_without_compiler_package_manager_or_root()
 def test_the_health_check_and_the_default_command_are_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     program, *words = json.loads(said("HEALTHCHECK")[0].partition(" CMD ")[2])
     assert program == "fedrec"
-    assert _guarded([*words, "--help"]) == 0
-    assert _guarded(json.loads(said("CMD")[0])) == 0
+    assert guarded([*words, "--help"]) == 0
+    assert guarded(json.loads(said("CMD")[0])) == 0
     capsys.readouterr()
     assert {there for service in ROLES.values() for there in volumes(service)} >= {words[-1]}
 
@@ -81,7 +81,7 @@ def test_a_role_can_write_little_gains_nothing_and_is_told_settings_that_load(
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert not {"privileged", "cap_add", "network_mode", "user", "devices"} & set(service)
-    assert _guarded([*service["command"], "--help"]) == 0
+    assert guarded([*service["command"], "--help"]) == 0
     capsys.readouterr()
     mounted = volumes(service)
     settings = ROOT / mounted["/etc/fedrec/settings.toml"]

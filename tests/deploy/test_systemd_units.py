@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrec_simulations.command import _guarded
+from fedrec_cli.main import guarded
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deploy.md").read_text()
@@ -63,7 +63,7 @@ def test_a_unit_starts_a_verb_that_takes_its_words_on_settings_that_the_page_sho
     program, *words = read(party)["Service"]["ExecStart"].split()
     assert program == "/opt/fedrec/bin/fedrec"
     assert f"`{words[words.index('--settings') + 1]}`" in PAGE
-    assert _guarded([*words, "--help"]) == 0  # --help comes first: no file is read
+    assert guarded([*words, "--help"]) == 0  # --help comes first: no file is read
     capsys.readouterr()
     state = tomllib.loads(settings(party if party != "serve" else "serving"))["state"]
     folder = read(party)["Service"].get("StateDirectory")

@@ -6,10 +6,10 @@ import sys
 MODULES = """
 fedrec_aggregator.main fedrec_client.main fedrec_client.flower fedrec_client.participant fedrec_server.main fedrec_server.flower
 fedrec_server.rounds fedrec_server.serving.main fedrec_server.serving.http_door fedrec_server.serving.grpc_door fedrec.serving.exporting
-fedrec_simulations.account fedrec_simulations.audit.command fedrec_simulations.bench.command fedrec_simulations.data_verbs
-fedrec_simulations.demo.verbs fedrec_simulations.doctor fedrec_simulations.faults.command fedrec_simulations.inspect
-fedrec_simulations.processes fedrec_simulations.recommend fedrec_simulations.recommend_demo fedrec_simulations.runtimes
-fedrec_simulations.simulate fedrec_simulations.split_files fedrec_simulations.status
+fedrec_simulations.account fedrec_simulations.audit.command fedrec_simulations.bench.command fedrec_simulations.data.describing
+fedrec_simulations.commands.demo fedrec_cli.doctor.preflight fedrec_simulations.faults.command fedrec_cli.disclosure.overview
+fedrec_simulations.runtimes.processes fedrec_cli.recommend fedrec_cli.recommend_demo fedrec_simulations.runtimes.ratings
+fedrec_simulations.simulate fedrec_simulations.data.split_files fedrec_cli.status.overview
 """
 BLOCKED = """
 import importlib, sys

@@ -30,7 +30,7 @@ def test_the_rule_is_for_ratings_under_the_published_recipe_alone() -> None:
 
 
 def test_the_paper_s_figure_and_the_rule_have_one_set_of_settings() -> None:
-    from fedrec_simulations.papers.starts import Start
+    from fedrec_simulations.experiments.papers.starts import Start
 
     start = Start("am_ssp_figure1")
     for epsilon, rule in WITH_FEATURES.items():

@@ -19,7 +19,7 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load as scenario
-from fedrec_simulations.datasets import load_dataset, load_split
+from fedrec_simulations.data.datasets import load_dataset, load_split
 
 
 @pytest.mark.parametrize(

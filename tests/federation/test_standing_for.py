@@ -13,7 +13,7 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import load
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 
 
 def test_everybodys_release_is_itself_and_a_part_grows_with_its_noise() -> None:

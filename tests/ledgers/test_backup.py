@@ -25,12 +25,12 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import write_json
 from fedrec_aggregator.chain import read
+from fedrec_cli.ledgers import backup as taking
+from fedrec_cli.ledgers.backup import backup
+from fedrec_cli.ledgers.restoring import contents, restore
+from fedrec_cli.main import app
 from fedrec_client.ledger import ClientLedger, read_entries
 from fedrec_server.seen_ledger import SeenLedger
-from fedrec_simulations import backup as taking
-from fedrec_simulations.backup import backup
-from fedrec_simulations.command import app
-from fedrec_simulations.restoring import contents, restore
 from tests.aggregator.conftest import World
 
 EVERYBODY = list(range(12))
@@ -313,7 +313,7 @@ def test_a_restore_that_is_cut_off_is_gone_on_from_by_nobody(settings: Path, mon
             real(source, target)  # noqa: B023
 
         with monkeypatch.context() as patch:
-            patch.setattr("fedrec_simulations.restoring.os.replace", replace)
+            patch.setattr("fedrec_cli.ledgers.restoring.os.replace", replace)
             try:
                 restore(settings / f"{name}.toml", settings / f"{name}.tar")
             except KeyboardInterrupt:

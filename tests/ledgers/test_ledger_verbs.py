@@ -10,11 +10,11 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.operations.clock import ClockJump, Clocks
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
+from fedrec_cli.ledgers import inventory
+from fedrec_cli.main import app
 from fedrec_client.click_ledger import ClickSpending
 from fedrec_client.click_ledger import read_clock as read_click_clock
 from fedrec_client.ledger import ClientLedger, read_clock
-from fedrec_simulations import ledgers
-from fedrec_simulations.command import app
 from tests.aggregator.conftest import World
 
 DAY_S, EVERYBODY = 86_400.0, list(range(12))
@@ -53,9 +53,9 @@ def test_a_clock_that_jumps_in_the_middle_of_a_round_is_written_down_and_the_rou
     assert world.aggregator.close(world.run, 0).phase == "released"
     world.restart()  # the chain with the note in it is whole
     world.stop()
-    shown = ledgers.shown(settings / "aggregator.toml")
+    shown = inventory.shown(settings / "aggregator.toml")
     assert [each.now_s - each.expected_s for each in shown.jumps] == [pytest.approx(days * DAY_S)]
-    assert f"set {'ahead' if days > 0 else 'back'} by 72.0 h" in ledgers.text(shown)
+    assert f"set {'ahead' if days > 0 else 'back'} by 72.0 h" in inventory.text(shown)
 
 
 def test_a_correction_of_a_minute_is_no_jump() -> None:
@@ -73,12 +73,12 @@ def test_repair_notes_that_the_clock_is_behind_once_and_changes_no_entry(setting
     world.aggregator.close(world.run, 0)
     head, now_s = world.aggregator.ledger.head(), world.clock.now_s - 3 * DAY_S
     with pytest.raises(RunError, match="another aggregator uses"):
-        ledgers.repaired(settings / "aggregator.toml")
+        inventory.repaired(settings / "aggregator.toml")
     world.stop()
-    said = ledgers.repaired(settings / "aggregator.toml", clock=lambda: now_s)
+    said = inventory.repaired(settings / "aggregator.toml", clock=lambda: now_s)
     assert len(said) == 1
     assert "72.0 h behind" in said[0]
-    assert ledgers.repaired(settings / "aggregator.toml", clock=lambda: now_s + 60) == ()
+    assert inventory.repaired(settings / "aggregator.toml", clock=lambda: now_s + 60) == ()
     world.clock.now_s = now_s + 120
     world.start()
     assert world.aggregator.ledger.knows(head)
@@ -89,11 +89,11 @@ def test_repair_notes_that_the_clock_is_behind_once_and_changes_no_entry(setting
     ledger.charge("run", 0, "0", PLAN, ["x/0"])
     before = ledger.head
     ledger.close()
-    assert "72.0 h behind" in ledgers.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S)[0]
-    assert ledgers.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S) == ()
-    shown = ledgers.shown(settings / "client.toml")
+    assert "72.0 h behind" in inventory.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S)[0]
+    assert inventory.repaired(settings / "client.toml", clock=lambda: limit_s - 3 * DAY_S) == ()
+    shown = inventory.shown(settings / "client.toml")
     assert (shown.head, shown.entries) == (before, 1)
-    assert shown.jumps == (ledgers.Jump(1, limit_s, limit_s - 3 * DAY_S),)
+    assert shown.jumps == (inventory.Jump(1, limit_s, limit_s - 3 * DAY_S),)
 
 
 def test_a_client_writes_a_jump_back_down_with_its_next_entry(tmp_path: Path) -> None:
@@ -116,14 +116,14 @@ def test_a_client_writes_a_jump_back_down_with_its_next_entry(tmp_path: Path) ->
 def test_repair_clears_what_a_crash_left_half_written_and_begins_no_new_ledger(settings: Path) -> None:
     for name in ("aggregator", "client"):
         with pytest.raises(RunError, match="is not there"):
-            ledgers.repaired(settings / f"{name}.toml")
+            inventory.repaired(settings / f"{name}.toml")
     assert not (settings / "a" / "ledger.sqlite").exists()
     ClientLedger(settings / "c" / "ledger.sqlite", limit=LIMIT).close()
     (settings / "c" / "sent").mkdir()
     (settings / "c" / "sent" / ".round-000.json.77.part").write_text("half")
-    assert ledgers.repaired(settings / "client.toml") == ("removed 1 files that a crash left half written",)
+    assert inventory.repaired(settings / "client.toml") == ("removed 1 files that a crash left half written",)
     with pytest.raises(SettingsError, match="no ledger of its own"):
-        ledgers.repaired(settings / "server.toml")
+        inventory.repaired(settings / "server.toml")
 
 
 def test_verify_finds_a_head_file_that_knows_more_and_a_release_that_is_another(settings: Path) -> None:
@@ -132,9 +132,9 @@ def test_verify_finds_a_head_file_that_knows_more_and_a_release_that_is_another(
     old = (settings / "c" / "ledger.sqlite").read_bytes()
     ledger.charge("run", 1, "1", PLAN, ["x/1"])
     ledger.close()
-    assert not any(found.wrong for found in ledgers.verified([settings / "client.toml"]))
+    assert not any(found.wrong for found in inventory.verified([settings / "client.toml"]))
     (settings / "c" / "ledger.sqlite").write_bytes(old)
-    [_, head] = ledgers.verified([settings / "client.toml"])
+    [_, head] = inventory.verified([settings / "client.toml"])
     assert "is older than" in head.wrong
     world = World(settings / "a")
     world.enroll()

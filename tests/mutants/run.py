@@ -30,11 +30,12 @@ from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SOURCES = (".", "aggregator", "client", "server", "simulations", "transport")  # the folders that hold packages
+SOURCES = (".", "aggregator", "client", "server", "cli", "simulations", "transport")  # the folders that hold packages
 PACKAGES = (
     "fedrec",
     "fedrec_aggregator",
     "fedrec_transport",
+    "fedrec_cli",
     "fedrec_client",
     "fedrec_server",
     "fedrec_simulations",

@@ -9,7 +9,7 @@ from fedrec.errors import SettingsError
 from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.operations.renewal import renew
-from fedrec_simulations.command import _guarded
+from fedrec_cli.main import guarded
 
 
 def shown(path: Path) -> x509.Certificate:
@@ -42,13 +42,13 @@ def test_a_renewed_authority_vouches_for_what_it_vouched_for(tmp_path: Path) -> 
 
 def test_the_command_renews_and_writes_pins_and_refuses_what_it_does_not_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = str(tmp_path)
-    assert _guarded(["certs", folder, "--client", "hospital"]) == 0
+    assert guarded(["certs", folder, "--client", "hospital"]) == 0
     made = set(tmp_path.iterdir())
-    assert _guarded(["certs", folder, "--renew", "client-hospital", "--renew", "ca"]) == 0
+    assert guarded(["certs", folder, "--renew", "client-hospital", "--renew", "ca"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "pins.toml")
     assert set(tmp_path.iterdir()) == made
-    assert _guarded(["certs", folder, "--renew", "client-nobody"]) == SettingsError.exit_code
-    assert _guarded(["certs", folder, "--new-key"]) == SettingsError.exit_code
+    assert guarded(["certs", folder, "--renew", "client-nobody"]) == SettingsError.exit_code
+    assert guarded(["certs", folder, "--new-key"]) == SettingsError.exit_code
     assert "client-nobody.pem" in capsys.readouterr().err
 
 

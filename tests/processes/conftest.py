@@ -19,19 +19,19 @@ from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RunError
 from fedrec.federation.rounds import Loopback
-from fedrec.operations.supervisor import Company
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import prepare
 from fedrec.settings import load
 from fedrec.storage import read_json
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_cli.supervisor import Company
 from fedrec_server.runs import run_folder
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.news_processes import holdings
-from fedrec_simulations.news_runtimes import NewsJob
-from fedrec_simulations.party_files import PartyFiles, ratings
-from fedrec_simulations.processes import follow, start
-from fedrec_simulations.runtimes import Job, Shard, loopback
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
+from fedrec_simulations.runtimes.news import NewsJob
+from fedrec_simulations.runtimes.news_processes import holdings
+from fedrec_simulations.runtimes.processes import follow, start
+from fedrec_simulations.runtimes.ratings import Job, Shard, loopback
 from tests.waiting import HANG_S
 
 State = dict[str, bytes]

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from fedrec.operations.certificates import write_development_certificates
-from fedrec.operations.supervisor import Company
+from fedrec_cli.supervisor import Company
 from fedrec_client.ledger import read_entries
-from fedrec_simulations.party_files import PartyFiles
-from fedrec_simulations.runtimes import Shard
+from fedrec_simulations.runtimes.deployment_files import PartyFiles
+from fedrec_simulations.runtimes.ratings import Shard
 
 pytestmark = pytest.mark.processes
 

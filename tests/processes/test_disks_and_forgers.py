@@ -21,7 +21,7 @@ from fedrec.federation.messages import BlockReports, Question, Reports
 from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header, report_digest
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
-from fedrec.operations.supervisor import Company
+from fedrec_cli.supervisor import Company
 from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 from fedrec_transport.aggregator_api import methods
 from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry

@@ -21,10 +21,10 @@ from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.settings import load
 from fedrec_aggregator import settings as aggregator
 from fedrec_aggregator.limits import Limits
+from fedrec_cli.main import app
 from fedrec_client import settings as client
 from fedrec_server import settings as server
 from fedrec_server.serving import settings as serving
-from fedrec_simulations.command import app
 from fedrec_transport.aggregator_client import MAX_RELEASE_BYTES
 
 PAGE = Path(__file__).parents[2] / "docs" / "deploy.md"

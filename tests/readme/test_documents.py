@@ -18,11 +18,11 @@ from fedrec.data.read import FORMATS
 from fedrec.errors import RunError
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.settings import load, validated
+from fedrec.shipped import path_of
 from fedrec.storage import write_json
-from fedrec_simulations import reference
-from fedrec_simulations.command import app
-from fedrec_simulations.data_verbs import keys_of_news
-from fedrec_simulations.shipped import path_of
+from fedrec_cli.main import app
+from fedrec_simulations.commands import reference
+from fedrec_simulations.data.describing import keys_of_news
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -22,11 +22,11 @@ from fedrec.operations.addresses import free_port
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.serving.bundle import FILE, read
 from fedrec.serving.texts import Texts
+from fedrec_cli.main import guarded
+from fedrec_cli.recommend_demo import example_history, served_run
 from fedrec_client.exact_ranking import best, released_model
 from fedrec_server.serving.settings import validated
 from fedrec_server.settings import PublishTable
-from fedrec_simulations.command import _guarded
-from fedrec_simulations.recommend_demo import example_history, served_run
 
 from .conftest import ITEMS, PlainServer, write_bundle
 
@@ -41,7 +41,7 @@ def said(capsys: Any, tmp_path: Path, monkeypatch: Any) -> Said:
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = _guarded(["recommend", *arguments])
+        code = guarded(["recommend", *arguments])
         shown = capsys.readouterr()
         return code, shown.out, shown.err
 

@@ -9,7 +9,7 @@ from fedrec.errors import RunError
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.rounds import Course
 from fedrec_server.strategy import flower_step
-from fedrec_simulations.grid import InProcessGrid
+from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
 
 
 def told(gradient: np.ndarray, weight: int, loss: float = 0.0) -> dict[str, np.ndarray]:

@@ -40,7 +40,7 @@ class Process:
             "[limits]",
         ]
         (folder / "serving.toml").write_text("\n".join(lines + [f"{name} = {value}" for name, value in limits.items()]))
-        program = [sys.executable, "-m", "fedrec_simulations", "serve", str(folder), "--settings", str(folder / "serving.toml")]
+        program = [sys.executable, "-m", "fedrec_cli", "serve", str(folder), "--settings", str(folder / "serving.toml")]
         self.log = folder / "stderr"
         with open(self.log, "wb") as errors:
             self.child = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=errors, text=True)

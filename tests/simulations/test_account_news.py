@@ -14,9 +14,9 @@ from fedrec.news.trained import TrainedNews
 from fedrec.news.variants import train_news
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.settings import load
+from fedrec_cli.main import guarded
 from fedrec_simulations.account import describe, table
-from fedrec_simulations.command import _guarded
-from fedrec_simulations.news_data import catalogue_of, load_news
+from fedrec_simulations.data.news import catalogue_of, load_news
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "simulations").glob("privaterec_*.toml"))
 KEYS = ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "news.history=20", "news.epochs=1"]
@@ -93,7 +93,7 @@ def test_rounds_over_users_need_their_number_alone(tmp_path: Path) -> None:
 
 def said_by(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    assert _guarded(list(words)) == 0
+    assert guarded(list(words)) == 0
     return capsys.readouterr().out
 
 

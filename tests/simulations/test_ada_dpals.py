@@ -13,10 +13,10 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.multitask import TaskShape
 from fedrec.data.splits import Split, random_split
 from fedrec.errors import SettingsError
-from fedrec_simulations.papers import ada_dpals, ada_dpals_runs, ada_dpals_tasks
-from fedrec_simulations.papers.ada_dpals_runs import TAIL, Bench, ada, scenario_of
-from fedrec_simulations.papers.ada_dpals_tasks import Point
-from fedrec_simulations.papers.starts import Start
+from fedrec_simulations.experiments.papers import ada_dpals, ada_dpals_runs, ada_dpals_tasks
+from fedrec_simulations.experiments.papers.ada_dpals_runs import TAIL, Bench, ada, scenario_of
+from fedrec_simulations.experiments.papers.ada_dpals_tasks import Point
+from fedrec_simulations.experiments.papers.starts import Start
 
 
 @pytest.fixture(scope="module")

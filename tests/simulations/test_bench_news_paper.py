@@ -7,7 +7,7 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec_simulations.bench import news_paper
-from fedrec_simulations.news_published import published_rows
+from fedrec_simulations.report.news_published import published_rows
 
 Row = dict[str, Any]
 

@@ -26,18 +26,22 @@ from fedrec.data.dataset import Provenance as Source
 from fedrec.data.dataset import ReadReport
 from fedrec.errors import RunError, SettingsError
 from fedrec.settings import load
+from fedrec_cli.main import app
 from fedrec_simulations.bench import news_paper, rows
 from fedrec_simulations.bench.progress import Progress
-from fedrec_simulations.command import app
-from fedrec_simulations.papers import ada_dpals, dp_cmf, figures, page, paper_data, privaterec
-from fedrec_simulations.papers.figures import PAPERS, TIMED
-from fedrec_simulations.papers.paper_data import provenance
-from fedrec_simulations.papers.starts import Start, heading, path_of
-from fedrec_simulations.papers.watch import Blank, Watch, asked_by, ready
+from fedrec_simulations.experiments.papers import ada_dpals, dp_cmf, figures, page, paper_data, privaterec
+from fedrec_simulations.experiments.papers.figures import PAPERS, TIMED
+from fedrec_simulations.experiments.papers.paper_data import provenance
+from fedrec_simulations.experiments.papers.starts import Start, heading, path_of
+from fedrec_simulations.experiments.papers.watch import Blank, Watch, asked_by, ready
 from tests.waiting import HANG_S
 
 SCENARIOS = Path(__file__).parents[2] / "simulations"
-NAMED = [(paper, figure) for paper, module in PAPERS.items() for figure in import_module(f"fedrec_simulations.papers.{module}").FIGURES]
+NAMED = [
+    (paper, figure)
+    for paper, module in PAPERS.items()
+    for figure in import_module(f"fedrec_simulations.experiments.papers.{module}").FIGURES
+]
 AGAINST_EPSILON = {
     *(("ada-dpals", f"figure{n}") for n in (1, 2)),
     *(("am-ssp", f"figure{n}") for n in (1, 2)),
@@ -103,7 +107,7 @@ def test_a_wrong_key_of_a_figure_is_refused_by_name(said: str, named: str, tmp_p
 
 @pytest.mark.parametrize("paper", PAPERS.values())
 def test_every_paper_has_figures_and_says_how_it_was_read(paper: str) -> None:
-    module = import_module(f"fedrec_simulations.papers.{paper}")
+    module = import_module(f"fedrec_simulations.experiments.papers.{paper}")
     assert module.FIGURES
     assert set(module.PUBLISHED) <= set(module.FIGURES)
     assert all("how" in said for said in module.PUBLISHED.values())
@@ -197,7 +201,7 @@ def test_what_is_not_established_is_marked_on_the_page() -> None:
 @pytest.mark.parametrize(("paper", "figure"), SECONDS_FREE)
 def test_all_rows_are_counted_before_the_first_is_made(paper: str, figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beforehand as many as afterwards are there; a second run finds all of them."""
-    monkeypatch.setattr("fedrec_simulations.papers.fast_dpmf.PASSES", 2)
+    monkeypatch.setattr("fedrec_simulations.experiments.papers.fast_dpmf.PASSES", 2)
     told = list[Progress]()
     for _ in range(2):
         figures.run(f"{paper}/{figure}", "planted", quick=True, folder=tmp_path, tell=told.append)
@@ -221,7 +225,7 @@ def test_the_time_left_is_the_mean_of_the_rows_made_times_those_missing(tmp_path
     def figure() -> list[rows.Row]:
         return [rows.row(tmp_path, f"row-{number}", make) for number in range(4)]
 
-    monkeypatch.setattr("fedrec_simulations.papers.watch.time.perf_counter", lambda: clock[0])
+    monkeypatch.setattr("fedrec_simulations.experiments.papers.watch.time.perf_counter", lambda: clock[0])
     rows.row(tmp_path, "row-3", make)
     Watch({"figure1": figure}, told.append).rows("figure1")
     assert [(p.done, p.total, p.left_s) for p in told[1:3]] == [(2, 4, 120.0), (3, 4, 60.0)]

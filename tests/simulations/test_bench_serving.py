@@ -21,7 +21,7 @@ SMALL = Shape(300, 8, 4)
 
 
 def test_the_last_line_has_the_headlines_of_both_doors() -> None:
-    program = [sys.executable, "-m", "fedrec_simulations", "bench", "serving", "--quick", "--json"]
+    program = [sys.executable, "-m", "fedrec_cli", "bench", "serving", "--quick", "--json"]
     result = json.loads(subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
     for door in ("grpc", "http"):
         assert {"p50_ms", "p99_ms", "qps"} <= set(result[door])

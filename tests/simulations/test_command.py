@@ -15,11 +15,12 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from fedrec import errors
-from fedrec_simulations import command, data_verbs
-from fedrec_simulations.command import EXIT_CODES, app
+from fedrec_cli import main
+from fedrec_cli.main import EXIT_CODES, app
+from fedrec_simulations.data import describing
 
 SMALL = ["--set", "data.preset=small", "--set", "compare.als=false", "--set", "evaluation.ranking=false", "--set", "run.examples=1"]
-ENTRY = "from fedrec_simulations.command import main; main()"
+ENTRY = "from fedrec_cli.main import main; main()"
 NOT_SHOWN = "\x1b"
 
 
@@ -46,7 +47,7 @@ def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     def run(*arguments: str, width: int = 80) -> tuple[int, str, str]:
         monkeypatch.setenv("COLUMNS", str(width))
         capsys.readouterr()
-        code = command._guarded(list(arguments))
+        code = main.guarded(list(arguments))
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -222,7 +223,7 @@ def test_a_defect_is_one_line_and_asks_for_a_report(said: Said, monkeypatch: pyt
     def broken() -> str:
         raise RuntimeError("two\nlines")
 
-    monkeypatch.setattr(data_verbs, "formats", broken)
+    monkeypatch.setattr(describing, "formats", broken)
     code, _, err = said("data", "formats")
     assert code == 70
     assert err.splitlines()[0] == "error: RuntimeError: two lines"
@@ -232,7 +233,7 @@ def test_an_interruption_names_resume(said: Said, monkeypatch: pytest.MonkeyPatc
     def interrupted() -> str:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(data_verbs, "formats", interrupted)
+    monkeypatch.setattr(describing, "formats", interrupted)
     code, _, err = said("data", "formats")
     assert code == 130
     assert "--resume" in err
@@ -275,12 +276,12 @@ def test_real_processes_answer_with_the_same_codes_and_a_closed_pipe_is_quiet(tm
 
 
 def test_an_option_that_is_a_scenario_key_is_answered_with_how_to_set_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command._guarded(["simulate", "--epsilon", "5"]) == 2
+    assert main.guarded(["simulate", "--epsilon", "5"]) == 2
     assert "--set privacy.epsilon=VALUE" in capsys.readouterr().err
 
 
 def test_help_prints_defaults_in_plain_brackets(capsys: pytest.CaptureFixture[str]) -> None:
-    command._guarded(["simulate", "--help"])
+    main.guarded(["simulate", "--help"])
     out = capsys.readouterr().out
     assert "[default: loopback]" in out
     assert "\\[" not in out

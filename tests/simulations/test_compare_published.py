@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedrec.storage import read_json
-from fedrec_simulations.command import _guarded
+from fedrec_cli.main import guarded
 from fedrec_simulations.simulate import BY_RULE
 
 KEYS = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "compare.published=true", "evaluation.ranking=false"]
@@ -18,7 +18,7 @@ KEYS = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "compa
 def simulate(capsys: pytest.CaptureFixture[str], folder: Path, *more: str) -> dict[str, Any]:
     words = [word for key in [*KEYS, f"run.directory={folder}", *more] for word in ("--set", key)]
     capsys.readouterr()
-    assert _guarded(["simulate", *words, "--json"]) == 0
+    assert guarded(["simulate", *words, "--json"]) == 0
     return dict(json.loads(capsys.readouterr().out.splitlines()[-1]))
 
 
@@ -43,6 +43,6 @@ def test_on_clicks_it_is_refused_before_anything_is_trained(capsys: pytest.Captu
     (tmp_path / "clicks.csv").write_text("user,item\n" + "".join(f"{k},{(k * 7 + j) % 30}\n" for k in range(40) for j in range(8)))
     for more in (["data.kind=clicks"], [f"data.path={tmp_path / 'clicks.csv'}", "data.preset="]):
         words = [word for key in [*KEYS, *more, f"run.directory={tmp_path / 'runs'}"] for word in ("--set", key)]
-        assert _guarded(["simulate", *words, "--json"]) != 0
+        assert guarded(["simulate", *words, "--json"]) != 0
         assert "compare.published is for ratings" in capsys.readouterr().err
     assert not list(tmp_path.rglob("plan.json"))

@@ -19,8 +19,8 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import load
 from fedrec.storage import read_json
-from fedrec_simulations.command import _guarded
-from fedrec_simulations.data_budget import DataBudget, budget_of, files_of
+from fedrec_cli.main import guarded
+from fedrec_simulations.data.budget import DataBudget, budget_of, files_of
 
 NO_LIMIT = Guarantee(math.inf, 1e-5)
 MU = mu_for(5.0, 1e-5)
@@ -41,7 +41,7 @@ def ratings(path: Path) -> Path:
 def simulate(capsys: pytest.CaptureFixture[str], data: Path, *more: str, code: int = 0, words: Sequence[str] = ("--json",)) -> Any:
     keys = [*KEYS, f"data.path={data}", f"run.directory={data.parent / 'runs'}", *more]
     capsys.readouterr()
-    assert _guarded(["simulate", *(word for key in keys for word in ("--set", key)), *words]) == code
+    assert guarded(["simulate", *(word for key in keys for word in ("--set", key)), *words]) == code
     out, err = capsys.readouterr()
     return json.loads(out) if not code and words == ("--json",) else out + err
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fedrec_simulations.command import _guarded
-from fedrec_simulations.recommend_demo import served_run
+from fedrec_cli.main import guarded
+from fedrec_cli.recommend_demo import served_run
 
 SCENARIOS = Path(__file__).parents[2] / "simulations"
 
@@ -18,7 +18,7 @@ def verdicts(capsys: pytest.CaptureFixture[str], folder: Path, name: str, *more:
     """Of each metric and control."""
     words = [word for key in ["privacy.noise=seeded", f"run.directory={folder}", *more] for word in ("--set", key)]
     capsys.readouterr()
-    assert _guarded(["simulate", str(SCENARIOS / name), *words, "--json"]) == 0
+    assert guarded(["simulate", str(SCENARIOS / name), *words, "--json"]) == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return {(verdict["metric"], verdict["control"]): verdict["outcome"] for verdict in result["verdicts"]}
 
@@ -41,7 +41,7 @@ def test_the_demo_runs_in_an_empty_folder_and_leaves_what_make_recommend_serves(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     few = ["data.preset=small", "compare.epsilons=[]", "compare.als=false"]
-    assert _guarded(["demo", "--json", *(word for key in few for word in ("--set", key))]) == 0
+    assert guarded(["demo", "--json", *(word for key in few for word in ("--set", key))]) == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (tmp_path / result["run_dir"] / "report.html").is_file()
     assert served_run(None) == Path(result["run_dir"])

@@ -28,14 +28,14 @@ from fedrec.randomness import Streams
 from fedrec_aggregator import main as aggregator_main
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.settings import load as load_aggregator
+from fedrec_cli.doctor import parties
+from fedrec_cli.doctor.preflight import Found, diagnose, preflight, table
 from fedrec_client.click_ledger import ClickSpending
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_of
 from fedrec_client.store import write_shard
 from fedrec_server.gate import Certificate, Gate, GateLimits
 from fedrec_server.public import write_public
-from fedrec_simulations import party_checks
-from fedrec_simulations.doctor import Found, diagnose, preflight, table
 from tests.waiting import HANG_S
 
 DAY_S = 86_400.0
@@ -134,7 +134,7 @@ def running(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         heard.append(address)
         there.set()
 
-    monkeypatch.setattr(party_checks, "_TIMEOUT_S", HANG_S)
+    monkeypatch.setattr(parties, "_TIMEOUT_S", HANG_S)
     settings = load_aggregator(site.folder / "aggregator.toml")
     thread = threading.Thread(target=aggregator_main.run, args=(settings,), kwargs={"ready": ready, "stop": stop})
     thread.start()

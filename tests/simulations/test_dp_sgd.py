@@ -25,8 +25,8 @@ from fedrec.factorization.model import predict
 from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.randomness import Streams
-from fedrec_simulations import dp_sgd
-from fedrec_simulations.dp_sgd import DpSgdSettings, train_dpsgd
+from fedrec_simulations.experiments import dp_sgd
+from fedrec_simulations.experiments.dp_sgd import DpSgdSettings, train_dpsgd
 
 DELTA = 1e-5
 SMALL = DpSgdSettings(dimension=2, steps=2, sample_rate=1.0, rate=0.05, user_ridge=2.0)

@@ -26,6 +26,7 @@ from fedrec.settings import load
 from fedrec.storage import write_arrays, write_json
 from fedrec_aggregator.core import Aggregator, Limits
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_cli.disclosure.overview import inspected, text
 from fedrec_client.click_ledger import ClickSpending
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
@@ -35,7 +36,6 @@ from fedrec_server.gathering import Gathering
 from fedrec_server.notes import FORMAT
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import run_rounds
-from fedrec_simulations.inspect import inspected, text
 from tests.waiting import HANG_S
 
 USERS, BOUNDARY = 24, 10

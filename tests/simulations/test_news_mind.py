@@ -16,7 +16,7 @@ from fedrec.news.trained import TrainedNews
 from fedrec.news.variants import train_news
 from fedrec.settings import Scenario, load
 from fedrec_server.public_news import read_public_news
-from fedrec_simulations.news_data import NewsData, catalogue_of, load_news
+from fedrec_simulations.data.news import NewsData, catalogue_of, load_news
 
 TIME = "11/15/2019 10:22:32 AM"
 TOPICS = ("sports", "finance", "health")

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from fedrec.data.planted import PlantedShape, write_parquet
 from fedrec.errors import LeakageError, SettingsError
 from fedrec.settings import load
-from fedrec_simulations.command import app
-from fedrec_simulations.datasets import load_dataset, load_split, words_of_data
+from fedrec_cli.main import app
+from fedrec_simulations.data.datasets import load_dataset, load_split, words_of_data
 
 QUICK = ["compare.als=false", "evaluation.ranking=false", "run.examples=0", "privacy.noise=seeded", "recipe=dp-bias"]
 
@@ -100,7 +100,7 @@ def test_clicks_with_repeats_and_their_own_test_rows_run_and_are_counted(recipe:
 
 
 def test_als_without_validation_rows_is_its_last_iteration(parts: Path) -> None:
-    from fedrec_simulations.ceiling import als_model
+    from fedrec_simulations.experiments.ceiling import als_model
 
     scenario = load(None, [f"data.path={parts / 'train.parquet'}", f"data.test={parts / 'test.parquet'}", "data.rating_range=[1,5]"])
     assert als_model(load_split(scenario, load_dataset(scenario)), scenario).item_vectors.shape[0] > 0

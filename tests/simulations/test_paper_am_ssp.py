@@ -17,11 +17,11 @@ from fedrec.data.splits import Fold
 from fedrec.encoders import items as encoder
 from fedrec.errors import SettingsError
 from fedrec.settings import load
-from fedrec_simulations.papers import am_ssp, am_ssp_costs, am_ssp_runs
-from fedrec_simulations.papers.ada_dpals_runs import Kind
-from fedrec_simulations.papers.am_ssp_runs import ALONE, PRINTED, SSP, SSP1, Bench, best_rate, one_run, resampled
-from fedrec_simulations.papers.starts import Start, path_of
-from fedrec_simulations.sealed import SealedSplit, load_sealed
+from fedrec_simulations.data.sealed import SealedSplit, load_sealed
+from fedrec_simulations.experiments.papers import am_ssp, am_ssp_costs, am_ssp_runs
+from fedrec_simulations.experiments.papers.ada_dpals_runs import Kind
+from fedrec_simulations.experiments.papers.am_ssp_runs import ALONE, PRINTED, SSP, SSP1, Bench, best_rate, one_run, resampled
+from fedrec_simulations.experiments.papers.starts import Start, path_of
 
 EPSILONS = (0.5, 1.0, 5.0, 10.0, 20.0, math.inf)
 

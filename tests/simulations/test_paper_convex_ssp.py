@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedrec.errors import SettingsError
-from fedrec_simulations.papers import convex_ssp
-from fedrec_simulations.papers.starts import Start
+from fedrec_simulations.experiments.papers import convex_ssp
+from fedrec_simulations.experiments.papers.starts import Start
 
 
 def test_a_figure_has_both_losses_and_their_difference_and_is_not_made_twice(tmp_path: Path) -> None:

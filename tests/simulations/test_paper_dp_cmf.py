@@ -14,11 +14,11 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.public_sides import sides_of
 from fedrec.randomness import Streams
 from fedrec.settings import load
-from fedrec_simulations.datasets import load_dataset
-from fedrec_simulations.papers import dp_cmf, dp_cmf_runs
-from fedrec_simulations.papers.dp_cmf_runs import Bench
-from fedrec_simulations.papers.starts import Start
-from fedrec_simulations.sealed import SealedSplit
+from fedrec_simulations.data.datasets import load_dataset
+from fedrec_simulations.data.sealed import SealedSplit
+from fedrec_simulations.experiments.papers import dp_cmf, dp_cmf_runs
+from fedrec_simulations.experiments.papers.dp_cmf_runs import Bench
+from fedrec_simulations.experiments.papers.starts import Start
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "simulations").glob("dp_cmf_*.toml"))
 SIDES = 'collective.sides=["public-users", "similar-items"]'

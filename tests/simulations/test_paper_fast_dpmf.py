@@ -12,8 +12,8 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.posterior import PosteriorSettings
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_simulations.bench import sgld
-from fedrec_simulations.papers import fast_dpmf
-from fedrec_simulations.papers.starts import Start
+from fedrec_simulations.experiments.papers import fast_dpmf
+from fedrec_simulations.experiments.papers.starts import Start
 
 
 @pytest.fixture(autouse=True)

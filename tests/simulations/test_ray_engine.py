@@ -23,16 +23,17 @@ from flwr.serverapp import Grid, ServerApp
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.rounds import State
-from fedrec.operations.supervisor import Company
 from fedrec.settings import Scenario, load
+from fedrec_cli import main
+from fedrec_cli.supervisor import Company
 from fedrec_server import settings as server_settings
-from fedrec_simulations import command, ray_engine
 from fedrec_simulations.bench import grid as bench
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.grid import RUN_ID, InProcessGrid
-from fedrec_simulations.in_process import FIRST_NODE
-from fedrec_simulations.party_files import PartyFiles, ratings
-from fedrec_simulations.runtimes import ALONE, Carried, Cast, Job, Runtime, kept_rounds
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.runtimes import ray_engine
+from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
+from fedrec_simulations.runtimes.in_process import FIRST_NODE
+from fedrec_simulations.runtimes.in_process_grid import RUN_ID, InProcessGrid
+from fedrec_simulations.runtimes.ratings import ALONE, Carried, Cast, Job, Runtime, kept_rounds
 from fedrec_simulations.training import RoundRecord, Training
 
 CLIENTS = 3
@@ -75,7 +76,7 @@ def test_without_ray_the_extra_is_named_before_anything_is_read(
         Cast("flower", 2, "ray")
     assert "fedrec[ray]" in caught.value.remedy
     words = ["simulate", "--runtime", "flower", "--backend", "ray", "--set", f"run.directory={tmp_path}"]
-    assert command._guarded(words) == 2
+    assert main.guarded(words) == 2
     assert "fedrec[ray]" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -192,7 +193,7 @@ def test_on_ray_a_stopped_training_goes_on_to_the_same_bytes(tmp_path: Path) -> 
 @on_ray
 def test_the_benchmark_measures_both_engines_with_the_same_messages() -> None:
     """In a process of its own: Ray leaves files open."""
-    command = [sys.executable, "-m", "fedrec_simulations", "bench", "grid", "--quick"]
+    command = [sys.executable, "-m", "fedrec_cli", "bench", "grid", "--quick"]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     rates = found["messages_per_second"]
     assert list(rates["in_process_grid"]) == list(rates["ray"]) == ["0 bytes", "1000 bytes"]

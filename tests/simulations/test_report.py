@@ -21,9 +21,8 @@ from fedrec.evaluation.controls import Verdict, compare
 from fedrec.evaluation.ratings import RatingMetrics
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.settings import load
-from fedrec_simulations import findings
 from fedrec_simulations.outcomes import Outcome
-from fedrec_simulations.report import charts, page, svg, wording
+from fedrec_simulations.report import charts, findings, page, svg, wording
 from fedrec_simulations.report.content import (
     BucketBars,
     BudgetLine,

@@ -19,13 +19,13 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Split, random_split
 from fedrec.errors import LeakageError
 from fedrec.settings import Scenario, load
-from fedrec_simulations import datasets, sealed
 from fedrec_simulations.bench import quality
-from fedrec_simulations.papers import ada_dpals_tasks, fast_dpmf
-from fedrec_simulations.papers.figures import PAPERS
-from fedrec_simulations.sealed import SealedSplit, load_sealed
-from fedrec_simulations.study import training as study
-from fedrec_simulations.study.systems import Place
+from fedrec_simulations.data import datasets, sealed
+from fedrec_simulations.data.sealed import SealedSplit, load_sealed
+from fedrec_simulations.experiments.papers import ada_dpals_tasks, fast_dpmf
+from fedrec_simulations.experiments.papers.figures import PAPERS
+from fedrec_simulations.experiments.study import training as study
+from fedrec_simulations.experiments.study.systems import Place
 
 PLANTED = ["data.preset=small"]
 FIGURES = ("ada-dpals/figure1", "ada-dpals/figure2", "ada-dpals/figure5", "am-ssp/figure1", "convex-ssp/yelp2018", "dp-cmf/figure1")
@@ -63,10 +63,10 @@ def test_other_data_or_another_division_is_not_taken_from_memory(key: str, value
 def test_no_figure_divides_data_by_itself() -> None:
     """They load it under a seal; whoever may open a split any other way is named here, and puts a seal on it first."""
     folder = Path(fedrec_simulations.__file__).parent
-    files = [*folder.glob("papers/*.py"), *folder.glob("study/*.py"), folder / "bench" / "quality.py"]
+    files = [*folder.glob("experiments/papers/*.py"), *folder.glob("experiments/study/*.py"), folder / "bench" / "quality.py"]
     found = {file.name for file in files if "load_split" in file.read_text() or "random_split" in file.read_text()}
     assert found == {"training.py", "ada_dpals_tasks.py"}
-    for file in (folder / "study" / "training.py", folder / "papers" / "ada_dpals_tasks.py"):
+    for file in (folder / "experiments" / "study" / "training.py", folder / "experiments" / "papers" / "ada_dpals_tasks.py"):
         calls = [line for line in file.read_text().splitlines() if "_split(" in line and "def " not in line]
         assert calls
         assert all("SealedSplit(" in line for line in calls)
@@ -84,7 +84,7 @@ def _study(folder: Path) -> list[Any]:
 
 def _figure(name: str) -> Callable[[Path], list[Any]]:
     paper, _, figure = name.partition("/")
-    module = import_module(f"fedrec_simulations.papers.{PAPERS[paper]}")
+    module = import_module(f"fedrec_simulations.experiments.papers.{PAPERS[paper]}")
     return lambda folder: [row["value"] for row in module.figure(figure, "planted", True, folder)]
 
 

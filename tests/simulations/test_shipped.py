@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from fedrec import shipped
 from fedrec.errors import SettingsError
 from fedrec.settings import load
-from fedrec_simulations import shipped
-from fedrec_simulations.command import _guarded
+from fedrec_cli.main import guarded
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,18 +47,18 @@ def test_an_unknown_name_lists_what_there_is_with_a_near_match(given: str, cause
 
 @pytest.mark.parametrize("verb", ["simulate", "account", "audit", "server --settings none.toml --scenario", "doctor --scenario"])
 def test_every_verb_that_takes_a_scenario_takes_a_name(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _guarded([*verb.split(), "plantde"]) == SettingsError.exit_code
+    assert guarded([*verb.split(), "plantde"]) == SettingsError.exit_code
     assert "Did you mean planted?" in capsys.readouterr().err
 
 
 def test_a_wheel_carries_the_scenarios_where_their_names_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The build's own hook says where files go; an installed package looks there first. Building a wheel takes a build environment."""
     hook = (ROOT / "hatch_build.py").read_text()
-    assert 'force_include"][str(path)] = f"fedrec_simulations/scenarios/{path.name}"' in hook
+    assert 'force_include"][str(path)] = f"fedrec/scenarios/{path.name}"' in hook
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"] == {"custom": {}}
-    installed = tmp_path / "site-packages" / "fedrec_simulations"
+    installed = tmp_path / "site-packages" / "fedrec"
     (installed / "scenarios").mkdir(parents=True)
     (installed / "scenarios" / "planted.toml").write_text("seed = 3")
     (tmp_path / "site-packages" / "strange.toml").write_text("")  # of another distribution
-    monkeypatch.setattr(shipped.fedrec_simulations, "__file__", str(installed / "__init__.py"))
+    monkeypatch.setattr(shipped.fedrec, "__file__", str(installed / "__init__.py"))
     assert shipped.shipped() == {"planted": installed / "scenarios" / "planted.toml"}

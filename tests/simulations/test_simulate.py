@@ -25,15 +25,15 @@ from fedrec.factorization.model import predict
 from fedrec.federation.rounds import State
 from fedrec.settings import Scenario, load
 from fedrec.storage import Checkpoints, read_arrays, read_json
+from fedrec_cli.main import guarded
 from fedrec_simulations import outcomes
 from fedrec_simulations.account import describe
-from fedrec_simulations.command import _guarded
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.runtimes import Carried, Job, loopback
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.runtimes.ratings import Carried, Job, loopback
 from fedrec_simulations.training import Training
 from tests.waiting import HANG_S
 
-ENTRY = "from fedrec_simulations.command import main; main()"
+ENTRY = "from fedrec_cli.main import main; main()"
 DIES = """
 import os, signal
 real, left = os.replace, [{left}]
@@ -192,7 +192,7 @@ def test_a_run_killed_again_and_again_continues_to_the_same_bytes(finished: dict
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     capsys.readouterr()
-    assert _guarded(list(words)) == 6
+    assert guarded(list(words)) == 6
     cause, remedy = capsys.readouterr().err.splitlines()
     assert remedy.startswith("remedy: ")
     return cause

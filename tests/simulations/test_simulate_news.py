@@ -11,7 +11,7 @@ import pytest
 from fedrec.errors import SettingsError
 from fedrec.settings import load
 from fedrec.storage import read_json
-from fedrec_simulations.command import _guarded
+from fedrec_cli.main import guarded
 
 KEYS = [
     "recipe=privaterec",
@@ -26,7 +26,7 @@ KEYS = [
 def simulate(capsys: pytest.CaptureFixture[str], folder: Path, *more: str, code: int = 0) -> tuple[dict[str, Any], str]:
     words = [word for key in [*KEYS, f"run.directory={folder}", *more] for word in ("--set", key)]
     capsys.readouterr()
-    assert _guarded(["simulate", *words, "--json"]) == code
+    assert guarded(["simulate", *words, "--json"]) == code
     said = capsys.readouterr()
     return (json.loads(said.out.splitlines()[-1]) if said.out else {}), said.err
 
@@ -123,7 +123,7 @@ def test_an_unknown_size_and_collecting_clicks_over_flower_are_refused(capsys: p
     _, err = simulate(capsys, tmp_path, "data.preset=enormous", code=2)
     assert "small, demo, mind-small" in err
     keys = [*KEYS, "news.variant=centralized", "privacy.epsilon=inf", f"run.directory={tmp_path}"]
-    assert _guarded(["simulate", *(word for key in keys for word in ("--set", key)), "--runtime", "flower"]) == 2
+    assert guarded(["simulate", *(word for key in keys for word in ("--set", key)), "--runtime", "flower"]) == 2
     assert "has no devices" in capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedrec.privacy.accounting import LARGEST_CHECKED, GaussianEvent, mu_for, opinions
-from fedrec_simulations.command import _guarded
+from fedrec_cli.main import guarded
 
 Rows = Sequence[tuple[str, str, int]]
 QUICK = ["compare.als=false", "compare.baselines=false", "evaluation.ranking=false", "run.examples=2", "data.rating_range=[1,5]"]
@@ -27,7 +27,7 @@ def simulated(path: Path, rows: Rows, capsys: pytest.CaptureFixture[str], *keys:
     data = path / "data.csv"
     data.write_text("user,item,rating\n" + "".join(f"{u},{i},{r}\n" for u, i, r in rows))
     asked = [*QUICK, f"data.path={data}", f"run.directory={path / 'runs'}", *keys]
-    code = _guarded(["simulate", "--json", *(word for key in asked for word in ("--set", key))])
+    code = guarded(["simulate", "--json", *(word for key in asked for word in ("--set", key))])
     return code, capsys.readouterr().err
 
 

@@ -12,9 +12,9 @@ from fedrec.data.planted import PlantedShape, write_parquet
 from fedrec.errors import RunError, SettingsError
 from fedrec.settings import load
 from fedrec.storage import read_json
-from fedrec_simulations.command import app
-from fedrec_simulations.datasets import load_dataset, load_split
-from fedrec_simulations.split_files import write_split
+from fedrec_cli.main import app
+from fedrec_simulations.data.datasets import load_dataset, load_split
+from fedrec_simulations.data.split_files import write_split
 
 OPTIONS = ["data.rating_range=[1,5]", "data.columns.rating=rating", "data.columns.timestamp=timestamp"]
 

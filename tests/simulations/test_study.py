@@ -18,9 +18,9 @@ from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_simulations.bench import intervals, rows
 from fedrec_simulations.bench.progress import Pace, Progress
-from fedrec_simulations.study import chart, claims, measure, page, ratings_settings, systems, training
-from fedrec_simulations.study.results import Study
-from fedrec_simulations.study.systems import EPSILONS, SYSTEMS, Place
+from fedrec_simulations.experiments.study import chart, claims, measure, page, ratings_settings, systems, training
+from fedrec_simulations.experiments.study.results import Study
+from fedrec_simulations.experiments.study.systems import EPSILONS, SYSTEMS, Place
 
 ROOT = Path(__file__).parents[2]
 FEW = ("default-plain", "dpals-tail", "item-mean")

@@ -21,10 +21,10 @@ from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import write_json
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_cli.main import app
+from fedrec_cli.status import overview
+from fedrec_cli.status.remote import Measured
 from fedrec_client.ledger import ClientLedger
-from fedrec_simulations import status
-from fedrec_simulations.command import app
-from fedrec_simulations.status_remote import Measured
 
 SECRET = "a-token-that-nobody-may-read"
 
@@ -53,8 +53,8 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def rows(folder: Path, *names: str) -> dict[str, status.Standing]:
-    return {one.party: one for one in status.asked([folder / f"{name}.toml" for name in names])}
+def rows(folder: Path, *names: str) -> dict[str, overview.Standing]:
+    return {one.party: one for one in overview.asked([folder / f"{name}.toml" for name in names])}
 
 
 def running(folder: Path, name: str, stack: ExitStack, **told: object) -> Metrics:
@@ -101,7 +101,7 @@ def test_what_a_party_does_is_read_off_its_metrics(folder: Path, stack: ExitStac
     assert server.epsilon_left is None  # a server does not know it
     assert server.last_success_s is None
     assert server.since_s == pytest.approx(time.time(), abs=600)
-    words = status.table([server], now_s=time.time())
+    words = overview.table([server], now_s=time.time())
     assert "12/40" in words
     assert "0.0" not in words.replace("127.0.0.1", "")
 
@@ -132,7 +132,7 @@ def test_ledgers_and_notes_say_how_far_a_party_came_that_is_down(folder: Path) -
     found = rows(folder, "aggregator", "client", "server")
     assert (found["aggregator"].users, found["aggregator"].epsilon_left) == (2, pytest.approx(left))
     assert (found["client library"].round, found["client library"].epsilon_left) == (0, pytest.approx(left))
-    kept = next(one for one in status.asked([folder / "server.toml"]) if one.party == "server")
+    kept = next(one for one in overview.asked([folder / "server.toml"]) if one.party == "server")
     assert (kept.round, kept.users, kept.up) == (4, 44, False)
 
 

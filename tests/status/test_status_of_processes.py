@@ -14,8 +14,8 @@ from fedrec.operations.certificates import write_development_certificates
 from fedrec.operations.pins import write_pins
 from fedrec_aggregator.main import run
 from fedrec_aggregator.settings import load
+from fedrec_cli.status import overview
 from fedrec_server.serving.counts import Counts
-from fedrec_simulations import status
 from fedrec_transport.aggregator_client import RemoteReportDesk
 from fedrec_transport.channel import Access
 from tests.waiting import HANG_S, until
@@ -66,18 +66,18 @@ def test_the_aggregator_is_asked_over_grpc_with_the_certificate_of_whose_setting
         )
         with RemoteReportDesk(access) as desk:
             desk.enroll([bytes([number] * 16) for number in range(7)])
-        by_server = status.asked([server])[1]
+        by_server = overview.asked([server])[1]
         assert (by_server.party, by_server.up, by_server.users, by_server.address) == ("aggregator", True, 7, str(address))
-        by_client = status.asked([client])[1]
+        by_client = overview.asked([client])[1]
         assert (by_client.party, by_client.up, by_client.users) == ("aggregator", True, None)
-        until(lambda: status.asked([own])[0].users == 7, "the aggregator's numbers follow at its next tick")
-        [itself] = status.asked([own])
+        until(lambda: overview.asked([own])[0].users == 7, "the aggregator's numbers follow at its next tick")
+        [itself] = overview.asked([own])
         assert (itself.up, itself.users, itself.epsilon_left, itself.address) == (True, 7, 5.0, str(address))
         assert itself.version
         assert itself.since_s is not None
-        assert [one.party for one in status.asked([own, server])] == ["aggregator", "server"]  # each once
-    assert not status.asked([own])[0].up
-    [_, gone] = status.asked([server])
+        assert [one.party for one in overview.asked([own, server])] == ["aggregator", "server"]  # each once
+    assert not overview.asked([own])[0].up
+    [_, gone] = overview.asked([server])
     assert not gone.up
     assert "no answer" in gone.why or "no aggregator" in gone.why or gone.why
 
@@ -100,13 +100,13 @@ def test_serving_is_asked_by_its_health_route_and_its_metrics(tmp_path: Path) ->
     thread = threading.Thread(target=web.serve_forever)
     thread.start()
     (tmp_path / "serving.toml").write_text(f'http = "127.0.0.1:{web.server_port}"\ngrpc = ""\n')
-    [up] = status.asked([tmp_path / "serving.toml"])
+    [up] = overview.asked([tmp_path / "serving.toml"])
     assert (up.up, up.version, up.phase, up.epsilon_left) == (True, "7.7", "serving", None)
     assert up.last_success_s is not None
     statuses["/health/ready"] = 503
-    [draining] = status.asked([tmp_path / "serving.toml"])
+    [draining] = overview.asked([tmp_path / "serving.toml"])
     assert (draining.up, "not ready" in draining.why) == (False, True)
     web.shutdown()
     web.server_close()
     thread.join()
-    assert not status.asked([tmp_path / "serving.toml"])[0].up
+    assert not overview.asked([tmp_path / "serving.toml"])[0].up

@@ -14,7 +14,7 @@ from fedrec.data.splits import Split, SplitKind
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario, validated
 from fedrec_simulations.api.tables import html_table
-from fedrec_simulations.datasets import as_kind, load_dataset, load_split
+from fedrec_simulations.data.datasets import as_kind, load_dataset, load_split
 from fedrec_simulations.outcomes import Outcome
 
 

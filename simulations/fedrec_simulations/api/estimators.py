@@ -24,9 +24,9 @@ from fedrec_simulations.api.datasets import Dataset, TrainingSet
 from fedrec_simulations.api.promises import PrivacyGuarantee
 from fedrec_simulations.api.released import History, Released, read_released
 from fedrec_simulations.api.tables import html_table
-from fedrec_simulations.data_budget import budget_of
-from fedrec_simulations.datasets import public_facts
-from fedrec_simulations.runtimes import loopback
+from fedrec_simulations.data.budget import budget_of
+from fedrec_simulations.data.datasets import public_facts
+from fedrec_simulations.runtimes.ratings import loopback
 from fedrec_simulations.simulate import Work, keep_model, train_one
 from fedrec_simulations.training import RoundRecord, Trained
 

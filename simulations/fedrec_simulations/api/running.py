@@ -13,6 +13,7 @@ import polars as pl
 from fedrec.errors import SettingsError
 from fedrec.extensions import extension
 from fedrec.settings import BUILT_IN, Scenario, load_content, nested, validated
+from fedrec.shipped import scenario_path, shipped
 from fedrec_simulations.api.callbacks import Callback
 from fedrec_simulations.api.comparing import compare
 from fedrec_simulations.api.datasets import Dataset
@@ -21,7 +22,6 @@ from fedrec_simulations.api.promises import PrivacyGuarantee
 from fedrec_simulations.api.tables import html_table
 from fedrec_simulations.audit.command import Audit
 from fedrec_simulations.audit.command import run as run_audit
-from fedrec_simulations.shipped import scenario_path, shipped
 from fedrec_simulations.simulate import run
 from fedrec_simulations.training import RoundRecord
 

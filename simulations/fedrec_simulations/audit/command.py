@@ -14,7 +14,7 @@ from fedrec.settings import Scenario
 from fedrec_simulations.audit import membership
 from fedrec_simulations.audit.finding import Effort, Finding
 from fedrec_simulations.audit.whole import whole_finding
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 
 QUICK = Effort(draws=4_000, users=8, uploads=6)
 _QUICK_RUNS = 200  # of the whole command, on each side

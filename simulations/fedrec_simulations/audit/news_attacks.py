@@ -24,7 +24,7 @@ from fedrec.settings import Scenario
 from fedrec_simulations.audit import canaries, coupling, drawn_noise, label_table, one_click, recovery
 from fedrec_simulations.audit.finding import Effort, Finding, Recovery
 from fedrec_simulations.audit.uploads import Clients, clients_of, gradient_distance, told_labels
-from fedrec_simulations.news_data import catalogue_of, load_news
+from fedrec_simulations.data.news import catalogue_of, load_news
 
 
 def news_findings(scenario: Scenario, effort: Effort) -> Iterator[Finding]:

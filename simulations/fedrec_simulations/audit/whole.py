@@ -45,7 +45,7 @@ from fedrec.settings import Scenario
 from fedrec_simulations.audit.bounds import separation_bound
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.planted_files import planted_neighbours
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 
 Floats = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]

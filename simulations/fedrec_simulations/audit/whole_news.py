@@ -41,7 +41,7 @@ from fedrec_simulations.audit import one_click, whole
 from fedrec_simulations.audit.bounds import lower_bound, separation_bound
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.whole import Seen, Trainable, World
-from fedrec_simulations.news_data import catalogue_of, load_news
+from fedrec_simulations.data.news import catalogue_of, load_news
 
 Floats = npt.NDArray[np.float64]
 Role = Literal["history", "label", "user"]

@@ -39,7 +39,7 @@ from fedrec.randomness import Streams
 from fedrec.storage import finite
 from fedrec_simulations.bench.quality import DELTA, Method, scenario_of
 from fedrec_simulations.bench.rows import Row, figure, folder_of, mean_and_error, row, table
-from fedrec_simulations.datasets import load_dataset, load_split
+from fedrec_simulations.data.datasets import load_dataset, load_split
 
 Float64s = npt.NDArray[np.float64]
 EPSILONS, SEEDS = (1.0, 5.0, 20.0), (1, 2)

@@ -37,7 +37,7 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
-from fedrec_simulations.ceiling import CLICK_ALPHA, CLICK_RIDGE, CLICK_WIDTH, ITERATIONS
+from fedrec_simulations.experiments.ceiling import CLICK_ALPHA, CLICK_RIDGE, CLICK_WIDTH, ITERATIONS
 
 EPSILONS, SEEDS, K = (1.0, 5.0, 20.0), (101, 102, 103), 20
 LIKED = 4.0

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fedrec.errors import SettingsError
-from fedrec_simulations.flags import Json, one_blas_thread
+from fedrec_cli.flags import Json, one_blas_thread
 
 app = typer.Typer(rich_markup_mode=None)
 

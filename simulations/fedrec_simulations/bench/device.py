@@ -47,7 +47,7 @@ def run(*, quick: bool = False) -> dict[str, Any]:
         stack.callback(server.join)
         stack.callback(server.terminate)
         settings = _settings(folder, access[_NAME], gate=here.recv(), idle_s=5.0)
-        client = subprocess.Popen([sys.executable, "-m", "fedrec_simulations", "client", "--settings", str(settings)])
+        client = subprocess.Popen([sys.executable, "-m", "fedrec_cli", "client", "--settings", str(settings)])
         stack.callback(client.wait)
         stack.callback(client.send_signal, signal.SIGTERM)
         _until(lambda: "joined" in _log(folder), client, "the client joins")

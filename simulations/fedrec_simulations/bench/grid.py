@@ -20,9 +20,9 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
-from fedrec_simulations.grid import InProcessGrid
-from fedrec_simulations.in_process import FIRST_NODE
-from fedrec_simulations.ray_engine import play, rays_folder
+from fedrec_simulations.runtimes.in_process import FIRST_NODE
+from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
+from fedrec_simulations.runtimes.ray_engine import play, rays_folder
 
 _PAUSE_S = 0.005
 _ARRAYS = "arrays"

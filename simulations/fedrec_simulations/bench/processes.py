@@ -18,8 +18,8 @@ from fedrec.federation.wire import batch_bytes
 from fedrec.recipes import Prepared
 from fedrec.settings import Scenario, validated
 from fedrec.storage import Checkpoints
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.runtimes import Cast
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.runtimes.ratings import Cast
 from fedrec_simulations.training import RoundRecord, Trained, Training
 
 CLIENTS = 2

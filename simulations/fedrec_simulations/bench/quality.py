@@ -32,10 +32,10 @@ from fedrec_simulations.bench.rows import (
     source_digest,
     table,
 )
-from fedrec_simulations.ceiling import als_model
-from fedrec_simulations.datasets import public_facts
+from fedrec_simulations.data.datasets import public_facts
+from fedrec_simulations.data.sealed import load_sealed
+from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.outcomes import baselines, evaluate
-from fedrec_simulations.sealed import load_sealed
 from fedrec_simulations.training import Training
 
 DELTA = 1e-5

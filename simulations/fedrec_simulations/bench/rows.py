@@ -112,7 +112,8 @@ def source_digest() -> str:
     """Eight letters of the SHA-256 of what decides a figure: the library, and the simulation's modules between it and a row."""
     library, simulation = Path(fedrec.__file__).parent, Path(fedrec_simulations.__file__).parent
     between = [
-        simulation / f"{name}.py" for name in ("ceiling", "runtimes", "training", "outcomes", "datasets", "simulate_news", "news_data")
+        simulation / f"{name}.py"
+        for name in ("experiments/ceiling", "runtimes/ratings", "training", "outcomes", "data/datasets", "simulate_news", "data/news")
     ]
     content = [file.name.encode() + file.read_bytes() for file in [*sorted(library.rglob("*.py")), *between]]
     return hashlib.sha256(b"\0".join(content)).hexdigest()[:8]

@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from fedrec.errors import FedRecError
 from fedrec.settings import Scenario, load
+from fedrec.shipped import shipped
 from fedrec.storage import read_arrays
 from fedrec_simulations.bench.progress import Progress, Tell
-from fedrec_simulations.runtimes import ALONE, Cast
-from fedrec_simulations.shipped import shipped
+from fedrec_simulations.runtimes.ratings import ALONE, Cast
 
 CLIENTS = 2
 CASTS: Mapping[str, Cast] = {"loopback": ALONE, "flower": Cast("flower", CLIENTS), "processes": Cast("processes", CLIENTS)}

@@ -36,7 +36,7 @@ from fedrec.storage import finite
 from fedrec_client.serving_link import GrpcServer, Query, Trust, connect
 from fedrec_simulations.bench.rows import Row, table
 from fedrec_simulations.bench.serving_process import served
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.simulate_news import serving_guarantee
 from fedrec_simulations.training import Training
 

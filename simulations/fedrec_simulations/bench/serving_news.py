@@ -28,7 +28,7 @@ from fedrec_client.serving_link import GrpcServer, Query, Trust, connect
 from fedrec_simulations.bench.news import Method, kept_row, scenario_of
 from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error, table
 from fedrec_simulations.bench.serving_process import served
-from fedrec_simulations.news_data import load_news
+from fedrec_simulations.data.news import load_news
 from fedrec_simulations.simulate_news import serving_guarantee
 
 EPSILONS = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.1)

@@ -117,7 +117,7 @@ def served(path: Path, folder: Path, settings: Sequence[str] = ()) -> Iterator[S
     """`fedrec serve` of a bundle on free ports; settings: lines of its file beyond the addresses. Raises RunError if it does not listen."""
     file, log = folder / "serving.toml", folder / "serving.log"
     file.write_text("\n".join(['grpc = "127.0.0.1:0"', 'http = "127.0.0.1:0"', *settings]))
-    program = [sys.executable, "-m", "fedrec_simulations", "serve", str(path), "--demo", "--settings", str(file)]
+    program = [sys.executable, "-m", "fedrec_cli", "serve", str(path), "--demo", "--settings", str(file)]
     with open(log, "w") as errors, subprocess.Popen(program, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
         try:
             assert process.stdout

@@ -45,7 +45,7 @@ from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
 from fedrec.settings import Scenario, load
 from fedrec_simulations.bench.rows import table
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.training import Training
 
 Floats = npt.NDArray[np.float64]

@@ -25,9 +25,9 @@ from fedrec.settings import Scenario, load
 from fedrec_simulations.bench.cells import made
 from fedrec_simulations.bench.progress import Tell
 from fedrec_simulations.bench.rows import Row, figure, mean_and_error, table
-from fedrec_simulations.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.data.sealed import SealedSplit
 from fedrec_simulations.outcomes import evaluate
-from fedrec_simulations.sealed import SealedSplit
 
 SIMPLE = ("dp-bias", "dp-popularity", "dp-item-item")
 EPSILONS, QUICK_EPSILONS, SEEDS, DELTA, K = (0.5, 1.0, 5.0, 20.0, math.inf), (5.0,), 3, 1e-5, 20

@@ -177,7 +177,7 @@ def paper(
 ) -> dict[str, Any]:
     """`fedrec bench paper NAME`: one JSON object; a page beside it where `html` names a file."""
     from fedrec_simulations.bench.progress import shown
-    from fedrec_simulations.papers import figures, page
+    from fedrec_simulations.experiments.papers import figures, page
 
     with shown(silent=silent) as tell:
         result = figures.run(name, data, quick=quick, jobs=jobs, overrides=overrides, tell=tell)
@@ -190,7 +190,7 @@ def paper(
 def study(data: str, *, quick: bool, jobs: int, only: Sequence[str], seeds: int, silent: bool) -> dict[str, Any]:
     """`fedrec bench study`: one JSON object."""
     from fedrec_simulations.bench.progress import shown
-    from fedrec_simulations.study import measure
+    from fedrec_simulations.experiments.study import measure
 
     with shown(silent=silent) as tell:
         return measure.run(data, quick=quick, jobs=jobs, only=only, seeds=seeds, tell=tell)

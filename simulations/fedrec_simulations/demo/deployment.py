@@ -20,16 +20,16 @@ from typing import Any
 
 from fedrec.errors import FedRecError, RunError, SettingsError
 from fedrec.factorization.released import load as load_model
-from fedrec.operations.supervisor import Company
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario, load
+from fedrec.shipped import path_of
 from fedrec.storage import finite
-from fedrec_simulations import recommend as asking
+from fedrec_cli import recommend as asking
+from fedrec_cli.supervisor import Company
 from fedrec_simulations.demo import evidence
 from fedrec_simulations.demo.parties import AGGREGATOR, SERVER, Deployment
 from fedrec_simulations.demo.shown import Screen
 from fedrec_simulations.demo.trial import SITES, TRAININGS, K, Trial
-from fedrec_simulations.shipped import path_of
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.serving.bundle import FILE
+from fedrec_cli.disclosure.aggregator import aggregator as inspect_aggregator
+from fedrec_cli.disclosure.client import client as inspect_client
 from fedrec_client.serving_ledger import read_answers
 from fedrec_simulations.demo.parties import AGGREGATOR, SERVER, SERVING, Deployment, said
-from fedrec_simulations.inspect_aggregator import aggregator as inspect_aggregator
-from fedrec_simulations.inspect_client import client as inspect_client
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,15 @@ from typing import Any
 
 from fedrec.errors import RunError
 from fedrec.operations.pins import read_pins
-from fedrec.operations.supervisor import Company
 from fedrec.storage import read_json, write_bytes
+from fedrec_cli.supervisor import Company
 from fedrec_client.serving_link import Trust
 from fedrec_client.worker import MAIN
 from fedrec_server.runs import Runs, TrainingRun, run_folder
 from fedrec_server.schedule import ask_standing
-from fedrec_simulations import processes
-from fedrec_simulations.party_files import ANY_PORT, PartyFiles, toml
-from fedrec_simulations.runtimes import Carried, Shard, kept_rounds
+from fedrec_simulations.runtimes import processes
+from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, toml
+from fedrec_simulations.runtimes.ratings import Carried, Shard, kept_rounds
 
 SERVING, SERVER, AGGREGATOR = "serving", "server", "aggregator"
 _LONG_S = 600.0

@@ -15,7 +15,7 @@ from fedrec.factorization.model import Model
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec.storage import write_bytes
-from fedrec_simulations.datasets import load_dataset, load_split
+from fedrec_simulations.data.datasets import load_dataset, load_split
 from fedrec_simulations.outcomes import evaluate
 
 EARLIER = 0.8

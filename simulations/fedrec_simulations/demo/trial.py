@@ -10,17 +10,17 @@ from fedrec.factorization.earlier import Earlier
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.released import save
 from fedrec.federation.rounds import State
-from fedrec.operations.supervisor import Company
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
-from fedrec_simulations import recommend as asking
-from fedrec_simulations.datasets import public_facts
+from fedrec_cli import recommend as asking
+from fedrec_cli.supervisor import Company
+from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.demo.parties import Deployment
 from fedrec_simulations.demo.people import People, invented, write_history
-from fedrec_simulations.party_files import PartyFiles, ratings
-from fedrec_simulations.runtimes import Job, Shard, loopback
+from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
+from fedrec_simulations.runtimes.ratings import Job, Shard, loopback
 
 SITES, TRAININGS = 2, 2
 K = 8

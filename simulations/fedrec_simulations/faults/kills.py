@@ -28,9 +28,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedrec.errors import FedRecError, ProtocolError
-from fedrec.operations.supervisor import Company
 from fedrec.randomness import Streams
 from fedrec.settings import load
+from fedrec_cli.supervisor import Company
 from fedrec_client.serving_ledger import read_answers
 from fedrec_simulations.demo import evidence
 from fedrec_simulations.demo.parties import SERVER, SERVING, Deployment

@@ -1,0 +1,1 @@
+"""`fedrec inspect`: every field and byte that left each party, from their own folders."""

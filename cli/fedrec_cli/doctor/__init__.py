@@ -1,0 +1,1 @@
+"""`fedrec doctor`: examinations of a machine and of parties before a run."""

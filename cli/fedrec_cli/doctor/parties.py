@@ -1,0 +1,206 @@
+"""What is examined of each party: its settings, certificates, files, ledger and limit, and whether it reaches the others."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+
+from fedrec.errors import FedRecError, UnreachableError
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import Role
+from fedrec.operations.party_settings import AggregatorAccess
+from fedrec.settings import Scenario
+from fedrec_aggregator.settings import TlsSettings
+from fedrec_aggregator.settings import load as load_aggregator
+from fedrec_cli.doctor import ledgers, machine
+from fedrec_cli.doctor.certificates import authority, certificate
+from fedrec_cli.doctor.machine import Check, Doubt, judged
+from fedrec_client.opened import read_site
+from fedrec_client.settings import SuperLinkAccess
+from fedrec_client.settings import load as load_client
+from fedrec_client.supernode import gate_access
+from fedrec_server.rounds import check
+from fedrec_server.serving.settings import load as load_serving
+from fedrec_server.settings import ServerSettings, SuperLinkTable
+from fedrec_server.settings import load as load_server
+from fedrec_transport.aggregator_client import healthy
+from fedrec_transport.channel import Access, handshake, only
+
+Clock = Callable[[], float]
+
+_TIMEOUT_S = 5.0
+
+
+def aggregator_checks(path: Path, scenario: Scenario | None, clock: Clock) -> Iterator[Check]:
+    """Everything about an aggregator; it calls nobody."""
+    try:
+        settings = load_aggregator(path)
+    except FedRecError as failure:
+        yield Check("aggregator", "settings", "failure", failure.cause, failure.remedy, failure.exit_code)
+        return
+    yield Check("aggregator", "settings", "ok", str(path))
+    yield judged("aggregator", "port", lambda: machine.port(settings.listen, told=settings.state / "address.json"))
+    if tls := settings.tls:
+        yield judged("aggregator", "certificate", lambda: _shown(tls, clock(), settings.pins))
+        yield judged("aggregator", "private files", lambda: machine.private([tls.key, settings.state / "ledger.sqlite"]))
+    yield judged("aggregator", "disk", lambda: machine.disk(settings.state))
+    yield judged("aggregator", "ledger", lambda: ledgers.release_ledger(settings, clock()))
+    if scenario:
+        yield judged("aggregator", "limit", lambda: ledgers.aggregator_limit(settings, scenario))
+
+
+def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
+    """Everything about a client, its data too, which are read and not shown."""
+    try:
+        settings = load_client(path)
+    except FedRecError as failure:
+        yield Check("client", "settings", "failure", failure.cause, failure.remedy, failure.exit_code)
+        return
+    yield Check("client", "settings", "ok", str(path))
+    yield judged("client", "data", lambda: f"{read_site(settings.data).num_users:,} users can be read")
+    state = Path(settings.state)
+    if access := settings.aggregator:
+        yield from _own_files("client", access, "client", clock, name=settings.name, pins=settings.pins)
+    link = settings.superlink
+    if link.certificate:
+        own = Path(link.certificate), Path(link.key)
+        said = {"role": "client", "name": settings.name, "pins": settings.pins}
+        yield judged("client", "gate's certificate", lambda: certificate(*own, now_s=clock(), **said))  # type: ignore[arg-type]
+    secrets = [*_secrets(access), *([Path(link.key)] if link.key else []), state / "ledger.sqlite", state / "clicks.sqlite"]
+    yield judged("client", "private files", lambda: machine.private(secrets))
+    yield judged("client", "disk", lambda: machine.disk(state))
+    ledger = ledgers.client_ledger if settings.privacy.unit == "user" else ledgers.click_ledger
+    yield judged("client", "ledger", lambda: ledger(settings, clock()))
+    if scenario and settings.privacy.unit == "user":
+        yield judged("client", "limit", lambda: ledgers.client_limit(settings, scenario))
+    if reach:
+        if access:
+            yield judged("client", "aggregator", lambda: _aggregator_answers(Access(name=settings.name, **access.model_dump())))
+        yield judged("client", "superlink", lambda: gate_answers(link, clock))
+
+
+def serving_checks(path: Path, clock: Clock) -> Iterator[Check]:
+    """Everything about a serving process; it calls nobody. A public authority may have issued its certificate, which names no role then."""
+    try:
+        settings = load_serving(path)
+    except FedRecError as failure:
+        yield Check("serving", "settings", "failure", failure.cause, failure.remedy, failure.exit_code)
+        return
+    yield Check("serving", "settings", "ok", str(path))
+    told = Path(settings.state) / "serving.json" if settings.state else None
+    for kind, address in (("gRPC", settings.grpc), ("HTTP", settings.http)):
+        if address:
+            yield judged("serving", f"{kind} port", lambda address=address: machine.port(address, told=told))  # type: ignore[misc]
+    if tls := settings.tls:
+        own = Path(tls.certificate), Path(tls.key)
+        yield judged("serving", "certificate", lambda: certificate(*own, now_s=clock()))
+        yield judged("serving", "private files", lambda: machine.private([own[1]]))
+
+
+def device_checks(state: Path, clock: Clock) -> Iterator[Check]:
+    """Everything about a device that asks for recommendations: it has no settings, only a state folder."""
+    yield judged("device", "private files", lambda: machine.private([state / "ledger.sqlite"]))
+    yield judged("device", "disk", lambda: machine.disk(state))
+    yield judged("device", "ledger", lambda: ledgers.serving_ledger(state / "ledger.sqlite", clock()))
+
+
+def server_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
+    """Everything about a server."""
+    try:
+        settings = load_server(path)
+    except FedRecError as failure:
+        yield Check("server", "settings", "failure", failure.cause, failure.remedy, failure.exit_code)
+        return
+    yield Check("server", "settings", "ok", str(path))
+    yield judged("server", "public data", lambda: _public(settings, scenario))
+    if access := settings.aggregator:
+        yield from _own_files("server", access, "server", clock, pins=settings.pins)
+    yield judged("server", "private files", lambda: machine.private(_secrets(access)))
+    yield judged("server", "disk", lambda: machine.disk(Path(settings.state)))
+    gate = settings.superlink
+    if gate.start:
+        yield judged("server", "port", lambda: machine.port(gate.listen, told=Path(settings.state) / "server.json"))
+    if gate.certificate:
+        yield judged("server", "gate's certificate", lambda: _gate_shows(gate, clock(), settings.pins))
+        yield judged("server", "gate's key", lambda: machine.private([Path(gate.key)]))
+    if reach and access:
+        yield judged("server", "aggregator", lambda: _aggregator_answers(Access(name="server", **access.model_dump())))
+
+
+# --- what they have in common ---
+
+
+def _secrets(access: AggregatorAccess | None) -> list[Path]:
+    return [Path(name) for name in (access.key, access.token) if name] if access else []
+
+
+def _own_files(party: str, access: AggregatorAccess, role: Role, clock: Clock, *, name: str = "", pins: str) -> Iterator[Check]:
+    own, ca = access.certificate, Path(access.ca) if access.ca else None
+    if own:
+        shown = {"now_s": clock(), "role": role, "name": name, "pins": pins}
+        yield judged(party, "certificate", lambda: certificate(Path(own), Path(access.key), **shown))  # type: ignore[arg-type]
+    if ca:
+        yield judged(party, "authority", lambda: authority(ca, now_s=clock()))
+
+
+def _aggregator_answers(access: Access) -> str:
+    if not healthy(access, timeout_s=_TIMEOUT_S):
+        raise UnreachableError(f"{access.address} answers, but does not serve", "Look into the aggregator's log.")
+    how = "without TLS" if access.insecure else "its certificate is the pinned one" if access.pin else "its certificate is vouched for"
+    return f"{access.address} serves, {how}"
+
+
+def _shown(tls: TlsSettings, now_s: float, pins: str) -> str | Doubt:
+    """The aggregator's certificate; where callers come by token, a public authority may have issued it, which names no role."""
+    return certificate(tls.certificate, tls.key, now_s=now_s, role="aggregator" if tls.client_ca else None, ca=tls.client_ca, pins=pins)
+
+
+def _gate_shows(gate: SuperLinkTable, now_s: float, pins: str) -> str | Doubt:
+    return certificate(Path(gate.certificate), Path(gate.key), now_s=now_s, role="server", pins=pins)
+
+
+def gate_answers(link: SuperLinkAccess, clock: Clock) -> str | Doubt:
+    """Whether the server's gate takes this client. Asks for a page that is not there: the answer's date shows the server's clock.
+
+    Raises FedRecError.
+    """
+    access = gate_access(link)
+    try:
+        shown = None if link.insecure else handshake(access, timeout_s=_TIMEOUT_S, protocol="http/1.1")
+        date = _date_at(Address.of(link.address), only(shown, access, protocol="http/1.1") if shown else None)
+    except ssl.SSLError as failure:
+        cause = f"the gate at {link.address} does not take our certificate: {failure.reason or 'it broke off'}"
+        raise UnreachableError(cause, "Ask the server's operator for its authority, and whether its pins hold this client.") from None
+    except (OSError, ValueError, HTTPException) as failure:
+        cause = f"no SuperLink answers at {link.address}: {failure}"
+        raise UnreachableError(cause, "Start the server, or correct superlink.address.") from None
+    return machine.clock(clock(), date, f"the server's at {link.address}") if date else f"{link.address} answers"
+
+
+def _date_at(where: Address, secure: ssl.SSLContext | None) -> float | None:
+    if secure:
+        line: HTTPConnection = HTTPSConnection(where.host, where.port, timeout=_TIMEOUT_S, context=secure)
+    else:
+        line = HTTPConnection(where.host, where.port, timeout=_TIMEOUT_S)
+    with closing(line):
+        line.request("GET", "/")
+        date = line.getresponse().getheader("date")
+    return parsedate_to_datetime(date).timestamp() if date else None
+
+
+def _public(settings: ServerSettings, scenario: Scenario | None) -> str:
+    if scenario and scenario.recipe == "privaterec":
+        from fedrec_server.news import check as check_news  # brings torch
+        from fedrec_server.public_news import read_public_news
+
+        catalogue = read_public_news(Path(settings.public.path), settings.public.format, scenario)
+        check_news(scenario, settings.aggregator)
+        return f"{len(catalogue.news):,} items, news"
+    public = settings.public.read()
+    if scenario:
+        check(scenario, public)
+    return f"{len(public.items):,} items, {public.kind}"

@@ -1,0 +1,1 @@
+"""`fedrec status`: whether parties are up, and what they do."""

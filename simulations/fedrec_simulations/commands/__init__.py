@@ -1,0 +1,1 @@
+"""Verbs of the `fedrec` command that train, account, audit and write pages."""

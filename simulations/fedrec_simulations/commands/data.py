@@ -1,0 +1,107 @@
+"""Verbs on data: `fedrec data formats`, `describe`, `split` and `plant`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedrec_cli.flags import Json, Overrides
+
+app = typer.Typer(
+    name="data",
+    rich_markup_mode=None,
+    help="Look at data, list formats, make planted data.",
+    short_help="Look at data, list formats, make planted data.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _data(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command("formats", short_help="List the formats that data.format may name.")
+def data_formats() -> None:
+    """List the formats that data.format may name. With data.format=auto, the contents of the path decide."""
+    from fedrec_simulations.data.describing import formats
+
+    typer.echo(formats())
+
+
+@app.command("describe", short_help="Read a data set and print its sizes.")
+def data_describe(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="File or folder of the data.")],
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> None:
+    """Read a data set and print its sizes, scale, sparsity and public features: a first check before a run.
+
+    The figures are for whoever holds the data: they carry no noise.
+
+    Examples:
+
+    \b
+      fedrec data describe ml-1m
+      fedrec data describe log.csv --set data.columns.user=who
+      fedrec data describe MINDsmall
+      fedrec data describe ml-1m --set data.format=click-log
+    """
+    from fedrec.settings import load
+    from fedrec_simulations.data.describing import describe, keys_of_news, table
+
+    words = [f"data.path={json.dumps(path, ensure_ascii=False)}", *keys_of_news(path, overrides or ()), *(overrides or ())]
+    described = describe(load(None, words))
+    typer.echo(json.dumps(described) if as_json else table(described))
+
+
+@app.command("split", short_help="Write training, validation and test data as files.")
+def data_split(
+    path: Annotated[str, typer.Argument(metavar="DATA", help="File or folder of the data.")],
+    output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder for the three files, new or empty.")],
+    overrides: Overrides = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write into a folder that holds something already.")] = False,
+) -> None:
+    """Divide a data set as a run with these settings would, and write train.parquet, validation.parquet and test.parquet.
+
+    Columns: user and item, ids as in the data; rating and timestamp where there are any; for split.kind=held-out-users, target (to be
+    predicted, or shown beforehand). split.json says what was done and what no guarantee covers. Rows are those of people: keep them
+    as you keep the data.
+
+    Examples:
+
+    \b
+      fedrec data split ml-1m --output parts
+      fedrec data split ml-1m --output parts --set split.kind=held-out-users
+    """
+    from fedrec.settings import load
+    from fedrec_simulations.data.describing import keys_of_news
+    from fedrec_simulations.data.split_files import write_split
+
+    words = [f"data.path={json.dumps(path, ensure_ascii=False)}", *keys_of_news(path, overrides or ()), *(overrides or ())]
+    typer.echo(write_split(load(None, words), output, overwrite=overwrite))
+
+
+@app.command("plant", short_help="Write a planted data set.")
+def data_plant(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for the events, in Parquet parts, and items.csv.")],
+    preset: Annotated[str, typer.Option(metavar="SIZE", help="Size: small, demo, ml10m or ml10m_x10; demo where nothing is said.")] = "",
+    users: Annotated[int, typer.Option(metavar="N", min=0, max=5_000_000, help="Users, instead of a preset.")] = 0,
+    items: Annotated[int, typer.Option(metavar="N", min=0, max=1_000_000, help="Items, with --users.")] = 0,
+    events: Annotated[int, typer.Option(metavar="N", min=0, max=2_000_000_000, help="Ratings, with --users.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the generator, 0 or more.")] = 1,
+) -> None:
+    """Write a planted data set with a long tail and public features, piece by piece, in bounded memory.
+
+    Example:
+
+    \b
+      fedrec data plant planted --preset small
+      fedrec data plant planted --users 20000 --items 2000 --events 500000
+    """
+    from fedrec_simulations.data.describing import plant
+
+    typer.echo(plant(folder, preset, seed, users=users, items=items, events=events))

@@ -1,0 +1,41 @@
+"""The verb `fedrec faults`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(short_help="Run the protocol through seeded faults and check what must hold.")
+def faults(
+    runs: Annotated[int, typer.Option("--runs", metavar="N", min=1, help="How many seeded runs.")] = 1_000,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the first run.")] = 0,
+    show: Annotated[bool, typer.Option("--show", help="Print the operations of the first run too.")] = False,
+    kill: Annotated[
+        int, typer.Option("--kill", metavar="N", min=0, help="Instead: kill -9 real processes so many times, at random moments.")
+    ] = 0,
+) -> None:
+    """Run the protocol through seeded faults and check after each run what must hold: lost, late, repeated, reordered and
+    damaged messages, restarts at every durable step, full disks, jumping clocks.
+
+    --kill starts deployments of real processes instead, trains twice in each, serves and asks, and kills whoever is there with kill -9
+    meanwhile. Each model must be, byte for byte, what one process makes of the same data, everybody be counted in every round,
+    and every release and answer be charged once. A hundred kills take some minutes to an hour, as the machine is.
+
+    Examples:
+
+    \b
+      fedrec faults --runs 10000
+      fedrec faults --kill 200
+    """
+    if kill:
+        from fedrec_simulations.faults import kills
+
+        typer.echo(kills.run(kills=kill, seed=seed, tell=lambda words: typer.echo(words, err=True)))
+        return
+    from fedrec_simulations.faults.command import run
+
+    typer.echo(run(runs=runs, seed=seed, show=show))

@@ -1,0 +1,33 @@
+"""Hidden verb `fedrec docs`: pages that are made from code and from kept results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(hidden=True)
+def docs(
+    target: Annotated[Path, typer.Argument(metavar="FILE", help="Markdown file to write.")],
+    run_folder: Annotated[
+        Path | None, typer.Option("--run", metavar="FOLDER", help="Also draw img/curve.svg beside it from this run's result.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Also write benchmarks.md and study.md beside it from these results.")
+    ] = None,
+) -> None:
+    """Write the reference page from the code: every verb, every scenario key, formats and exit codes."""
+    from fedrec_simulations.bench import page
+    from fedrec_simulations.commands.reference import draw_curve, write
+    from fedrec_simulations.experiments.study import page as study_page
+
+    write(target)
+    if results:
+        page.write(target.parent / "benchmarks.md", results)
+        study_page.write(target.parent / "study.md", results)
+    if run_folder:
+        draw_curve(run_folder, target.parent / "img" / "curve.svg")

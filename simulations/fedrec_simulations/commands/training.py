@@ -1,0 +1,156 @@
+"""Verbs on a scenario: `fedrec simulate`, `account` and `audit`."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedrec_cli.flags import Json, Overrides, Scenario
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+class Runtimes(StrEnum):
+    """Who carries a simulation's rounds."""
+
+    loopback = "loopback"
+    flower = "flower"
+    processes = "processes"
+
+
+class Backends(StrEnum):
+    """What plays the nodes of Flower."""
+
+    grid = "grid"
+    ray = "ray"
+
+
+@app.command(short_help="Train, evaluate and report on this machine.")
+def simulate(
+    scenario: Scenario = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Continue an interrupted run of this scenario from its last kept round; what comes after it is drawn, and charged, anew.",
+        ),
+    ] = False,
+    runtime: Annotated[
+        Runtimes,
+        typer.Option("--runtime", metavar="NAME", show_choices=False, help="Who carries the rounds: loopback, flower or processes."),
+    ] = Runtimes.loopback,
+    clients: Annotated[int, typer.Option("--clients", metavar="N", min=1, help="Clients that share the users; not for loopback.")] = 2,
+    backend: Annotated[
+        Backends,
+        typer.Option("--backend", metavar="NAME", show_choices=False, help="What plays the nodes of --runtime flower: grid or ray."),
+    ] = Backends.grid,
+) -> None:
+    """Train, evaluate and report on this machine: every user a client, one aggregator and one server.
+
+    --runtime loopback does all of it in one process. flower runs the real parties in one process over Flower's messages;
+    processes starts each as a process of its own, with certificates, ledgers and all. With seeded noise the model is the same.
+    flower's nodes are played by a grid in this process, or with --backend ray by Flower's own simulation engine, on Ray's
+    actors: pip install 'fedrec[ray]'.
+
+    Without a scenario it trains on planted data at epsilon 5. The run folder, named after the scenario, is made in
+    run.directory and keeps the resolved settings, the guarantee by three accountants, the metrics, a checkpoint after
+    every round, the released model and report.html. Running a scenario again replaces its folder, with fresh noise.
+    privacy.noise=seeded makes an experiment: the same bytes every time, and noise that whoever knows the seed can remove.
+
+    Examples:
+
+    \b
+      fedrec simulate planted
+      fedrec simulate ml1m --set data.path=ml-1m
+      fedrec simulate --set data.preset=small --set privacy.epsilon=1 --json
+    """
+    from fedrec.settings import load
+    from fedrec_simulations.runtimes.ratings import Cast
+
+    settings, name = load(scenario, overrides or ()), scenario.stem if scenario else "run"
+    if settings.recipe == "privaterec":
+        from fedrec_simulations.simulate_news import run
+    else:
+        from fedrec_simulations.simulate import run
+    cast = Cast(runtime.value, clients, backend.value)
+    result = run(settings, name=name, resume=resume, quiet=as_json, cast=cast)
+    if as_json:
+        typer.echo(json.dumps(result))
+
+
+@app.command(short_help="Print the privacy plan of a scenario without running it.")
+def account(
+    scenario: Scenario = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+    users: Annotated[int, typer.Option(metavar="N", show_default=False, help="Users, to plan before there is data.")] = 0,
+    items: Annotated[int, typer.Option(metavar="N", show_default=False, help="Items, to plan before there is data.")] = 0,
+) -> None:
+    """Print the privacy plan of a scenario without running it: every release, its share, its noise, three accountants.
+
+    A plan depends on the scenario and on three public facts of the training data: how many users, how many items, ratings
+    or clicks. They are read from the data; with --users and --items no data is touched. What this prints is what a run
+    of the same scenario writes to plan.json. For news: what each release costs whom, the total of training by unit, and
+    what 1 to 100 fresh answers of serving cost; data is read, or --users asked for, only where news.rounds is given.
+
+    Examples:
+
+    \b
+      fedrec account planted --set privacy.epsilon=1
+      fedrec account --set recipe=published --users 100000 --items 20000
+    """
+    from fedrec.settings import load
+    from fedrec_simulations.account import describe, table
+
+    plan = describe(load(scenario, overrides or ()), users=users, items=items)
+    typer.echo(json.dumps(plan) if as_json else table(plan))
+
+
+@app.command(short_help="Attack a scenario and compare what was found with what is claimed.")
+def audit(
+    scenario: Scenario = None,
+    overrides: Overrides = None,
+    as_json: Json = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer draws: weaker lower bounds, sooner.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Attack everything from the input file on, with one person and without, on planted files.")
+    ] = False,
+) -> None:
+    """Attack a scenario's mechanisms and print, for each attack, a lower bound of epsilon beside the claimed one.
+
+    Ends with 5 where a bound is above its claim: then the claim is false, or one of a hundred honest audits has failed.
+
+    Examples:
+
+    \b
+      fedrec audit privaterec_planted
+      fedrec audit --set data.preset=small --set privacy.epsilon=1 --json
+      fedrec audit --whole --set recipe=default --set data.kind=clicks
+    """
+    from fedrec.settings import load
+    from fedrec_simulations.audit.command import run
+
+    found = run(load(scenario, overrides or ()), quick=quick, whole=whole)
+    typer.echo(json.dumps(found.rows()) if as_json else found.table())
+    raise typer.Exit(found.exit_code)
+
+
+@app.command(hidden=True)
+def engine(
+    clients: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Settings files of the clients, one for each node.")],
+    scenario: Annotated[Path, typer.Option("--scenario", metavar="FILE", help="Scenario file (TOML).")],
+    settings: Annotated[Path, typer.Option("--settings", metavar="FILE", help="Settings file of the server (TOML).")],
+    ray: Annotated[Path, typer.Option("--ray", metavar="FOLDER", help="Folder for Ray's sockets and logs; its path must be short.")],
+) -> None:
+    """Run the server and all clients' nodes in Flower's simulation engine: a part of simulate --backend ray."""
+    from fedrec.settings import load
+    from fedrec_server.settings import load as load_server
+    from fedrec_simulations.runtimes.ray_engine import run
+
+    run(load(scenario, ()), load_server(settings), clients, ray)

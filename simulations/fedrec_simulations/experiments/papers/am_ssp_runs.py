@@ -1,0 +1,203 @@
+"""Trainings behind the figures of AM-SSP (Krichene et al. 2024): its curves as scenarios, trained on one split and tested once.
+
+Ratings: random 80/10/10, RMSE. Clicks: ratings of 4 and more, held-out users, Recall@20. Everything is made sound, users as the unit:
+exact accounting, counts and mean charged, every resample of SSP1 charged in full. One curve is as printed, with Theorem 2 for
+its calibration, and says so in its guarantee. Settings were chosen on validation of the first split; test is read once, after training.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.data.dataset import Dataset
+from fedrec.data.splits import Fold
+from fedrec.evaluation.ranking import evaluate_ranking
+from fedrec.evaluation.ratings import rating_metrics
+from fedrec.evaluation.toplists import dot_product
+from fedrec.factorization.model import Model, predict
+from fedrec.federation.rounds import Loopback, train
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
+from fedrec.recipes import Prepared, prepare
+from fedrec.settings import Scenario
+from fedrec_simulations.bench.rows import Row, row, source_digest
+from fedrec_simulations.data.datasets import public_facts
+from fedrec_simulations.data.sealed import SealedSplit, load_sealed
+from fedrec_simulations.experiments.papers import ada_dpals_runs
+from fedrec_simulations.experiments.papers.ada_dpals_runs import Kind, measured
+from fedrec_simulations.experiments.papers.starts import Start
+from fedrec_simulations.training import Training
+
+RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
+"""Candidates of the learning rate where Figure 4 changes how often noise is drawn."""
+STEPS = 16
+"""Gradient steps of Figure 4."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a figure: its label, its recipe, and what its scenario says beyond the figure's own lines.
+
+    line: the curve whose [figure] settings it takes; empty for those of its label, if there are any.
+    """
+
+    label: str
+    recipe: str = "published"
+    line: str = ""
+    model: Row = field(default_factory=dict)
+    accountant: str = "gdp"
+    features: bool = True
+
+
+ALONE = Curve("DP-ALS (id only)", model={"encoder": "id"}, features=False)
+SSP = Curve("AM-SSP")
+SSP1 = Curve("AM-SSP by SSP1, 16 resamples", line="AM-SSP", model={"resamples": STEPS})
+PRINTED = Curve("AM-SSP as printed (Theorem 2)", line="AM-SSP", model={"weights": "printed"}, accountant="am-ssp")
+DPSGD = Curve("AM-DPSGD with biases, our rewrite", recipe="am-dpsgd")
+"""With item biases and centred users, which the paper's model, and AM-SSP here, is without; a linear encoder in full batches."""
+OURS = Curve("our default", recipe="default")
+PLAIN = "DP-SGD with biases, trusted curator"
+"""No recipe: `dp_sgd` trains where all ratings lie, and owes its sampling to that."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where rows come from and go to: a figure's scenario, and a folder."""
+
+    start: Start
+    kind: Kind
+    seeds: tuple[int, ...]
+    folder: Path
+
+    @property
+    def metric(self) -> str:
+        """Of all curves."""
+        return "rmse" if self.kind == "ratings" else "recall_capped@20"
+
+    def scenario(self, curve: Curve, epsilon: float, seed: int) -> Scenario:
+        """What `fedrec simulate` would be told."""
+        model = {**self.start.settings(curve.line or curve.label, epsilon).get("model", {}), **curve.model}
+        if model.get("resamples", 1) > 1:  # SSP1 needs a step for every release
+            model["encoder_steps"] = max(model.get("encoder_steps", 0), model["resamples"])
+        privacy = {"epsilon": epsilon, "accountant": curve.accountant if math.isfinite(epsilon) else "gdp"}
+        told = {"recipe": curve.recipe, "seed": seed, "split": {"seed": seed}, "privacy": privacy, "data": {"features": curve.features}}
+        return self.start.laid_over(told, {"model": model} if model else {}, leave=frozenset({"model"}))
+
+    def loaded(self, seed: int) -> tuple[Dataset, SealedSplit]:
+        """The data with its features, sealed anew for each caller."""
+        return load_sealed(self.scenario(SSP, 1.0, seed))
+
+    def prepared(self, curve: Curve, epsilon: float, seed: int) -> Prepared:
+        """Recipe and plan of one training."""
+        scenario = self.scenario(curve, epsilon, seed)
+        return prepare(scenario, public_facts(scenario, *self.loaded(seed)))
+
+    def rows(self, curve: Curve, epsilon: float) -> list[Row]:
+        """One tested training for each seed."""
+        return [self.row(curve.label, one_run, curve, epsilon, seed) for seed in self.seeds]
+
+    def central(self, epsilon: float) -> list[Row]:
+        """DP-SGD for each seed."""
+        return [self.row(PLAIN, central_run, OURS, epsilon, seed) for seed in self.seeds]
+
+    def reference(self) -> list[Row]:
+        """ALS without privacy, for each seed."""
+        return ada_dpals_runs.Bench(self.start.data, self.kind, self.seeds, self.folder / "als").reference()
+
+    def row(self, name: str, make: Callable[..., Row], curve: Curve, epsilon: float, seed: int) -> Row:
+        """`make(self, curve, epsilon, seed)`, kept by name and by all that its scenario says."""
+        digest = self.scenario(curve, epsilon, seed).digest()[:8]
+        letters = "".join(c if c.isalnum() else "-" for c in f"{self.kind}-{name}-epsilon{epsilon:g}-{seed}")
+        return row(self.folder / "rows", f"{letters}-{digest}", make, self, curve, epsilon, seed)
+
+
+def one_run(bench: Bench, curve: Curve, epsilon: float, seed: int) -> Row:
+    """Train to the end, test once."""
+    scenario = bench.scenario(curve, epsilon, seed)
+    dataset, sealed = bench.loaded(seed)
+    place = bench.folder / "runs" / f"{scenario.digest()[:16]}-{source_digest()}"
+    training = Training(scenario, public_facts(scenario, dataset, sealed), sealed.train, sealed.validation, place)
+    deque(training.run(), maxlen=0)
+    done = training.result
+    opened = sealed.open(done.model.arrays())
+    content = {"guarantee": str(done.prepared.plan.guarantee), "model_sha256": opened.model_sha256}
+    return content | {"seconds": sum(each.seconds for each in done.rounds), **measured(done.model, opened.split)}
+
+
+def central_run(bench: Bench, curve: Curve, epsilon: float, seed: int) -> Row:
+    """Plain DP-SGD on the ratings of `curve`'s scenario, tested once. Needs the `bench` extra."""
+    from fedrec_simulations.experiments.dp_sgd import settings_for, train_dpsgd  # torch and Opacus
+
+    privacy, sealed = bench.scenario(curve, epsilon, seed).privacy, bench.loaded(seed)[1]
+    started = time.perf_counter()
+    done = train_dpsgd(sealed.train, Guarantee(epsilon, privacy.delta), settings_for(epsilon), streams=Streams(seed))
+    seconds = time.perf_counter() - started
+    opened = sealed.open(done.model.arrays())
+    content = {"guarantee": f"{done.guarantee}; trusted curator", "model_sha256": opened.model_sha256, "seconds": seconds}
+    return content | measured(done.model, opened.split)
+
+
+def resampled(resamples: int, share: float) -> Curve:
+    """Figure 4: one item update of 16 steps, on noise drawn `resamples` times (1: SSP2, 16: SSP1) with `share` of the examples each."""
+    once: Row = {"steps": 1, "encoder_steps": STEPS, "resamples": resamples, "example_share": share}
+    return Curve(f"AM-SSP, {resamples} resamples of {share:g}", line="AM-SSP", model=once)
+
+
+def with_best_rate(bench: Bench, curve: Curve, epsilon: float) -> Curve:
+    """`curve` at the learning rate that validation of the first seed prefers."""
+    return _at(curve, bench.row(f"rate of {curve.label}", best_rate, curve, epsilon, bench.seeds[0])["learning_rate"])
+
+
+def best_rate(bench: Bench, curve: Curve, epsilon: float, seed: int) -> Row:
+    """The best of `RATES` on the validation fold; test is not looked at."""
+    found = [_last(bench, _at(curve, rate), epsilon, seed) for rate in RATES]
+    best = np.argmin(found) if bench.kind == "ratings" else np.argmax(found)
+    return {"learning_rate": RATES[int(best)], "validation": found}
+
+
+def _at(curve: Curve, rate: float) -> Curve:
+    return replace(curve, model={**curve.model, "learning_rate": rate})
+
+
+def _last(bench: Bench, curve: Curve, epsilon: float, seed: int) -> float:
+    *_, point = watched(bench, curve, epsilon, seed)
+    return float(point["value"])
+
+
+def timed(bench: Bench, curve: Curve, epsilon: float, seed: int) -> Row:
+    """Figures 3 and 8: quality on validation against seconds of training. A run on planted data compiles first."""
+    deque(watched(replace(bench, start=replace(bench.start, data="planted")), curve, epsilon, seed), maxlen=0)
+    guarantee = str(bench.prepared(curve, epsilon, seed).plan.guarantee)
+    return {"points": list(watched(bench, curve, epsilon, seed)), "guarantee": guarantee}
+
+
+def watched(bench: Bench, curve: Curve, epsilon: float, seed: int) -> Iterator[Row]:
+    """After every round: seconds of training so far, without those of measuring, and quality on the validation fold."""
+    made, split = bench.prepared(curve, epsilon, seed), bench.loaded(seed)[1]
+    link = Loopback(split.train, made.steps, made.plan, Streams(seed), Ledger(made.plan.guarantee))
+    rounds, seconds = train(made.recipe, link, made.recipe.begin()), 0.0
+    counts = np.bincount(split.train.items, minlength=split.train.num_items)
+    while True:
+        started = time.perf_counter()
+        done = next(rounds, None)
+        seconds += time.perf_counter() - started
+        if done is None:
+            return
+        yield {"seconds": seconds, "value": quality(made.recipe.model(done.state), split.validation, counts)}
+
+
+def quality(model: Model, fold: Fold, counts: npt.NDArray[np.integer]) -> float:
+    """RMSE of ratings, Recall@20 of clicks."""
+    if fold.targets.kind == "ratings":
+        return rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse
+    scores = dot_product(np.asarray(model.user_vectors(fold.history), np.float32), np.asarray(model.item_vectors, np.float32))
+    return evaluate_ranking(scores, history=fold.history, targets=fold.targets, train_counts=counts, cutoffs=(20,)).at[20].recall_capped

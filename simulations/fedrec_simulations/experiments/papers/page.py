@@ -1,0 +1,166 @@
+"""What `bench paper` found, as one HTML file that needs nothing else: what the paper says, charts, and every number with its interval."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from fedrec import __version__
+from fedrec.storage import write_bytes
+from fedrec_simulations.bench.rows import Row
+from fedrec_simulations.report import charts
+from fedrec_simulations.report.content import LineChart, Point
+from fedrec_simulations.report.page import stylesheet
+
+MAX_LINES = 8
+"""Of a chart: four colours, whole and dashed. More are drawn one chart for each epsilon, where the series name one."""
+_AT_EPSILON = ", epsilon = "
+_UNIT = re.compile(r"at delta \S+ per \w+ \([^)]*\)")
+_ERRORS = ("rmse", "seconds", "cost")
+
+
+def write(path: Path, result: Mapping[str, Any], *, command: str) -> None:
+    """Write the page. Raises OSError where the file cannot be written."""
+    write_bytes(path, render(result, command=command).encode())
+
+
+def render(result: Mapping[str, Any], *, command: str) -> str:
+    """The page as text, of what `figures.run` gave. Everything that comes from data is escaped."""
+    environment = Environment(
+        loader=PackageLoader("fedrec_simulations.experiments.papers", package_path=""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"number": number, "words": words, "first_upper": lambda words: words[:1].upper() + words[1:]}
+    figures = {_title(name): _Figure.of(name, content) for name, content in result["figures"].items()}
+    return environment.get_template("page.html").render(
+        paper=result["paper"],
+        quick=result["quick"],
+        overrides=result["overrides"],
+        figures=figures,
+        style=Markup(stylesheet()),
+        made=f"{command} · fedrec {__version__}",
+    )
+
+
+def _title(name: str) -> str:
+    """ "Figure 4b" of figure4b."""
+    return re.sub(r"(?<=[a-z])(?=\d)", " ", name).capitalize()
+
+
+@dataclass(frozen=True)
+class _Figure:
+    """One section: its words, charts, and a table for each metric."""
+
+    heading: str
+    scenario: str
+    data: Mapping[str, Any]
+    published: Mapping[str, Any]
+    x: str
+    seeds: str
+    charts: Sequence[tuple[str, Markup]]
+    tables: Mapping[str, Sequence[Row]]
+    listed: bool
+
+    @staticmethod
+    def of(name: str, content: Mapping[str, Any]) -> _Figure:
+        """Of one figure of the result."""
+        rows = content["rows"]
+        tables = {metric: [r for r in rows if r["metric"] == metric] for metric in dict.fromkeys(r["metric"] for r in rows)}
+        found = [chart for metric, some in tables.items() for chart in _charts(metric, content["x"], some)]
+        drawn = [(chart.title, charts.lines_against(chart, name=f"{name}-{at}")) for at, chart in enumerate(found)]
+        listed = any("list" in row for row in rows)
+        said = {key: value for key, value in content["published"].items() if key != "how"}
+        published = {"how": content["published"].get("how", ""), "said": said}
+        return _Figure(
+            content["heading"],
+            content["scenario"],
+            content["data"],
+            published,
+            content["x"],
+            _seeds(rows, content["each_seed"]),
+            drawn,
+            tables,
+            listed,
+        )
+
+
+def _seeds(rows: Sequence[Row], vary: str) -> str:
+    """Which seeds there are, and what a seed changes."""
+    found = max((tuple(row.get("seeds", ())) for row in rows), key=len, default=())
+    if len(found) > 1:
+        listed = ", ".join(map(str, found))
+        return f"Seeds {listed}; each {vary}. Values are means over them, bars and ranges their 95% intervals (Student's t)."
+    return f"Seed {found[0]} alone, which {vary}: there is no interval." if found else "No seed: nothing was drawn at random."
+
+
+def _charts(metric: str, x: str, rows: Sequence[Row]) -> Iterator[LineChart]:
+    """A chart of the rows with a number for x; the others, which have none or an infinite one, are levels."""
+    groups = {"": rows}
+    if len({row["series"] for row in rows}) > MAX_LINES:
+        endings = dict.fromkeys(str(row["series"]).partition(_AT_EPSILON)[2] for row in rows)
+        groups = {end: [r for r in rows if str(r["series"]).partition(_AT_EPSILON)[2] == end] for end in endings}
+    for end, some in groups.items():
+        lines = _lines(some, _AT_EPSILON + end if end else "")
+        if lines and len(lines) <= MAX_LINES and any(len(points) > 1 for points in lines.values()):
+            axis = "popularity of the items, most popular first" if "in bucket" in metric else _axis(x, some)
+            places = [point.x for points in lines.values() for point in points]
+            log = min(places) > 0 and (axis.startswith("epsilon") or max(places) >= 100 * min(places))
+            levels = tuple((r["series"], float(r["value"])) for r in some if _place(r) is None and _finite(r["value"]))
+            title = f"{metric} against {axis}{f', epsilon {end}' if end else ''}"
+            yield LineChart(title, axis, lines, levels if len(levels) <= MAX_LINES else (), log=log, lower_is_better=_lower(metric))
+
+
+def _axis(x: str, rows: Sequence[Row]) -> str:
+    """With what an epsilon protects, where all rows protect the same."""
+    units = {match.group() for row in rows if (match := _UNIT.search(str(row.get("guarantee", ""))))}
+    return f"{x} {units.pop()}" if x == "epsilon" and len(units) == 1 else x
+
+
+def _lines(rows: Sequence[Row], ending: str) -> dict[str, tuple[Point, ...]]:
+    lines = dict[str, list[Point]]()
+    for row in rows:
+        if (place := _place(row)) is not None and _finite(row["value"]):
+            half = (row["interval"][1] - row["interval"][0]) / 2 if "interval" in row else 0.0
+            lines.setdefault(str(row["series"]).removesuffix(ending), []).append(Point(place, float(row["value"]), half))
+    return {series: tuple(sorted(points, key=lambda p: p.x)) for series, points in lines.items()}
+
+
+def _place(row: Row) -> float | None:
+    x = row.get("x")
+    return float(x) if isinstance(x, int | float) and math.isfinite(x) else None
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _lower(metric: str) -> bool | None:
+    if any(word in metric for word in _ERRORS):
+        return True
+    return False if any(word in metric for word in ("recall", "ndcg", "auc", "mrr")) else None
+
+
+def number(value: Any) -> str:
+    """Four significant digits at least, a dash where there is none."""
+    if isinstance(value, str):
+        return value
+    return f"{value:.4f}" if abs(value) < 100 else f"{value:,.0f}" if _finite(value) else "–"
+
+
+def words(value: Any) -> str:
+    """What a paper says, however it is kept: a sentence, an order, or values by something."""
+    if isinstance(value, Mapping):
+        return "; ".join(f"{key}: {words(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(words, value))
+    return f"{value:g}" if isinstance(value, int | float) else str(value)

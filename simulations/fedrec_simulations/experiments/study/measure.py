@@ -1,0 +1,149 @@
+"""`fedrec bench study`: every system at every epsilon and seed on one data set, in processes, resumable, with the time that is left.
+
+A finished row is a file that holds its settings' digest, and is never made twice. Seeds come outermost: a study that is stopped has few
+seeds of every system rather than all seeds of a few.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrec.data.read import read
+from fedrec.errors import SettingsError
+from fedrec.storage import finite
+from fedrec_simulations.bench.progress import Pace, Progress, Tell
+from fedrec_simulations.bench.rows import Row, first_done, folder_of, row, workers
+from fedrec_simulations.experiments.study.systems import DELTA, SYSTEMS, Place
+from fedrec_simulations.experiments.study.training import METRICS, study_row
+
+QUICK_SEEDS, QUICK_EPSILONS = 2, (5.0, math.inf)
+_DIVIDED = "by-ids"
+"""How splits and public people are drawn: rows of another way, whose scenario says the same, are other rows."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row to make."""
+
+    system: str
+    epsilon: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.system}, epsilon {self.epsilon:g}, seed {self.seed}"
+
+
+def run(
+    data: str,
+    *,
+    quick: bool = False,
+    jobs: int = 1,
+    only: Sequence[str] = (),
+    seeds: int = 5,
+    folder: Path = Path("runs/bench-study"),
+    tell: Tell,
+) -> Row:
+    """The study of one data set as a JSON-able dict, seeds 1 to `seeds`; `only` these systems, `quick` two seeds at epsilon 5 and inf.
+
+    Raises SettingsError without data and on an unknown system, DataError on bad data.
+    """
+    if not data:
+        raise SettingsError("the study needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
+    place = place_of(data)
+    if unknown := set(only) - set(SYSTEMS[place.kind]):
+        raise SettingsError(f"there is no system {min(unknown)!r} on {place.kind}", f"Use one of: {', '.join(SYSTEMS[place.kind])}.")
+    tasks = [task for task in _tasks(place, seeds, quick) if not only or task.system in only]
+    made, missing = dict[Task, Row](), dict[str, str]()
+    for task, found in _finished(place, tasks, jobs, folder_of(folder, data), tell):
+        if isinstance(found, str):
+            missing[task.system] = found
+        else:
+            made[task] = found
+    return dict(finite(_result(place, {task: made[task] for task in tasks if task in made}, missing)))
+
+
+def place_of(data: str) -> Place:
+    """A data set by its folder; the folder's name says which settings for clicks are meant."""
+    kind = "ratings" if data == "planted" else read(data).interactions.kind
+    return Place(data, Path(data).resolve().name if data != "planted" else data, kind)
+
+
+def _tasks(place: Place, seeds: int, quick: bool) -> Iterator[Task]:
+    for seed in range(1, (min(seeds, QUICK_SEEDS) if quick else seeds) + 1):
+        for name, system in SYSTEMS[place.kind].items():
+            yield from (Task(name, epsilon, seed) for epsilon in system.epsilons(place.name) if not quick or epsilon in QUICK_EPSILONS)
+
+
+def _finished(place: Place, tasks: Sequence[Task], jobs: int, folder: Path, tell: Tell) -> Iterator[tuple[Task, Row | str]]:
+    """Rows in the order in which they end; of a system that refuses its settings the cause."""
+    pace = Pace()
+    with workers(jobs) as pool:
+        futures = {pool.submit(_made, place, task, folder): task for task in tasks}
+        while futures:
+            for future in first_done(futures):
+                task, (found, seconds) = futures.pop(future), future.result()
+                pace.note(task.system, seconds)
+                left_s = pace.left_s((other.system for other in futures.values()), jobs)
+                tell(Progress(task.name, len(tasks) - len(futures), len(tasks), left_s))
+                yield task, found
+
+
+def _made(place: Place, task: Task, folder: Path) -> tuple[Row | str, float]:
+    """And how long it took; of a row that was there already, how long it took then."""
+    started = time.perf_counter()
+    try:
+        digest = SYSTEMS[place.kind][task.system].scenario(place, task.epsilon, task.seed).digest()[:8]  # other settings, another row
+        found = row(
+            folder,
+            f"{task.system}-epsilon-{task.epsilon:g}-{task.seed}-{digest}-{_DIVIDED}",
+            study_row,
+            place,
+            task.system,
+            task.epsilon,
+            task.seed,
+        )
+        return found, max(time.perf_counter() - started, float(found["seconds"]))
+    except SettingsError as refusal:
+        return refusal.cause, time.perf_counter() - started
+
+
+def _result(place: Place, made: Mapping[Task, Row], missing: Mapping[str, str]) -> dict[str, Any]:
+    groups = defaultdict[tuple[str, float], list[tuple[Task, Row]]](list)
+    for task, found in made.items():
+        groups[task.system, task.epsilon].append((task, found))
+    sizes = {SYSTEMS[place.kind][task.system].group: {**found["sizes"], "test": found["test"]} for task, found in made.items()}
+    return {
+        "data": {"name": place.name, "kind": place.kind, "sizes": sizes},
+        "protocol": {
+            "split": "random 80/10/10, by a hash of seed, user and item ids" if place.kind == "ratings" else "given, all train events",
+            "delta": DELTA,
+        },
+        "cells": [_cell(place, name, epsilon, rows) for (name, epsilon), rows in groups.items()],
+        "missing": dict(missing),
+        "seconds": sum(found["seconds"] for found in made.values()),
+    }
+
+
+def _cell(place: Place, name: str, epsilon: float, rows: Sequence[tuple[Task, Row]]) -> Row:
+    """One system at one epsilon: a value for every seed. Guarantee and opinions are functions of the plan, which no seed changes."""
+    first = rows[0][1]
+    if any(found["guarantee"] != first["guarantee"] for _, found in rows):
+        raise AssertionError(f"{name} at epsilon {epsilon:g}: seeds of different guarantees")
+    return {
+        "system": name,
+        "epsilon": epsilon,
+        "seeds": [task.seed for task, _ in rows],
+        **{metric: [found[metric] for _, found in rows] for metric in METRICS[place.kind]},
+        "guarantee": first["guarantee"],
+        "accountants": first["accountants"],
+        "seconds": [found["seconds"] for _, found in rows],
+        "train_seconds": [found["train_seconds"] for _, found in rows],
+    }

@@ -1,0 +1,253 @@
+"""docs/study.md and its figures, made from the kept results and from nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import get_args
+
+from fedrec.storage import read_json, write_bytes
+from fedrec_simulations.bench.intervals import Interval
+from fedrec_simulations.bench.rows import Row, table
+from fedrec_simulations.commands.reference import standalone
+from fedrec_simulations.experiments.study import chart, claims
+from fedrec_simulations.experiments.study.claims import OUTCOMES, Claim, Outcome, Verdict, margin
+from fedrec_simulations.experiments.study.results import Study
+from fedrec_simulations.experiments.study.systems import OTHERS, Group, Origin, System, tried
+from fedrec_simulations.report import wording
+
+TITLES: dict[Outcome, str] = {
+    "held": "What held",
+    "in part": "What held in part",
+    "did not hold": "What did not hold",
+    "withdrawn": "Withdrawn",
+    "not measured": "What this study cannot say",
+}
+WITHDRAWN = """An earlier version of this page gave a verdict on each of these. The two sides differed in more than what the claim is
+about, so the rows gave no ground for it, whichever way it went. Some turn round on the papers' own models: on one split of
+MovieLens 1M sufficient statistics were then ahead of noisy descent at every ε that was tried. `model.biases = false` runs
+`dp-gd` and `am-dpsgd` on those models."""
+INTRODUCTION = """Our default and what we built after four papers, on the same splits and under the same guarantee; settings chosen on
+validation, test read once. The lines are not one model: a table in each section says whose design a line is, whether it has item biases
+and users' own means, where its item vectors start, and how many settings were tried for it. A difference between two lines
+is a difference of all of that, and a verdict on a published claim is given only where two lines differ in nothing but what
+the claim is about.
+
+Published systems are *made sound*: every user's whole report is bounded, everything that is released is charged, and composition
+is exact (`fedrec/NOTATION.md` lists what their papers print). Values are means over {seeds} seeds with 95% intervals (Student's t);
+differences are paired by seed. One kind of guarantee stands in these tables: {promise}. PrivateRec protects one click, which is another
+unit: its tables are in [benchmarks.md](benchmarks.md), and its ε does not compare with those here."""
+DESIGNS: dict[Origin, str] = {
+    "ours": "ours",
+    "published": "the paper's",
+    "adapted": "the paper's algorithm, with a model or start of ours",
+    "own": "ours, after the paper",
+    "printed": "the paper's",
+    "not private": "reference",
+}
+ON_CLICKS = """Of the papers' systems only DPALS, with two ways of sampling, and Ada-DPALS run on clicks here, and DP-CMF where
+people are public. Convex SSP is our own design after AM-SSP Alg. 7: it starts from our default's private tastes, and its
+paper evaluates nothing of it.{more}"""
+MET_TEST = """ The first settings tried for it at ε = 1 on amazon-book had met the test clicks, before validation replaced them."""
+PROOFS = """Privacy claims are settled by proof, and no row can confirm them. What we could not keep as printed, and what runs here instead:
+
+| claim | why not | here |
+| --- | --- | --- |
+| AM-SSP Thm 1, 2: one noise for the run | it covers one item update and needs ε < log 1/δ | every release is charged, exactly |
+| AM-SSP Alg. 4: mini-batches of examples amplify | they sample examples, not users | charged without amplification |
+| Ada-DPALS Alg. 1: λ inside the weighted sum | the weights are private, and so is λ then | λ outside, public |
+| Ada-DPALS Alg. 2: clip the sum of gradients | that bounds the sum, not a user | each user is clipped |
+| DP-CMF Alg. 1: max(norm, Γ), and min(M, G) | one stretches vectors, the other clips from above only | both bounded on both sides |
+| fast DPMF Thm 1: the sampler is ε-DP | an exact posterior sample is, no finite chain | shown as *not established*, ranked nowhere |"""
+
+
+def write(target: Path, results: Path) -> None:
+    """Write the page, and img/study-*.svg beside it, from study-*.json in `results`; nothing where there is none."""
+    parts_of = defaultdict[str, list[Row]](list)
+    for content in map(read_json, sorted(results.glob("study-*.json"))):
+        parts_of[content["data"]["name"]].append(dict(content))
+    studies = [Study.of(*parts) for parts in parts_of.values()]
+    studies.sort(key=lambda study: (study.kind != "ratings", study.name))
+    if not studies:
+        return
+    parts = ["# The study: our default beside what we built after four papers", _introduction(studies)]
+    for study in studies:
+        parts += [f"## {study.name}: {study.kind}", *_section(study, "alone", target)]
+        if study.systems("people", *OTHERS):
+            parts += [f"### {study.name}, where half of the people are public", *_section(study, "people", target)]
+    parts += _claims(studies)
+    parts += ["## Claims about privacy", PROOFS, "## How it was made", _made(studies)]
+    write_bytes(target, ("\n\n".join(parts) + "\n").encode())
+
+
+def _introduction(studies: Sequence[Study]) -> str:
+    promise = studies[0].promise
+    words = f"ε {wording.unit(promise)} at δ = {wording.power(promise.delta)}"
+    seeds = " or ".join(str(n) for n in sorted({n for study in studies for n in study.seeds.values()}))
+    return INTRODUCTION.format(seeds=seeds, promise=words)
+
+
+def _section(study: Study, group: Group, target: Path) -> list[str]:
+    """A headline, the leads, the figure and the table of one group of systems."""
+    picture = target.parent / "img" / f"study-{study.name}{'-people' if group == 'people' else ''}.svg"
+    write_bytes(picture, standalone(str(chart.drawing(study, group, name=picture.stem))).encode())
+    shown = f"![{study.metric} against ε](img/{picture.name})"
+    parts = [_about(study, group), *(f"**Note.** {note}" for note in study.notes)]
+    if study.kind == "clicks" and group == "alone":
+        parts.append(ON_CLICKS.format(more=MET_TEST if study.name == "amazon-book" else ""))
+    parts += [_headline(study, group), _leads(study, group), shown, _values(study, group), _lines(study, group)]
+    return [*parts, *_missing(study, group)]
+
+
+def _about(study: Study, group: Group) -> str:
+    sizes, ratings = study.sizes[group], study.kind == "ratings"
+    split = "random 80/10/10, divided and noised by the seed" if ratings else "the given split, noised by the seed"
+    whose = "private users (the others' events are public)" if group == "people" else "users"
+    better = "lower is better" if study.lower_is_better else "higher is better"
+    size = f"{sizes['users']:,} {whose}, {sizes['items']:,} items, {sizes['train']:,} {study.kind} in train"
+    seeds = study.seeds[group]
+    return f"{size}; {split}, {seeds} seed{'s' if seeds != 1 else ''}. Test {study.metric.upper()}, {better}."
+
+
+def _headline(study: Study, group: Group) -> str:
+    """Whether our default is ahead of every other system with a guarantee, at every epsilon."""
+    ours, rivals = study.systems(group, "ours")[0], study.systems(group, *OTHERS)
+    closest = {e: leads[0] for e in study.epsilons if (leads := study.leads(ours.name, rivals, e))}
+    if not closest:
+        return "There is nothing to compare yet."
+    if study.seeds[group] == 1:
+        return "**One seed has no intervals: no system is told apart from another.**"
+    others = "every other system measured here, each in the form of its line,"
+    short = {e: (rival, gain) for e, (rival, gain) in closest.items() if not all(g.above for _, g in study.leads(ours.name, rivals, e))}
+    if not short:
+        epsilon, (rival, gain) = min(closest.items(), key=lambda pair: pair[1][1].mean)
+        closest_one = f"The closest is {rival.label} at ε = {_shown(epsilon)}, by {margin(gain)}."
+        return f"**The {ours.label} is ahead of {others} at every ε.** {closest_one}"
+    listed = "; ".join(f"ε = {_shown(e)} ({rival.label}: {_side(gain)})" for e, (rival, gain) in short.items())
+    return f"**The {ours.label} is not ahead of {others} by more than its interval at {listed}.**"
+
+
+def _side(gain: Interval) -> str:
+    return f"{'behind' if gain.mean < 0 else 'ahead'} by {margin(gain)}"
+
+
+def _leads(study: Study, group: Group) -> str:
+    """Each of our lines against the best other line that knows nothing which ours does not."""
+    lines = []
+    for ours in study.systems(group, "ours"):
+        rivals = [s for s in study.systems(group, *OTHERS) if s.knows <= ours.knows]
+        for epsilon in study.epsilons:
+            if leads := study.leads(ours.name, rivals, epsilon):
+                rival, gain = leads[0]
+                lines.append([_shown(epsilon), ours.label, rival.label, _with_interval(gain, "+.4f")])
+    head = (f"ε {wording.unit(study.promise)}", "ours", "best other", "we are better by")
+    return _by_epsilon(head, lines)
+
+
+def _by_epsilon(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """One line an epsilon, our systems side by side."""
+    names = list(dict.fromkeys(line[1] for line in lines))
+    epsilons = list(dict.fromkeys(line[0] for line in lines))
+    cells = {(line[0], line[1]): f"{line[3]} ({line[2]})" for line in lines}
+    return table(
+        (head[0], *(f"{name}: ahead by" for name in names)), [[e, *(cells.get((e, name), "–") for name in names)] for e in epsilons]
+    )
+
+
+def _values(study: Study, group: Group) -> str:
+    lines = [_line(study, system) for system in study.systems(group, "ours", *OTHERS, "printed")]
+    lines += [_reference(study, system) for system in study.systems(group, "not private")]
+    head = (f"test {study.metric.upper()} at ε {wording.unit(study.promise)}", "public data", *map(_shown, study.epsilons))
+    return table(head, lines)
+
+
+def _line(study: Study, system: System) -> list[str]:
+    cells = [_cell(study.mean(system.name, epsilon)) for epsilon in study.epsilons]
+    label = f"**{system.label}**" if system.origin == "ours" else system.label
+    return [f"{label}: NOT ESTABLISHED" if system.origin == "printed" else label, system.public, *cells]
+
+
+def _lines(study: Study, group: Group) -> str:
+    """Whose design each line is, what it fits, and how many settings were tried."""
+    head = ("line", "design", "item vectors", "item biases", "users' own means", "start", "settings tried for each ε")
+    shown = [s for s in study.systems(group, "ours", *OTHERS, "printed") if s.model is not None]
+    words = {True: "with", False: "without"}
+    rows = []
+    for system in shown:
+        model = system.model
+        assert model is not None
+        biases = (words[model.biases], words[model.user_means] if study.kind == "ratings" else "–")
+        rows.append([system.label, DESIGNS[system.origin], model.item_vectors, *biases, model.start, tried(system)])
+    return table(head, rows, text=True)
+
+
+def _reference(study: Study, system: System) -> list[str]:
+    return [f"*{system.label}*", system.public, *("" for _ in study.epsilons[1:]), _cell(study.mean(system.name, math.inf))]
+
+
+def _cell(found: Interval | None) -> str:
+    if found is None:
+        return "–"
+    return _with_interval(found, ".4f")
+
+
+def _shown(epsilon: float) -> str:
+    return f"{epsilon:g}" if math.isfinite(epsilon) else "∞"
+
+
+def _missing(study: Study, group: Group) -> list[str]:
+    names = [study.system(name).label for name in study.missing if study.system(name).group == group]
+    return [f"Not built: {', '.join(names)}."] if names else []
+
+
+def _claims(studies: Sequence[Study]) -> list[str]:
+    """A section for every outcome that some claim has; claims about systems that no study has are left out."""
+    judged, parts = claims.verdicts(studies), list[str]()
+    for outcome in OUTCOMES:
+        found = [(claim, verdict) for claim, verdict in judged if verdict.outcome == outcome and verdict.found]
+        if found and outcome == "withdrawn":
+            parts += [f"## {TITLES[outcome]}", WITHDRAWN, _withdrawn(found)]
+        elif found:
+            parts += [f"## {TITLES[outcome]}", "\n".join(_claim(claim, verdict) for claim, verdict in found)]
+    return parts
+
+
+def _withdrawn(found: Sequence[tuple[Claim, Verdict]]) -> str:
+    rows = [[f"**{claim.paper}** ({claim.where}): {claim.words}", claim.stood, verdict.found] for claim, verdict in found]
+    return table(("claim", "stood here", "why it is withdrawn"), rows, text=True)
+
+
+def _claim(claim: Claim, verdict: Verdict) -> str:
+    found = verdict.found.replace("= inf", "= ∞").replace(", inf", ", ∞")
+    return f"- **{claim.paper}** ({claim.where}): {claim.words}. *{found}*."
+
+
+def _made(studies: Sequence[Study]) -> str:
+    again = "`fedrec docs docs/reference.md --results docs/results` makes this page and its figures from those files."
+    words = f"A row is a whole training and one test; rows that are done are kept in `runs/bench-study`. {again}"
+    return "\n\n".join([*map(_command, studies), words])
+
+
+def _command(study: Study) -> str:
+    seconds, name, epsilon = max((max(cell["seconds"]), name, epsilon) for (name, epsilon), cell in study.cells.items())
+    slowest = f"the slowest took {seconds / 60:.1f} minutes ({study.system(name).label}, ε = {_shown(epsilon)})"
+    commands = "\n".join(_asked(study))
+    return f"```sh\n{commands}\n```\n\nIts rows took {study.seconds / 3600:.1f} hours one after another; {slowest}."
+
+
+def _asked(study: Study) -> Iterator[str]:
+    """One command for all, or one a group where their seeds are not the same."""
+    start, end = f"fedrec bench study --data PATH/{study.name} --jobs 2", f"--output docs/results/study-{study.name}"
+    if len(set(study.seeds.values())) == 1:
+        yield f"{start} {end}.json"
+        return
+    for group, count in sorted(study.seeds.items()):
+        only = " ".join(f"--only {s.name}" for s in study.systems(group, *get_args(Origin)))
+        yield f"{start} --seeds {count} {only} {end}{'-people' if group == 'people' else ''}.json"
+
+
+def _with_interval(found: Interval, form: str) -> str:
+    """One seed has no interval."""
+    return f"{found.mean:{form}}" + (f" ± {found.half:.4f}" if math.isfinite(found.half) else "")

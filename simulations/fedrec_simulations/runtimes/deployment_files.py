@@ -1,0 +1,255 @@
+"""What the parties of a rehearsal are given: settings, certificates, each client its shard, the server what is public.
+
+    RUN/certificates/   RUN/settings/*.toml   RUN/shards/*.safetensors   RUN/public/   RUN/<party>/  (its state and its log)
+
+Real files of a real deployment on one machine: mutual TLS on loopback, an authority of its own, free ports.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from fedrec.data.dataset import Catalogue
+from fedrec.operations.certificates import PLACES, write_development_certificates
+from fedrec.operations.pins import write_pins
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.settings import Scenario
+from fedrec.storage import write_bytes
+from fedrec_client.store import write_shard
+from fedrec_server.public import write_public
+from fedrec_simulations.runtimes.in_process import limits
+from fedrec_simulations.runtimes.ratings import Job, Shard, shards
+
+ANY_PORT = "127.0.0.1:0"
+
+
+class Rehearsed(Protocol):
+    """What all parties of a rehearsal agree on: `runtimes.Job`, or `news_runtimes.NewsJob`."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is trained."""
+
+    @property
+    def folder(self) -> Path:
+        """Where everything lies."""
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+
+    @property
+    def limit(self) -> Guarantee:
+        """What every party allows."""
+
+
+class Held(Protocol):
+    """One client's part."""
+
+    @property
+    def name(self) -> str:
+        """The client's."""
+
+
+Part = TypeVar("Part", bound=Held)
+
+
+NOT_FOR_PARTIES = ("run", "compare")
+"""Tables of a scenario that parties are not given: where a run folder lies, and comparisons, which are made where the data is."""
+
+
+@dataclass(frozen=True)
+class Holdings(Generic[Part]):
+    """Who holds what: ratings or news. formats: of `public` and of `data` in settings; client: further settings of every client."""
+
+    shards: Sequence[Part]
+    num_users: int
+    num_items: int
+    formats: tuple[str, str]
+    write_public: Callable[[Path], None]
+    write_shard: Callable[[Path, Part], None]
+    aggregated: bool = True
+    client: Mapping[str, Any] = field(default_factory=dict)
+    privacy: Mapping[str, Any] = field(default_factory=dict)
+
+
+def ratings(job: Job, catalogue: Catalogue, clients: int) -> Holdings[Shard]:
+    """Ratings or clicks, divided over so many clients."""
+    return Holdings(
+        shards(job.data, clients),
+        job.data.num_users,
+        job.data.num_items,
+        ("public", "shard"),
+        lambda folder: write_public(folder, catalogue, job.facts),
+        lambda path, shard: write_shard(path, shard.events, catalogue.item_ids, shard.user_ids),
+    )
+
+
+@dataclass(frozen=True)
+class PartyFiles(Generic[Part]):
+    """Where everything of one rehearsal lies."""
+
+    job: Rehearsed
+    holdings: Holdings[Part]
+
+    @property
+    def root(self) -> Path:
+        """The run's folder, absolute: a party may look from elsewhere."""
+        return self.job.folder.resolve()
+
+    @property
+    def shards(self) -> Sequence[Part]:
+        """Who holds whom."""
+        return self.holdings.shards
+
+    @property
+    def of_three(self) -> bool:
+        """Whether three aggregate."""
+        return self.job.scenario.privacy.aggregation == "three-party"
+
+    @property
+    def aggregators(self) -> tuple[str, ...]:
+        """Their names as parties, in the order of their places."""
+        if not self.holdings.aggregated:
+            return ()
+        return tuple(f"aggregator-{place}" for place in PLACES) if self.of_three else ("aggregator",)
+
+    def state(self, party: str) -> Path:
+        """A party's own folder."""
+        return self.root / party
+
+    def settings(self, party: str) -> Path:
+        """A party's settings file."""
+        return self.root / "settings" / f"{party}.toml"
+
+    def log(self, party: str) -> Path:
+        """What a party says."""
+        return self.state(party) / "process.log"
+
+    def prepare(self) -> None:
+        """Certificates, shards, public data and the scenario: what does not depend on who listens where."""
+        held = self.shards
+        write_development_certificates(self._certificates, clients=[shard.name for shard in held], three_aggregators=self.of_three)
+        write_pins(self._certificates)
+        self.holdings.write_public(self.root / "public")
+        self.write_shards()
+        self._write("scenario", self.job.scenario.model_dump(mode="json", exclude=set(NOT_FOR_PARTIES)))
+
+    def write_shards(self) -> None:
+        """Each client's data, in place of what it had before."""
+        for shard in self.shards:
+            self.holdings.write_shard(self._shard(shard), shard)
+
+    def write_aggregator(self, *, listen: str) -> None:
+        """Settings of the aggregator, which listens there."""
+        self._write("aggregator", self._of_aggregator("aggregator", listen))
+
+    def write_three(self, addresses: Sequence[str]) -> None:
+        """Settings of three aggregators, which listen there and know each other."""
+        for own, party in enumerate(self.aggregators):
+            peers = [{"place": i + 1, "address": address} for i, address in enumerate(addresses) if i != own]
+            three = {"place": own + 1, "peers": peers}
+            self._write(party, self._of_aggregator(party, addresses[own]) | {"three_party": three})
+
+    def _of_aggregator(self, party: str, listen: str) -> dict[str, Any]:
+        job, limit = self.job, self.job.limit
+        seeded = {"noise": "seeded", "seed": job.scenario.seed} if job.scenario.privacy.noise == "seeded" else {"noise": "system"}
+        return {
+            "listen": listen,
+            "state": str(self.state(party)),
+            "pins": self._pins,
+            "metrics": ANY_PORT,
+            "simulation": True,
+            "tls": {**self._pair(party), "client_ca": str(self._authority)},
+            "clients": [{"name": shard.name} for shard in self.shards],
+            "privacy": {"max_epsilon": limit.epsilon, "delta": limit.delta, "without_noise": not limit.private, **seeded},
+            "limits": asdict(limits(self.holdings.num_users, self.holdings.num_items)),
+        }
+
+    def write_server(self, *, listen: str, aggregator: str) -> None:
+        """Settings of the server, whose gate listens there. aggregator: where it listens, or all three of them, with commas."""
+        content = {
+            "state": str(self.state("server")),
+            "pins": self._pins,
+            "metrics": ANY_PORT,
+            "run": self.job.run,
+            "rehearsal": self.job.scenario.privacy.noise == "seeded",
+            "public": {"path": str(self.root / "public"), "format": self.holdings.formats[0]},
+            "rounds": {"checkpoints": 0},  # what a simulation reports of each round is read off them
+            "gathering": {"expected_users": self.holdings.num_users, "min_clients": len(self.shards)},
+            **self._aggregator(aggregator, "server"),
+            "superlink": {"listen": listen, **self._pair("server"), "client_ca": str(self._authority)},
+        }
+        self._write("server", content)
+
+    def write_client(self, shard: Part, *, gate: str, aggregator: str) -> None:
+        """Settings of a client."""
+        limit, own = self.job.limit, f"client-{shard.name}"
+        content = {
+            "name": shard.name,
+            "state": str(self.state(shard.name)),
+            "pins": self._pins,
+            "metrics": ANY_PORT,
+            "keep_sent": True,  # a rehearsal is there to be looked at
+            "data": {"path": str(self._shard(shard)), "format": self.holdings.formats[1]},
+            "privacy": {"max_epsilon": limit.epsilon, "delta": limit.delta, "allow_not_established": True, **self.holdings.privacy},
+            **self._aggregator(aggregator, own),
+            **self.holdings.client,
+            "superlink": {"address": gate, "root_certificates": str(self._authority), **self._pair(own)},
+        }
+        self._write(shard.name, content)
+
+    def _aggregator(self, address: str, party: str) -> dict[str, Any]:
+        if not self.holdings.aggregated:
+            return {}
+        ways = [{"address": each, "ca": str(self._authority), **self._pair(party)} for each in address.split(",")]
+        return {"aggregators": ways} if self.of_three else {"aggregator": ways[0]}
+
+    @property
+    def _certificates(self) -> Path:
+        return self.root / "certificates"
+
+    @property
+    def _pins(self) -> str:
+        return str(self._certificates / "pins.toml")
+
+    @property
+    def _authority(self) -> Path:
+        return self._certificates / "ca.pem"
+
+    def _pair(self, name: str) -> dict[str, str]:
+        return {"certificate": str(self._certificates / f"{name}.pem"), "key": str(self._certificates / f"{name}-key.pem")}
+
+    def _shard(self, shard: Part) -> Path:
+        return self.root / "shards" / f"{shard.name}.safetensors"
+
+    def _write(self, name: str, content: Mapping[str, Any]) -> None:
+        write_bytes(self.settings(name), toml(content).encode())
+
+
+def toml(content: Mapping[str, Any], *, table: str = "") -> str:
+    """A table of plain values, lists and tables as TOML; keys that are None are left out."""
+    tables = {key: value for key, value in content.items() if isinstance(value, Mapping)}
+    lines = [f"{_key(key)} = {_value(value)}" for key, value in content.items() if key not in tables and value is not None]
+    head = [f"[{table}]"] if table else []
+    parts = [toml(value, table=f"{table}.{_key(key)}" if table else _key(key)) for key, value in tables.items()]
+    return "\n".join([*head, *lines, "", *parts])
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else _value(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(each) for each in value) + "]"
+    if isinstance(value, str | bool):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value)  # numbers: "inf" is TOML's word too

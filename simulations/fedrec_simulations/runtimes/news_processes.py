@@ -1,0 +1,120 @@
+"""The runtime `processes` for news: a server, clients and, for `central`, an aggregator as processes of their own on this machine.
+
+As for ratings (`processes`), the parent takes part in no message. The trained model is what the server kept: training is gone through
+once more here from the server's last step, over a fleet that nobody can ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from fedrec.data.impressions import Impressions
+from fedrec.errors import RunError
+from fedrec.federation.messages import Question
+from fedrec.news.checkpoints import Kept
+from fedrec.news.fedadam import FedAdam
+from fedrec.news.rounds import Course, Int64s
+from fedrec.news.trained import Progress, TrainedNews
+from fedrec.news.variants import train_news
+from fedrec.privacy.bounded_mean import TopicTable
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.click_accounting import TrainingPlan
+from fedrec.storage import read_json
+from fedrec_cli.supervisor import Company
+from fedrec_client.readers import write_news_shard
+from fedrec_server.news import check
+from fedrec_server.public_news import write_public_news
+from fedrec_server.runs import run_folder
+from fedrec_simulations.runtimes.deployment_files import Holdings, PartyFiles
+from fedrec_simulations.runtimes.news import NewsJob, NewsRuntime, NewsShard, news_shards
+from fedrec_simulations.runtimes.news_in_process import readers
+from fedrec_simulations.runtimes.processes import start
+
+
+def processes(*, clients: int) -> NewsRuntime:
+    """Carries a job by a server, `clients` clients and, for `central`, an aggregator."""
+
+    def carry(job: NewsJob) -> Generator[Progress | TrainedNews, None, None]:
+        check(job.scenario, job)
+        files, company = PartyFiles(job, holdings(job, clients)), Company()
+        try:
+            start(files, company)
+            yield from _followed(files.state("server"), company)
+        finally:
+            company.stop()
+        yield _kept(job, run_folder(files.state("server")))
+
+    return carry
+
+
+def holdings(job: NewsJob, clients: int) -> Holdings[NewsShard]:
+    """News, divided over so many clients."""
+    aggregated, seeded = job.scenario.news.variant == "central", job.scenario.privacy.noise == "seeded"
+    return Holdings(
+        news_shards(job.train, clients),
+        job.train.num_users,
+        job.train.num_news,
+        ("news", "news-shard"),
+        lambda folder: write_public_news(folder, job.catalogue),
+        lambda path, shard: write_news_shard(path, readers(job, shard)),
+        aggregated=aggregated,
+        client={"rehearsal_seed": job.scenario.seed} if seeded and not aggregated else {},
+        privacy={"unit": job.limit.unit, "open_categories": list(job.scenario.news.open_categories)},
+    )
+
+
+def _followed(server: Path, company: Company) -> Iterator[Progress]:
+    """What the server says of its steps, until it has finished. Raises RunError as `Company.look` does."""
+    told = 0
+    while True:
+        finished = company.has_finished("server")
+        path = run_folder(server) / "progress.json"
+        if path.exists():
+            latest = Progress(**read_json(path))
+            if latest.step != told:
+                told = latest.step
+                yield latest
+        if finished:
+            return
+        company.look()
+        company.rest()
+
+
+def _kept(job: NewsJob, server: Path) -> TrainedNews:
+    *_, last = train_news(job.scenario, job.catalogue, Finished(job.train.num_users), kept=Kept(server))
+    assert isinstance(last, TrainedNews)
+    return last
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The fleet of a training that is over: everything was asked."""
+
+    num_users: int
+
+    def reports(self, topics: TopicTable, plan: TrainingPlan) -> NoReturn:
+        """See `Fleet`."""
+        raise _unfinished()
+
+    def step(self, course: Course, users: Int64s, rule: FedAdam) -> NoReturn:
+        """See `Fleet`."""
+        raise _unfinished()
+
+    def link(self, plan: Plan, released: Sequence[str]) -> Finished:
+        """See `Fleet`."""
+        return self
+
+    def answer(self, question: Question) -> NoReturn:
+        """See `federation.rounds.Link`."""
+        raise _unfinished()
+
+    def data(self) -> Impressions:
+        """See `Fleet`."""
+        raise _unfinished()
+
+
+def _unfinished() -> RunError:
+    return RunError("the server ended well, but what it kept is not a finished training", "Run it again with --resume.")

@@ -1,0 +1,119 @@
+"""The runtime `processes`: an aggregator, a server and clients as processes of their own on this machine, followed from outside.
+
+The parent writes what an operator would write, starts the commands an operator would start, and reads what they keep. It
+takes part in no message: the model comes from the server's checkpoints. A party that dies is started again at the same address.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from fedrec.data.dataset import Catalogue
+from fedrec.errors import RunError
+from fedrec.federation.rounds import State
+from fedrec.storage import read_json
+from fedrec_cli.supervisor import Company
+from fedrec_server.public import PublicData
+from fedrec_server.rounds import check
+from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, ratings
+from fedrec_simulations.runtimes.ratings import Carried, Job, Runtime, kept_rounds
+
+_UP_S = 120.0
+"""How long a party may take to listen, on a machine that is busy with others."""
+
+
+def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
+    """Carries a job by an aggregator, a server and `clients` clients."""
+
+    def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
+        check(job.scenario, PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features))
+        files, company = PartyFiles(job, ratings(job, catalogue, clients)), Company()
+        try:
+            start(files, company)
+            yield from follow(files, company, after=int(state["round"]))
+        finally:
+            company.stop()
+
+    return carry
+
+
+def start(files: PartyFiles[Any], company: Company, *, server: Sequence[str] = ()) -> None:
+    """Start all parties, each when it can be told where the others are; a party keeps the port it got, so that it is found again.
+
+    server: further words of the server's command.
+    """
+    files.prepare()
+    aggregator = start_aggregator(files, company) if files.holdings.aggregated else ""
+    files.write_server(listen=ANY_PORT, aggregator=aggregator)
+    verb = ["server", "--settings", str(files.settings("server")), "--scenario", str(files.settings("scenario")), *server]
+    gate = _listening(files, company, "server", verb, files.state("server") / "server.json", "gate")
+    files.write_server(listen=gate, aggregator=aggregator)
+    for shard in files.shards:
+        files.write_client(shard, gate=gate, aggregator=aggregator)
+        company.start(shard.name, ["client", "--settings", str(files.settings(shard.name))], log=files.log(shard.name))
+
+
+def start_aggregator(files: PartyFiles[Any], company: Company) -> str:
+    """The address where it listens, and listens again when it is started again; of three, with commas between them."""
+    if files.of_three:
+        return ",".join(_start_three(files, company))
+    files.write_aggregator(listen=ANY_PORT)
+    told = files.state("aggregator") / "address.json"
+    address = _listening(files, company, "aggregator", ["aggregator", "--settings", str(files.settings("aggregator"))], told, "address")
+    files.write_aggregator(listen=address)
+    return address
+
+
+def _start_three(files: PartyFiles[Any], company: Company) -> list[str]:
+    """Each must know where the others are before any listens, so that their ports are chosen here."""
+    addresses = free_addresses(len(files.aggregators))
+    files.write_three(addresses)
+    for party in files.aggregators:
+        (files.state(party) / "address.json").unlink(missing_ok=True)
+        company.start(party, ["aggregator", "--settings", str(files.settings(party))], log=files.log(party))
+    for party in files.aggregators:
+        told = files.state(party) / "address.json"
+        company.wait_for(lambda told=told: _address(told, "address"), what=f"{party} that listens", timeout_s=_UP_S)  # type: ignore[misc]
+    return addresses
+
+
+def free_addresses(count: int) -> list[str]:
+    """Ports of loopback that nobody uses now. Another program may take one before it is used: whoever finds it taken ends, and says so."""
+    with ExitStack() as stack:
+        lines = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for line in lines:
+            line.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{line.getsockname()[1]}" for line in lines]
+
+
+def follow(files: PartyFiles[Any], company: Company, *, after: int) -> Iterator[Carried]:
+    """Every round from number `after` on, when the server has kept it, until it has finished. Raises RunError as `Company.look` does."""
+    server = files.state("server")
+    while True:
+        finished = company.has_finished("server")  # first: what is kept by then is everything
+        for carried in kept_rounds(server, after=after):
+            after = carried.round + 1
+            yield carried
+        if finished:
+            return
+        company.look()
+        company.rest()
+
+
+def _listening(files: PartyFiles[Any], company: Company, party: str, verb: Sequence[str], told: Path, key: str) -> str:
+    """The address that a party writes into `told` when it listens."""
+    told.unlink(missing_ok=True)
+    company.start(party, verb, log=files.log(party), ends=party == "server")
+    return company.wait_for(lambda: _address(told, key), what=f"{party} that listens", timeout_s=_UP_S)
+
+
+def _address(told: Path, key: str) -> str | None:
+    try:
+        address = read_json(told).get(key)
+    except RunError:
+        return None
+    return address if isinstance(address, str) and address else None

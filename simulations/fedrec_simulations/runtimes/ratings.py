@@ -1,0 +1,214 @@
+"""Who carries a training's messages: this process alone, Flower in this process, or real processes. All give the same bytes.
+
+A runtime takes a job and a state, and yields every round after it. `loopback` plays all parts in one loop;
+`in_process.flower` runs real parties (aggregator, server, clients with ledgers) over Flower's `Grid` in this process, or
+`ray_engine.ray` over Flower's simulation engine; `processes.processes` starts each as a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from safetensors import safe_open
+
+from fedrec.data.dataset import Catalogue
+from fedrec.data.interactions import Interactions
+from fedrec.errors import SettingsError
+from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.coding import coded
+from fedrec.federation.protocol import Invitation
+from fedrec.federation.releases import Charge
+from fedrec.federation.rounds import Link, Loopback, State, told_before, train
+from fedrec.federation.wire import invitation_bytes
+from fedrec.privacy.accounting import compose, epsilon_of
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams, SystemStreams
+from fedrec.recipes import Prepared
+from fedrec.settings import Scenario
+from fedrec.sharing.in_process import ThreeAggregators
+from fedrec.storage import Checkpoints, read_arrays, read_json
+from fedrec_server.runs import run_folder
+
+Name = Literal["loopback", "flower", "processes"]
+Backend = Literal["grid", "ray"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training: its scenario and what follows from it, the private data of all users, and a folder for what the runtime keeps.
+
+    charge: told of every release before its noise is drawn, by the loopback; of the others' releases all together before the first.
+    """
+
+    scenario: Scenario
+    facts: PublicFacts
+    data: Interactions
+    prepared: Prepared
+    folder: Path
+    charge: Charge | None = None
+
+    @property
+    def noise(self) -> Streams | SystemStreams:
+        """Where the aggregator's noise comes from."""
+        return Streams(self.scenario.seed) if self.scenario.privacy.noise == "seeded" else SystemStreams()
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return run_id(self.scenario)
+
+    @property
+    def limit(self) -> Guarantee:
+        """What every party of a rehearsal allows: exactly this run, at what it truly costs where it only reproduces a paper."""
+        plan, promised = self.prepared.plan, self.prepared.plan.guarantee
+        if promised.established:
+            return Guarantee(promised.epsilon, promised.delta, promised.unit)
+        spent = epsilon_of(compose([plan.event(release.name) for release in plan.releases]), promised.delta)
+        return Guarantee(max(promised.epsilon, spent * (1 + 1e-6)), promised.delta, promised.unit)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """One round: what was asked and released, bytes that left all devices together, bytes each got, seconds, and the state it led to.
+
+    noise_std: by block, as the release states what was drawn.
+    """
+
+    round: int
+    step: str
+    releases: tuple[str, ...]
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    state: State
+    noise_std: Mapping[str, float]
+
+
+def run_id(scenario: Scenario) -> str:
+    """The same scenario is the same run."""
+    return f"{scenario.recipe}-{scenario.digest()[:16]}"
+
+
+Runtime = Callable[[Job, State, Sequence[str]], Generator[Carried, None, None]]
+"""From a job, the state to go on from and the names of what was released before it, every further round. Closing it ends all parties."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """What `fedrec simulate` was asked for: a runtime, how many clients share the users, and what plays Flower's nodes.
+
+    In loopback every user is a client. Raises SettingsError where there is less than one client, and where Ray is asked for and
+    is not installed or has nothing to do.
+    """
+
+    runtime: Name = "loopback"
+    clients: int = 2
+    backend: Backend = "grid"
+
+    def __post_init__(self) -> None:
+        if self.clients < 1:
+            raise SettingsError(f"clients must be at least 1, found {self.clients}", "Give --clients a positive number.")
+        if self.backend == "ray" and self.runtime != "flower":
+            raise SettingsError(f"--backend ray says nothing to --runtime {self.runtime}", "Add --runtime flower, or leave --backend out.")
+        if self.backend == "ray":  # before anything is read, or an older run's folder replaced
+            from fedrec_simulations.runtimes.ray_engine import require_ray
+
+            require_ray()
+
+    @property
+    def suffix(self) -> str:
+        """What tells its run folder from that of another cast."""
+        backend = "" if self.backend == "grid" else f"-{self.backend}"
+        return "" if self.runtime == "loopback" else f"-{self.runtime}{backend}-{self.clients}"
+
+    def carrier(self, catalogue: Catalogue) -> Runtime:
+        """The runtime itself."""
+        if self.backend == "ray":
+            from fedrec_simulations.runtimes.ray_engine import ray
+
+            return ray(catalogue, clients=self.clients)
+        if self.runtime == "flower":
+            from fedrec_simulations.runtimes.in_process import flower
+
+            return flower(catalogue, clients=self.clients)
+        if self.runtime == "processes":
+            from fedrec_simulations.runtimes.processes import processes
+
+            return processes(catalogue, clients=self.clients)
+        return loopback
+
+
+ALONE = Cast()
+"""Everybody in one process, as long as nothing else is asked for."""
+
+
+def loopback(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
+    """Everybody in this process; bytes are what the same messages take on the wire, by `Loopback.checked` and `wire.invitation_bytes`."""
+    plan = job.prepared.plan
+    ledger = Ledger(job.limit)
+    for name in released:
+        ledger = ledger.add(plan.event(name))
+    devices = Loopback(job.data, job.prepared.steps, plan, job.noise, ledger, charge=job.charge)
+    link: Link = ThreeAggregators(devices) if job.scenario.privacy.shares == "real" else devices
+    started, sent = time.perf_counter(), 0
+    told = told_before(job.prepared.recipe, state, Checkpoints(job.folder / "checkpoints").at)
+    for done in train(job.prepared.recipe, link, state):
+        names = tuple(release.name for release in done.question.releases)
+        down = invitation_bytes(Invitation(job.run, plan, done.question, coded(done.question.public, told)))
+        seconds, up = time.perf_counter() - started, devices.bytes_up - sent
+        yield Carried(done.question.round, done.question.step, names, up, down, seconds, done.state, done.answer.noise_std)
+        started, sent, told = time.perf_counter(), devices.bytes_up, done.question.public
+
+
+def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:
+    """The rounds that a server's newest training holds from number `after` on, as far as their checkpoint is there too."""
+    parties, server = server.parent, run_folder(server)
+    lines = server / "rounds.jsonl"
+    for text in lines.read_text().splitlines()[after:] if lines.exists() else ():
+        line = json.loads(text)
+        path = server / "checkpoints" / f"round-{line['round'] + 1:03d}.safetensors"
+        if not path.exists():
+            return
+        names, up = tuple(line["releases"]), _bytes_sent(parties, line["round"])
+        drawn = stated_noise(server / "releases" / f"round-{line['round']:03d}.safetensors")
+        yield Carried(line["round"], line["step"], names, up, line["bytes_down"], line["seconds"], read_arrays(path), drawn)
+
+
+def stated_noise(release: Path) -> dict[str, float]:
+    """Noise std by block, as a kept release states it (`wire.pack_release`)."""
+    with safe_open(release, framework="np") as file:
+        return {name: float.fromhex(std) for name, std in json.loads((file.metadata() or {})["noise_std"]).items()}
+
+
+def _bytes_sent(parties: Path, round: int) -> int:
+    """By all clients in a round; each keeps its own count, and the server hears of none."""
+    return sum(read_json(note)["bytes_sent"] for note in parties.glob(f"client-*/sent/*/round-{round:03d}.json"))
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What one client holds: consecutive users, the first of which has the number `first_user` among all."""
+
+    name: str
+    first_user: int
+    events: Interactions
+
+    @property
+    def user_ids(self) -> tuple[str, ...]:
+        """Users are named by their number among all: a split may have left out some that the data names."""
+        return tuple(str(self.first_user + k) for k in range(self.events.num_users))
+
+
+def shards(data: Interactions, clients: int) -> list[Shard]:
+    """All users, divided as evenly as possible. Raises SettingsError where a client would have none."""
+    if clients > data.num_users:
+        raise SettingsError(f"{clients} clients cannot share {data.num_users} users", "Give fewer --clients.")
+    parts = np.array_split(np.arange(data.num_users), clients)
+    return [Shard(f"client-{number}", int(part[0]), data.users_subset(part)) for number, part in enumerate(parts, start=1)]

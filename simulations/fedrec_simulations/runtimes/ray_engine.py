@@ -1,0 +1,202 @@
+"""The runtime `flower` on Flower's own simulation engine: clients' nodes are played by Ray's actors, which are processes.
+
+    server's rounds (a child) --Flower's messages, through Ray--> actor: participant --gRPC, TLS--> aggregator (a child)
+
+Settings, certificates and state folders are those of `processes`; there is no SuperLink and no SuperNode. Any actor may get any
+node's next message, so it keeps nothing in between: it opens the node's client in its state folder, answers, and closes it.
+Ray changes the process that it runs in, hence the child: its environment, its signals, and files that it leaves open.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Generator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
+from typing import Any
+
+from flwr.app import ConfigRecordValues, Context, Message
+from flwr.clientapp import ClientApp
+from flwr.common.constant import PARTITION_ID_KEY
+from flwr.serverapp import ServerApp
+from flwr.supercore import telemetry
+
+from fedrec import __version__
+from fedrec.data.dataset import Catalogue
+from fedrec.errors import RunError, SettingsError
+from fedrec.federation.protocol import Broadcast
+from fedrec.federation.rounds import State
+from fedrec.operations import logs
+from fedrec.operations.metrics import Metrics
+from fedrec.settings import Scenario
+from fedrec_cli.supervisor import Company
+from fedrec_client import settings as client_settings
+from fedrec_client.flower import ASK, JOIN, client_app
+from fedrec_client.held import HELD, HeldArrays
+from fedrec_client.opened import open_participant
+from fedrec_server.aggregation import desk_and_budget
+from fedrec_server.flower import server_app
+from fedrec_server.public import PublicData
+from fedrec_server.rounds import check, run_rounds
+from fedrec_server.settings import ServerSettings
+from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, ratings
+from fedrec_simulations.runtimes.in_process import SLOWEST_ROUND_S
+from fedrec_simulations.runtimes.processes import follow, start_aggregator
+from fedrec_simulations.runtimes.ratings import Carried, Job, Runtime
+from fedrec_transport.aggregator_client import Retry
+
+NO_GATE = ""
+"""Where a SuperNode would connect: there is none."""
+
+_QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # or it warns that its next release will behave so
+}
+
+Options = dict[str, ConfigRecordValues]
+
+
+def require_ray() -> None:
+    """Raises SettingsError where Ray is not installed."""
+    if find_spec("ray") is None:
+        raise SettingsError("--backend ray: Ray is not installed", "pip install 'fedrec[ray]', or leave --backend out.")
+
+
+def ray(catalogue: Catalogue, *, clients: int) -> Runtime:
+    """Carries a job by `clients` nodes on Ray's actors, of which there are as many as this machine has cores, or fewer."""
+
+    def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
+        check(job.scenario, PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features))
+        files, company = PartyFiles(job, ratings(job, catalogue, clients)), Company()
+        with rays_folder() as folder:  # cleaned here: whoever is killed leaves it
+            try:
+                start_aggregator_for(files, company)
+                company.start("server", _verb(files, folder), log=files.log("server"), ends=True)
+                yield from follow(files, company, after=int(state["round"]))
+            finally:
+                company.stop()
+
+    return carry
+
+
+def rays_folder() -> TemporaryDirectory[str]:
+    """Where Ray keeps sockets and logs. Not in a run's folder: a socket's path has at most 107 bytes."""
+    return TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
+
+
+def _verb(files: PartyFiles[Any], folder: str) -> list[str]:
+    chosen = {"--scenario": files.settings("scenario"), "--settings": files.settings("server"), "--ray": folder}
+    return ["engine", *(str(word) for pair in chosen.items() for word in pair), *map(str, files_of_clients(files))]
+
+
+def start_aggregator_for(files: PartyFiles[Any], company: Company) -> None:
+    """Write all settings, those of server and clients when it is known where the aggregator listens."""
+    files.prepare()
+    address = start_aggregator(files, company)
+    files.write_server(listen=ANY_PORT, aggregator=address)
+    for shard in files.shards:
+        files.write_client(shard, gate=NO_GATE, aggregator=address)
+
+
+def files_of_clients(files: PartyFiles[Any]) -> list[Path]:
+    """Their settings, in the order of their nodes."""
+    return [files.settings(shard.name) for shard in files.shards]
+
+
+# --- the server's process ---
+
+
+def run(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path) -> None:
+    """As `serve`, and SIGTERM ends it at once: Ray's own processes see it gone, and the rounds go on after the last checkpoint."""
+    with ThreadPoolExecutor(1) as thread:  # in the main thread, Ray would answer SIGTERM by waiting for its other threads
+        thread.submit(serve, scenario, settings, clients, folder).result()
+
+
+def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path], folder: Path) -> None:
+    """Train to the end, as `fedrec server` would, with a node for each of these clients' settings files; `folder` is Ray's.
+
+    Changes the process it runs in for good. Raises FedRecError where the run cannot begin or go on.
+    """
+    over = Event()
+
+    def sleep(seconds: float) -> None:
+        if over.wait(seconds):
+            raise CancelledError
+
+    gathering, patience = replace(settings.whom_to_wait_for(), sleep=sleep), replace(settings.patience(), sleep=sleep)
+    public, state, run = settings.public.read(), Path(settings.state), settings.run or None
+
+    def rounds(broadcast: Broadcast) -> None:
+        with ExitStack() as stack:
+            desk, _ = desk_and_budget(scenario, settings, Metrics("server", __version__), Retry(sleep=sleep), stack)
+            assert desk is not None  # as `party_files` wrote it
+            for _ in run_rounds(scenario, public, desk, broadcast, state, gathering=gathering, patience=patience, run=run):
+                pass  # whoever follows reads them in the folder
+
+    # Nothing is lost between threads of one process: who is silent works, and a second question would find the ledger in use.
+    app = server_app(rounds, timeout_s=SLOWEST_ROUND_S, again_s=2 * SLOWEST_ROUND_S, sleep=sleep)
+    try:
+        play(app, answering(clients), folder, num_nodes=len(clients), actors=min(len(clients), os.cpu_count() or 1))
+    finally:
+        over.set()  # where the engine gave up, the rounds still wait for it
+
+
+def play(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, actors: int) -> None:
+    """Run a ServerApp with `num_nodes` nodes on `actors` of Ray's actors, to its end; `folder` is Flower's and Ray's, and short.
+
+    Changes the process it runs in for good. Raises what the ServerApp raises, RunError where the engine gives up,
+    SettingsError without Ray.
+    """
+    require_ray()
+    telemetry.FLWR_TELEMETRY_ENABLED = "0"  # was read from the environment when Flower was imported
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    os.environ |= _QUIET | {"FLWR_HOME": str(folder)}
+    from flwr.simulation import run_simulation
+
+    quiet: Options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    one: Options = {"num_cpus": 1, "num_gpus": 0.0}
+    config = {"init_args": quiet | {"num_cpus": actors, "_temp_dir": str(folder)}, "client_resources": one}
+    try:
+        run_simulation(server, nodes, num_nodes, backend_config=config)
+    except RuntimeError as failure:
+        remedy = "If memory is short, give it more, or fewer --clients. Without --backend, no Ray is needed."
+        raise RunError(f"Flower's simulation engine gave up: {_first(failure)}", remedy) from failure
+
+
+def _first(failure: BaseException) -> BaseException:
+    """What it all began with."""
+    return _first(failure.__cause__) if failure.__cause__ else failure
+
+
+# --- on an actor ---
+
+
+def answering(clients: Sequence[Path]) -> ClientApp:
+    """The app of all nodes: node number n answers for the client whose settings file is the n-th."""
+    installed = ClientApp()
+
+    @installed.query(JOIN)
+    def join(message: Message, context: Context) -> Message:
+        return _answered(clients, message, context)
+
+    @installed.query(ASK)
+    def ask(message: Message, context: Context) -> Message:
+        return _answered(clients, message, context)
+
+    return installed
+
+
+def _answered(clients: Sequence[Path], message: Message, context: Context) -> Message:
+    chosen = client_settings.load(clients[int(context.node_config[PARTITION_ID_KEY])])
+    folder = Path(chosen.state)
+    with ExitStack() as stack:
+        stack.callback(logs.close, logs.configure("client", file=folder / "process.log"))
+        return client_app(open_participant(chosen, folder, stack), held=HeldArrays(folder / HELD))(message, context)
