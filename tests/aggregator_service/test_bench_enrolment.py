@@ -1,4 +1,8 @@
+import pytest
+
 from fedrec_simulations.bench import enrolment
+
+pytestmark = pytest.mark.slow
 
 
 def test_enrolment_is_measured_on_a_ledger_that_is_filled_and_through_the_service() -> None:

@@ -1,4 +1,8 @@
+import pytest
+
 from fedrec_simulations.bench import intake
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_report_of_both_ways_is_counted_and_the_table_has_its_rows() -> None:

@@ -36,6 +36,7 @@ def test_a_seed_gives_the_same_script_and_the_same_trace() -> None:
     assert len({script(seed) for seed in range(50)}) == 50
 
 
+@pytest.mark.slow
 def test_every_kind_of_fault_strikes_in_the_first_fifty_seeds() -> None:
     struck = Counter(operation.kind for seed in range(50) for operation in simulate(script(seed)).struck)
     assert set(struck) == set(Kind)
@@ -59,6 +60,7 @@ def test_a_further_training_that_the_limit_does_not_leave_room_for_ends_in_words
     assert (outcome.broken, outcome.released) == ((), 2)
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_step_of_a_server_that_trains_again_ends_in_both_models() -> None:
     again = replace(TWO, trainings=2)
     for at in range(0, struck_by(setup=again).steps["server-0"], 5):  # of each write, and of what stands between two
@@ -66,6 +68,7 @@ def test_a_crash_at_any_step_of_a_server_that_trains_again_ends_in_both_models()
         assert (at, outcome.broken, set(outcome.endings.values())) == (at, (), {"model"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("party", PARTIES)
 def test_a_crash_at_any_step_of_any_party_ends_in_the_loopbacks_model(party: str) -> None:
     for at in steps_of(party):

@@ -15,13 +15,22 @@ def every_rule_holds(first: int) -> None:
     assert not {seed: rules for seed, rules in broken.items() if rules}, "see it with: fedrec faults --runs 1 --seed SEED --show"
 
 
-@pytest.mark.parametrize("first", range(0, 200, CHUNK))
+# two workers share the seeds class by class; the rest of them is left to `make test-all`
+@pytest.mark.parametrize("first", [0, CHUNK])
+class TestSeedsBelow50:
+    def test_every_rule_holds(self, first: int) -> None:
+        every_rule_holds(first)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(2 * CHUNK, 200, CHUNK))
 class TestSeedsBelow200:
     def test_every_rule_holds(self, first: int) -> None:
         every_rule_holds(first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(200, 400, CHUNK))
-class TestSeedsFrom200:  # a class of its own: two workers share the seeds
+class TestSeedsFrom200:
     def test_every_rule_holds(self, first: int) -> None:
         every_rule_holds(first)

@@ -166,6 +166,7 @@ def test_swaps_under_load_lose_no_request_and_give_no_wrong_answer(process: Call
     assert '"level":"error"' not in server.log.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_thousands_of_requests_leave_no_memory_behind(process: Callable[..., Process], tmp_path: Path) -> None:
     version = planted(tmp_path / bundle.FILE, m=2_000)

@@ -1,6 +1,10 @@
 import json
 
+import pytest
+
 from fedrec_simulations.bench import cohorts
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_share_of_the_users_in_every_round_is_measured_beside_everybody() -> None:

@@ -8,6 +8,8 @@ from fedrec.data.interactions import ItemOrder
 from fedrec.factorization.statistics import item_statistics, order_by_item, unpack
 from fedrec_simulations.bench import kernels, longtail, stopwatch, torch_forms
 
+pytestmark = pytest.mark.slow
+
 
 def test_generated_interactions_have_the_asked_shape_distinct_pairs_and_a_long_tail() -> None:
     data = longtail.generate(longtail.QUICK, rng=np.random.default_rng(0))

@@ -8,6 +8,8 @@ from fedrec.errors import SettingsError
 from fedrec.storage import read_json
 from fedrec_simulations.bench import news
 
+pytestmark = pytest.mark.slow
+
 
 def test_rows_are_kept_and_the_table_holds_their_figures_with_unit_and_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

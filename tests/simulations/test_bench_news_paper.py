@@ -9,6 +9,8 @@ from fedrec.errors import SettingsError
 from fedrec_simulations.bench import news_paper
 from fedrec_simulations.report.news_published import published_rows
 
+pytestmark = pytest.mark.slow
+
 Row = dict[str, Any]
 
 

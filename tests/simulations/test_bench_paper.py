@@ -198,6 +198,7 @@ def test_what_is_not_established_is_marked_on_the_page() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("paper", "figure"), SECONDS_FREE)
 def test_all_rows_are_counted_before_the_first_is_made(paper: str, figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beforehand as many as afterwards are there; a second run finds all of them."""
@@ -303,6 +304,7 @@ def test_what_goes_wrong_in_a_worker_is_said_as_it_is_without_one(tmp_path: Path
         assert caught.value.remedy == "Do that."
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_rows_that_one_gives(tmp_path: Path) -> None:
     figure = partial(dp_cmf.figure, "figure4", "planted", True)
     serial, watch = figure(tmp_path / "one"), Watch({"figure4": partial(figure, tmp_path / "two")}, lambda progress: None)

@@ -18,6 +18,8 @@ from fedrec_simulations.data.datasets import load_dataset, load_split
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.outcomes import baselines, evaluate
 
+pytestmark = pytest.mark.slow
+
 
 def _settings(epsilon: float) -> DefaultSettings:
     return settings_for(Guarantee(epsilon, 1e-5), users=6_000, items=4_000, features=True)

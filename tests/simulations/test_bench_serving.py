@@ -50,6 +50,7 @@ def test_answers_that_lack_items_are_an_error_and_not_a_figure(door: str, tmp_pa
         assert not server.errors()
 
 
+@pytest.mark.slow
 def test_a_bout_swaps_checks_everything_and_passes() -> None:
     result = serving_endurance.run(4.0, quick=True)
     assert result["passed"], result

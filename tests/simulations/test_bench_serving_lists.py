@@ -6,6 +6,8 @@ import pytest
 
 from fedrec_simulations.bench import serving_lists
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(sys.platform == "win32", reason="stops a process by a signal")
 def test_ratings_and_clicks_are_asked_for_through_a_server() -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from fedrec_simulations.bench import serving_news
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(sys.platform == "win32", reason="stops a process by a signal")
 def test_through_the_server_is_the_same_as_in_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

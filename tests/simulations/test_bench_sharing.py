@@ -1,6 +1,10 @@
 import math
 
+import pytest
+
 from fedrec_simulations.bench import sharing
+
+pytestmark = pytest.mark.slow
 
 
 def test_three_aggregators_are_measured_beside_one_that_is_trusted() -> None:

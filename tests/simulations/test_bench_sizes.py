@@ -53,6 +53,7 @@ def test_the_table_marks_what_is_above_what() -> None:
     assert "1 of 2 cells" in told
 
 
+@pytest.mark.slow
 def test_the_default_is_never_above_biases_a_smaller_epsilon_or_fewer_users() -> None:
     """The reduced grid. 80 users an item, as 160,000 users have with 2,000 items."""
     grid = [Cell(n, m, e, 1) for n in sizes.QUICK_USERS for m in sizes.QUICK_ITEMS for e in sizes.QUICK_EPSILONS]
@@ -68,6 +69,7 @@ def _summed(found: Any) -> dict[str, int]:
     return {"sum": sum(row["squared"] for row in found.values())}
 
 
+@pytest.mark.slow
 def test_rows_are_kept_in_the_result_file_and_made_once(tmp_path: Path) -> None:
     output, told = tmp_path / "result.json", list[Progress]()
     asked = {str(number): partial(_squared, number) for number in (2, 3)}

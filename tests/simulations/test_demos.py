@@ -11,6 +11,8 @@ import pytest
 from fedrec_cli.main import guarded
 from fedrec_cli.recommend_demo import served_run
 
+pytestmark = pytest.mark.slow
+
 SCENARIOS = Path(__file__).parents[2] / "simulations"
 
 

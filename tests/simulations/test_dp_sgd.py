@@ -110,6 +110,7 @@ def test_with_everybody_in_every_step_accounting_is_exact() -> None:
     assert epsilon_of(math.sqrt(2) / noise, DELTA) == pytest.approx(5.0, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_planted_answer_is_found() -> None:
     """Planted ratings: without noise far below the mean's error on unseen events, with noise still below it."""
     everything = planted(dataclasses.replace(SHAPES["small"], users=3_000, events=75_000), seed=1).interactions

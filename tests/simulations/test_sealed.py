@@ -95,7 +95,10 @@ def _sampler(folder: Path) -> list[Any]:
 RUNS = {name: _figure(name) for name in FIGURES} | {"fast-dpmf/figure5": _sampler, "quality": _quality, "study": _study}
 
 
-@pytest.mark.parametrize("name", RUNS)
+LONG = {"am-ssp/figure1", "fast-dpmf/figure5"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in RUNS])
 def test_with_garbage_for_test_events_every_choice_and_every_model_is_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

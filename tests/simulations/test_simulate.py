@@ -171,6 +171,7 @@ def test_the_same_scenario_gives_the_same_model_bytes_and_numbers_on_one_core(fi
     assert numbers(again) == numbers(finished)
 
 
+@pytest.mark.slow
 def test_a_run_killed_again_and_again_continues_to_the_same_bytes(finished: dict[str, Any], tmp_path: Path) -> None:
     rng = random.Random(20261121)
     folder = tmp_path / Path(finished["run_dir"]).name

@@ -127,6 +127,7 @@ def test_an_unknown_size_and_collecting_clicks_over_flower_are_refused(capsys: p
     assert "has no devices" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_click_log_of_films_reaches_the_targets(capsys: pytest.CaptureFixture[str], tmp_path: Path, real_data: Path) -> None:
     words = ["data.format=click-log", f"data.path={real_data / 'ml-1m'}", "news.history=50", "news.epochs=2"]
     result, _ = simulate(capsys, tmp_path, *words)
