@@ -174,7 +174,7 @@ class PrivacySettings(Table):
     aggregation: Literal["trusted", "three-party"] = Field(
         "trusted",
         description="trusted: one aggregator, which sees reports; three-party: three of which any two are honest, none of which sees one "
-        "(docs/three-party.md; so far in one process, a simulation; not yet reviewed from outside)",
+        "(docs/three-party.md; not yet reviewed from outside)",
     )
     calibrate_for: Literal["one-corrupt", "outsiders"] = Field(
         "one-corrupt",

@@ -281,6 +281,7 @@ def certs(
         list[str] | None,
         typer.Option("--server-host", metavar="NAME", show_default=False, help="Name or address of the server; may be repeated."),
     ] = None,
+    three_party: Annotated[bool, typer.Option("--three-party", help="Three aggregators in place of one (docs/three-party.md).")] = False,
     days: Annotated[int, typer.Option("--days", metavar="N", min=1, max=825, help="How long they are valid.")] = 90,
     renew: Annotated[
         list[str] | None,
@@ -298,6 +299,7 @@ def certs(
 
     \b
       fedrec certs certificates --client hospital --client library
+      fedrec certs certificates --three-party --client hospital
       fedrec certs certificates --renew aggregator --days 90
     """
     from fedrec.operations.certificates import write_development_certificates
@@ -311,7 +313,12 @@ def certs(
             typer.echo(str(path))
         return
     made = write_development_certificates(
-        folder, clients=clients or ["client"], aggregator_hosts=aggregator_hosts or [], server_hosts=server_hosts or [], days=days
+        folder,
+        clients=clients or ["client"],
+        aggregator_hosts=aggregator_hosts or [],
+        server_hosts=server_hosts or [],
+        days=days,
+        three_aggregators=three_party,
     )
     for path in [*made, write_pins(folder)]:
         typer.echo(str(path))
