@@ -95,7 +95,7 @@ def test_half_of_the_noise_of_reports_is_caught(data: NewsData, catalogue: Catal
 
     def half(part: Any, table: Any, plan: Any, **more: Any) -> Any:
         got = honest(part, table, plan, **more)
-        exact = drawn_noise.additive.coefficients(part.last_clicks(more["history"]), table)
+        exact = drawn_noise.bounded_mean.coefficients(part.last_clicks(more["history"]), table)
         return replace(got, coefficients=replace(got.coefficients, values=(got.coefficients.values + exact) / 2))
 
     monkeypatch.setattr(drawn_noise, "collect", half)

@@ -11,7 +11,6 @@ import polars as pl
 from scipy import stats
 
 from fedrec.errors import SettingsError
-from fedrec.privacy.guarantee import compared
 from fedrec_simulations.api.callbacks import Callback
 from fedrec_simulations.api.datasets import TestSet, TrainingSet
 from fedrec_simulations.api.estimators import Recommender, one_blas_thread
@@ -33,6 +32,7 @@ class PrivacyCurve:
 
     method: str
     unit: str
+    neighbours: str
     delta: float
     metric: str
     lower_is_better: bool
@@ -76,7 +76,7 @@ class PrivacyCurve:
 
         name = self._known(metric)
         levels = {method: float(value) for method, metrics in self.controls.items() if (value := metrics.get(name)) is not None}
-        promised = f"ε {compared('user', 'add/remove') if self.unit == 'user' else self.unit}, δ = {self.delta:g}"
+        promised = f"ε per {self.unit} ({self.neighbours}), δ = {self.delta:g}"
         return draw_curve({self.method: self.summary(name)}, levels, metric=name, x_label=promised, ax=ax)
 
     def _known(self, metric: str | None) -> str:
@@ -135,4 +135,5 @@ def privacy_curve(
     first, guarantee = points[0][2], points[0][2].guarantee
     metric = "rmse" if "rmse" in first.metrics else f"ndcg@{max(cutoffs)}"
     found = {name: outcome.metrics() for name, outcome in rivals.items()}
-    return PrivacyCurve(type(model).__name__, guarantee.promised.unit, guarantee.delta, metric, metric == "rmse", tuple(points), found)
+    unit, neighbours, of_ratings = guarantee.unit, guarantee.neighbours, metric == "rmse"
+    return PrivacyCurve(type(model).__name__, unit, neighbours, guarantee.delta, metric, of_ratings, tuple(points), found)

@@ -64,15 +64,15 @@ def draw_curve(
         axes.axhline(value, color=colour_of(method), linestyle=":", linewidth=1.2)
         at = max(value, placed[-1] + 0.05 * span) if placed else value  # labels that would overlap are moved apart
         placed.append(at)
-        axes.annotate(
-            f"{method} (no privacy)", (1.01, at), xycoords=("axes fraction", "data"), va="center", fontsize=8, color=colour_of(method)
-        )
+        said = method if "non-private" in method else f"{method} (no privacy)"
+        axes.annotate(said, (1.01, at), xycoords=("axes fraction", "data"), va="center", fontsize=8, color=colour_of(method))
     axes.set_xscale("log")
     ticks = sorted({epsilon for frame in lines.values() for epsilon in frame["epsilon"].to_list() if epsilon < float("inf")})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_xlabel(x_label)
     better = "lower" if metric in {"rmse", "mae"} else "higher"
-    axes.set_ylabel(f"test {metric.upper() if metric in {'rmse', 'mae'} else metric} ({better} is better)")
+    name = metric.upper() if metric.partition("@")[0] in {"rmse", "mae", "ndcg", "mrr"} else metric.replace("_", " ")
+    axes.set_ylabel(f"test {name} ({better} is better)")
     axes.spines[["top", "right"]].set_visible(False)
     return axes
