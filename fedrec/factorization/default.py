@@ -53,6 +53,8 @@ _SIZES = ((0.27, 0.15), (0.55, 0.22), (1.0, 0.26), (1.82, 0.22), (3.67, 0.15))
 """Sizes of users over the typical one, and how many users have them."""
 USUAL_DEVIATIONS, FEW_DIRECTIONS = 0.18, 9
 """Mean square of an item's deviations in all directions together, as long as noise hides them, shared by so many directions or more."""
+OWN_MEANS = 0.2
+"""Variance of users' own means about the items' biases."""
 FOLDS = 8
 """Of items, in a step's reports: a user's vectors. An eighth less to know a taste by costs about .001 of RMSE at first and none later."""
 EARLIER = 0.5
@@ -63,8 +65,8 @@ draw of noise each); planted demo .844 and .832 at 1 (two); 300 planted users, w
 .790 at 5 (six and five, one split), .865 and .858, .850 and .844 (two, another). Weights of .2 to 1 differ by .003 at most. NDCG@20 of
 lists changes by less than draws of noise do: .152 and .151, .200 and .198 on MovieLens 1M.
 """
-NOISE_STD = 0.25
-"""How far the noise's variance may be from `DefaultSettings.noise`, before any release."""
+NOISE_STD, SLOPE_STD = 0.25, 0.5
+"""How far the noise's variance may be from `DefaultSettings.noise`, and the slope of what tastes add from 1, before any release."""
 
 
 def public_content(facts: PublicFacts, settings: DefaultSettings) -> Float64s | None:
@@ -159,7 +161,7 @@ class DefaultRecipe:
                 blocks = (block("tastes", "outer", rows=1, width=min(self.settings.taste_items, m)),)
             case _:
                 d = self._width(state)
-                scales = block(name.replace("step", "scales"), "linear", rows=1, width=d + 4)
+                scales = block(name.replace("step", "scales"), "linear", rows=1, width=d + 6)
                 blocks = (block(name, "linear", rows=m, width=d + 1, folds=FOLDS), scales)
         return ReleaseSpec(name, blocks, isometric=self.settings.isometric)
 
@@ -220,13 +222,13 @@ class DefaultRecipe:
 
     def _directions(self, state: State, bias: Float64s, tastes: Float64s | None) -> Arrays:
         """phi at its prior standard deviations, rotated to falling importance under the counts: the learned part and the rest."""
-        columns = [np.full((len(bias), 1), math.sqrt(0.2)), math.sqrt(0.24) * bias[:, None]]
-        columns.append(math.sqrt(0.03) * _floats(state, "log_count")[:, None])
+        columns = [math.sqrt(0.24) * bias[:, None], math.sqrt(0.03) * _floats(state, "log_count")[:, None]]
         if self.content is not None:
             columns.append(math.sqrt(self.settings.content) * self.content)
         if tastes is not None:
             columns.append(tastes)
-        phi = _rotated(np.column_stack(columns), _floats(state, "counts"))
+        own = np.full((len(bias), 1), math.sqrt(OWN_MEANS))
+        phi = np.column_stack([own, _rotated(np.column_stack(columns), _floats(state, "counts"))])
         learned = phi[:, : self.settings.learned]
         return {"phi": learned, "public_phi": learned, "rest": phi[:, self.settings.learned : self.settings.served]}
 
@@ -306,11 +308,17 @@ class DefaultRecipe:
 
     def _expected_scales(self, state: State) -> StepScales:
         """Before the step's release: what the model and earlier releases expect."""
-        known = self._known(state)[: self._width(state)]
-        noise_std = float(state.get("noise_std", NOISE_STD))
+        known = self._known(state)
+        stds = float(state.get("noise_std", NOISE_STD)), float(state.get("slope_std", SLOPE_STD))
+        sizes, alpha, added = _SIZES, self.settings.alpha, self._added(state, known)
         return StepScales.expected(
-            self._noise(state), noise_std, known, alpha=self.settings.alpha, users=self.facts.num_users, sizes=_SIZES
+            self._noise(state), known[: self._width(state)], added, stds=stds, alpha=alpha, users=self.facts.num_users, sizes=sizes
         )
+
+    def _added(self, state: State, known: Float64s) -> float:
+        """Mean square of what tastes add to a prediction from the user's own mean, as the model expects it."""
+        c = _floats(state, "counts")
+        return max(float(known[1:] @ (c / c.sum() @ _floats(state, "phi")[:, 1:] ** 2)), 1e-4)
 
     def _learn_step(self, state: State, answer: Release) -> Arrays:
         """A Newton step on (b_j, first d of phi_j), averaged with earlier ones, each coordinate shrunk towards its start.
@@ -336,7 +344,7 @@ class DefaultRecipe:
         variance = 1 / precision + (1 - fresh) * sampling
         slopes = np.maximum(2 * (1 - scales.known), 1.0)
         kept: Arrays = {"observed": observed, "precision": precision, "observed_variance": variance}
-        kept |= {"noise": np.array(scales.noise), "noise_std": np.array(scales.noise_std)}
+        kept |= {name: np.array(getattr(scales, name)) for name in ("noise", "noise_std", "slope_std")}
         kept |= self._shrunk(state, *beside_known(state, observed, variance), slopes)
         return kept | rescaled({**state, **kept}, widths(expected, scales, self._known(state)))
 
@@ -396,8 +404,10 @@ def _floats(state: State, name: str) -> Float64s:
 
 
 def _rotated(columns: Float64s, counts: Float64s) -> Float64s:
-    """The same span, rotated so that second moments under the counts are diagonal and falling; directions without any are dropped."""
+    """The same columns less their means under the counts, rotated so that second moments are diagonal and falling; directions without
+    any are dropped. A constant direction is another one already, a user's own mean."""
     weights = counts / counts.sum()
+    columns = columns - weights @ columns
     moments, Q = np.linalg.eigh((columns * weights[:, None]).T @ columns)
     kept = moments > 1e-9 * moments[-1]
     return np.ascontiguousarray((columns @ Q)[:, kept][:, ::-1])

@@ -29,7 +29,7 @@ from fedrec.numerics.threads import map_ranges
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 
-UNITS = ("unit_users", "unit_ratio", "unit_residual", "unit_excess", "unit_known")
+UNITS = ("unit_users", "unit_ratio", "unit_residual", "unit_excess", "unit_gain", "unit_lift", "unit_known")
 """Public numbers that a step's scales are divided by."""
 PRIOR_RATINGS = 3.0
 """A user's own mean is shrunk as if it had this many more ratings at the global mean."""
@@ -134,12 +134,14 @@ def report_steps(question: Question, mine: Interactions) -> Reports:
     public = {name: np.asarray(question.public[name], np.float64) for name in ("omega", "variance")}
     alpha, energy = float(question.public["alpha"]), float(question.public["scales_energy"])
     n, d, spec = np.diff(mine.user_ptr), int(question.public["width"]), question.blocks[0]
-    fit, owners = cross_fit(mine, *_model(question, mine), width=d, folds=spec.folds), spec.owners(mine.user_ptr, mine.items)
+    phi, *seen = _model(question, mine)
+    fit, owners = cross_fit(mine, phi, *seen, width=d, folds=spec.folds), spec.owners(mine.user_ptr, mine.items)
+    plain = cross_fit(mine, phi[:, :1], *seen, width=0, folds=spec.folds).residuals
     coefficients = public["omega"][mine.items] * fit.residuals
     vectors = np.column_stack([np.full(len(fit.vectors), alpha), fit.vectors])
     norms = np.sqrt(segments.sums(mine.user_ptr, coefficients**2 * segments.row_squares(vectors)[owners]))
     radius = question.releases[0].radius
-    scales = step_scales(mine.user_ptr, fit, owners, public["variance"][mine.items], norms) / units_of(question.public, d)
+    scales = step_scales(mine.user_ptr, fit, plain, owners, public["variance"][mine.items], norms) / units_of(question.public, d)
     scales *= (n > 0)[:, None]
     weights = np.minimum(np.sqrt(n / float(question.public["most_ratings"])), 1)
     lengths = np.sqrt(segments.row_squares(scales))
@@ -151,13 +153,14 @@ def report_steps(question: Question, mine: Interactions) -> Reports:
 
 
 def units_of(public: Mapping[str, npt.NDArray[np.generic]], d: int) -> Float64s:
-    """(d + 4,) units of `step_scales`, the same for all d directions."""
+    """(d + 6,) units of `step_scales`, the same for all d directions."""
     *plain, direction = (float(public[name]) for name in UNITS)
     return np.array([*plain, *[direction] * d])
 
 
-def step_scales(user_ptr: Int64s, fit: CrossFit, owners: Int64s, variance: Float64s, norms: Float64s) -> Float64s:
-    """(num_users, d + 4): one, sqrt(n) over the report's norm, means of r^2, of (1 - h) r^2 - variance, and of w^2 (d of them).
+def step_scales(user_ptr: Int64s, fit: CrossFit, plain: Float64s, owners: Int64s, variance: Float64s, norms: Float64s) -> Float64s:
+    """(num_users, d + 6): one, sqrt(n) over the report's norm, means of r^2, of (1 - h) r^2 - variance, of g p, of g^2, and of w^2 (d of
+    them), where g = p - r is what tastes add to a prediction and p, `plain`, what the user's own mean leaves.
 
     r, 1 - h, w: cross-fitted residual, noise's share and vector of a rating, the vector being number `owners` (n,). (1 - h) r^2 is
     expected to be the noise's variance, whatever it is.
@@ -166,7 +169,9 @@ def step_scales(user_ptr: Int64s, fit: CrossFit, owners: Int64s, variance: Float
     squares = fit.residuals**2
     ratio = np.divide(np.sqrt(n), norms, out=np.zeros_like(norms), where=norms > 0)
     lengths = (fit.vectors**2)[owners].T
-    means = [segments.sums(user_ptr, column) / n for column in (squares, fit.noise_share * squares - variance, *lengths)]
+    added = plain - fit.residuals
+    columns = squares, fit.noise_share * squares - variance, added * plain, added**2, *lengths
+    means = [segments.sums(user_ptr, column) / n for column in columns]
     return np.column_stack([np.ones(len(n)), ratio, *means])
 
 

@@ -45,7 +45,7 @@ class DefaultSettings:
     pairs: float = 0.0
     fresh: float = 1.0
     mean_energy: float = 0.03
-    scales_energy: float = 0.03
+    scales_energy: float = 0.04
     kappa: float = 0.4
     damping: float = 1.2
     noise: float = 0.76

@@ -8,17 +8,18 @@ from fedrec.factorization.default_scales import StepScales
 from fedrec.federation.messages import Release
 
 ENERGY, SIZES = 0.03, ((1.0, 1.0),)
-TRUE = np.array([1.0, 0.5, 0.4, 0.1, 0.2, 0.02])
-"""One, ratio, mean square of a residual, excess of the noise, two mean squares of directions."""
+TRUE = np.array([1.0, 0.5, 0.4, 0.1, 0.006, 0.03, 0.2, 0.02])
+"""One, ratio, mean square of a residual, excess of the noise, what tastes add times what there is to add, its square, two mean squares of
+directions."""
 
 
 def scales(users: int) -> StepScales:
-    return StepScales.expected(0.7, 0.25, np.array([0.4, 0.1]), alpha=1.5, users=users, sizes=SIZES)
+    return StepScales.expected(0.7, np.array([0.4, 0.1]), 0.06, stds=(0.25, 0.5), alpha=1.5, users=users, sizes=SIZES)
 
 
 def answer_of(expected: StepScales, std: float) -> Release:
     sums = expected.users * TRUE / units_of(expected.units, 2) * np.sqrt(ENERGY)
-    return Release({"scales/0": sums[None] + std * np.random.default_rng(1).standard_normal((1, 6))}, {"scales/0": std})
+    return Release({"scales/0": sums[None] + std * np.random.default_rng(1).standard_normal((1, len(TRUE)))}, {"scales/0": std})
 
 
 def read(expected: StepScales, std: float) -> StepScales:
@@ -31,6 +32,8 @@ def test_many_users_without_noise_are_believed() -> None:
     assert found.residual == pytest.approx(0.4, rel=1e-3)
     assert found.noise == pytest.approx(0.8, rel=1e-3)
     np.testing.assert_allclose(found.known, [0.2, 0.02], rtol=1e-2)
+    assert (found.added, found.slope) == pytest.approx((0.03, 0.2), rel=1e-2)
+    assert found.slope_std < 0.01
 
 
 def test_noise_that_hides_everything_leaves_what_was_expected() -> None:
@@ -38,6 +41,7 @@ def test_noise_that_hides_everything_leaves_what_was_expected() -> None:
     found = read(expected, 1e9)
     assert (found.ratio, found.residual, found.noise) == pytest.approx((expected.ratio, expected.residual, expected.noise), rel=1e-3)
     np.testing.assert_allclose(found.known, expected.known, rtol=1e-3)
+    assert (found.added, found.slope, found.slope_std) == pytest.approx((0.06, 1.0, 0.5), rel=1e-3)
 
 
 @pytest.mark.parametrize("std", [0.0, 1.0, 100.0, 1e6])
@@ -47,3 +51,4 @@ def test_no_release_makes_a_step_endless(std: float) -> None:
     assert found.residual > 0
     assert 0.02 <= found.noise <= 2
     assert float(found.known.min()) > 0
+    assert found.added > 0
