@@ -25,6 +25,7 @@ recommend: install
 # markers: pyproject.toml; what a threat table names is always among the first
 FIRST := not (processes or browser or slow) or threat
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope
+test test-rest: export PYTHONDONTWRITEBYTECODE =  # every process would compile all sources again
 
 test: install
 	$(PYTEST) -m "$(FIRST)"
