@@ -27,7 +27,7 @@ settings.register_profile("fedrec", deadline=None, derandomize=True)
 settings.load_profile("fedrec")
 
 THREATS = Path(__file__).parents[1] / "docs" / "privacy.md"
-PARTIES = {"aggregator", "client", "server"}
+COMMAND, PARTIES = "fedrec_cli", {"aggregator", "client", "server"}
 _started = list[str]()
 
 
@@ -43,7 +43,7 @@ def _watched(begin: Any) -> Any:
     def started(process: Any, args: Any, *rest: Any, **named: Any) -> None:
         words = [str(word) for word in args] if isinstance(args, (list, tuple)) else []
         flower = any(Path(word).name == "flower-superlink" or word == "fedrec_client.supernode_main" for word in words)
-        if flower or ("fedrec_simulations" in words and PARTIES & set(words)):
+        if flower or (COMMAND in words and PARTIES & set(words)):
             _started.append(" ".join(words))
         begin(process, args, *rest, **named)
 
