@@ -68,7 +68,6 @@ def recipe(
 
     Raises SettingsError where the name is one of fedrec's own.
     """
-    from fedrec.settings import BUILT_IN
 
     if name in BUILT_IN:
         raise SettingsError(f"recipe {name!r} is one of fedrec's own", "Choose another name.")
@@ -101,3 +100,19 @@ def extensions() -> tuple[str, ...]:
 def model_kinds() -> dict[str, Any]:
     """Kinds of models of all registered recipes, by name."""
     return {name: kind for known in _REGISTERED.values() for name, kind in known.models.items()}
+
+
+BUILT_IN = (
+    "default",
+    "published",
+    "dp-cmf",
+    "fast-dpmf",
+    "dp-gd",
+    "am-dpsgd",
+    "convex-ssp",
+    "dp-bias",
+    "dp-popularity",
+    "dp-item-item",
+    "privaterec",
+)
+"""Recipes that come with fedrec; others are registered (`fedrec.extensions`)."""

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from fedrec.data.interactions import Kind
 from fedrec.errors import DataError, SettingsError
-from fedrec.extensions import extension
+from fedrec.extensions import BUILT_IN, extension
 from fedrec.factorization import (
     am_dpsgd,
     clicks,
@@ -35,7 +35,7 @@ from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.conversions import am_ssp_plan
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
 from fedrec.public_sides import clicks_of_people, metadata_of, people_of, sides_of
-from fedrec.settings import BUILT_IN, Scenario, validated
+from fedrec.settings import Scenario, validated
 from fedrec.settings_tables import CollectiveSettings
 from fedrec.storage import finite
 

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fedrec.errors import SettingsError
-from fedrec.extensions import extension, extensions
+from fedrec.extensions import BUILT_IN, extension, extensions
 from fedrec.settings_tables import (
     CollectiveSettings,
     CompareSettings,
@@ -66,22 +66,6 @@ DESCENT_KEYS = {
 """Recipes of noisy gradient descent, and what [model] says to each."""
 SIMPLE_KINDS = {"dp-bias": "ratings", "dp-popularity": "clicks", "dp-item-item": "clicks"}
 """Recipes without settings, and what they fit."""
-
-
-BUILT_IN = (
-    "default",
-    "published",
-    "dp-cmf",
-    "fast-dpmf",
-    "dp-gd",
-    "am-dpsgd",
-    "convex-ssp",
-    "dp-bias",
-    "dp-popularity",
-    "dp-item-item",
-    "privaterec",
-)
-"""Recipes that come with fedrec; others are registered (`fedrec.extensions`)."""
 
 
 def _known_recipe(name: str) -> str:

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedrec.errors import FedRecError, PrivacyError, RefusedError, RunError
-from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import (
     TOKEN_BYTES,
@@ -34,6 +33,7 @@ from fedrec.federation.protocol import (
     RoundStatus,
 )
 from fedrec.federation.releases import noise_stds, release
+from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import announced_users, pack_release, question_digest, read_header, refused, report_digest
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Aggregation, Plan

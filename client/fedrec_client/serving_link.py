@@ -9,18 +9,16 @@ All of them may be asked again. A refusal keeps the server's code: `wrong-versio
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlsplit
 
 import grpc
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.errors import ProtocolError, RefusedError, SettingsError, UnreachableError
+from fedrec.errors import ProtocolError, RefusedError, UnreachableError
 from fedrec.federation.versions import spoken
 from fedrec_transport.aggregator_api.methods import CODE_KEY, REMEDY_KEY
 from fedrec_transport.channel import Access, open_channel
@@ -91,22 +89,6 @@ class Trust:
     pin: str = ""
     certificate: str = ""
     key: str = ""
-
-
-def connect(url: str, trust: Trust, *, timeout_s: float = 10.0) -> Server:
-    """The server at grpc://, grpcs://, http:// or https://host:port. Raises SettingsError on anything else."""
-    from fedrec_client.serving_http import HttpServer
-
-    parts = urlsplit(url)
-    kinds: dict[str, Callable[..., Server]] = {"grpc": GrpcServer, "grpcs": GrpcServer, "http": HttpServer, "https": HttpServer}
-    if parts.scheme not in kinds or not parts.netloc or parts.path.strip("/") or "@" in parts.netloc:
-        raise SettingsError(f"{url!r} is no server", "grpc://, grpcs://, http:// or https://, then host:port.")
-    if trust.pin and not re.fullmatch("[0-9a-f]{64}", trust.pin):
-        raise SettingsError("a pin is 64 hexadecimal digits, in small letters", "openssl x509 -in server.pem -outform der | sha256sum")
-    plain = parts.scheme in ("grpc", "http")
-    where = parts.netloc if _has_port(parts.netloc) else f"{parts.netloc}:{80 if plain else 443}"
-    access = Access(where, insecure=plain, party="server", **vars(trust))
-    return kinds[parts.scheme](access, timeout_s=timeout_s)
 
 
 @dataclass
@@ -204,7 +186,3 @@ def _meaning(error: Any, address: str) -> ProtocolError:
     if status in (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND):
         return ProtocolError(f"the server at {address} answers {status.name}: {details[:300]}", "Check that it is a serving server.")
     return lost(address, f"{status.name}: {details}")
-
-
-def _has_port(place: str) -> bool:
-    return ":" in place.rpartition("]")[2]

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.keyed_hash import Words, first_words, hashed, hashed_events, number_words
+from fedrec.numerics.kernels import group_by_item
 
 Kind = Literal["ratings", "clicks"]
 Int32s = npt.NDArray[np.int32]
@@ -119,3 +120,14 @@ class ItemOrder:
     item_ptr: Int64s
     users: Int32s
     positions: Int64s
+
+
+def order_by_item(user_ptr: Int64s, items: Int32s, num_items: int) -> ItemOrder:
+    """Events of consecutive users grouped by item, in linear time. Raises ValueError on bad pointers or ids."""
+    if user_ptr[0] != 0 or user_ptr[-1] != len(items) or bool(np.any(np.diff(user_ptr) < 0)):
+        raise ValueError(f"user_ptr must rise from 0 to {len(items)}, found {int(user_ptr[0])}..{int(user_ptr[-1])}")
+    if len(items) and (int(items.min()) < 0 or int(items.max()) >= num_items):
+        raise ValueError(f"item ids must be in [0, {num_items}), found {int(items.min())}..{int(items.max())}")
+    order = ItemOrder(np.empty(num_items + 1, np.int64), np.empty(len(items), np.int32), np.empty(len(items), np.int64))
+    group_by_item(np.ascontiguousarray(user_ptr, np.int64), np.ascontiguousarray(items, np.int32), *vars(order).values())
+    return order

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.interactions import Interactions, ItemOrder
+from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.factorization.least_squares import count_ridge, solve_clicks, solve_rows
-from fedrec.factorization.statistics import order_by_item
 
 Float32s = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.integer]

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from numba import njit
 
 from fedrec.data.interactions import Int32s, Int64s, Interactions
-from fedrec.factorization.statistics import pad_columns
 from fedrec.numerics.normals import diffuse, fill_normals
+from fedrec.numerics.packed import pad_columns
 from fedrec.numerics.pair_step import dot, exchange
 from fedrec.numerics.threads import map_ranges
 from fedrec.numerics.tiles import prefetch

@@ -35,11 +35,12 @@ from fedrec.factorization.click_model import ClickModel, ItemItemModel, blend_we
 from fedrec.factorization.empirical_bayes import denoise_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_item import RANK, ItemItem, denoised, denoised_diagonal, ease, head_size, reached
-from fedrec.factorization.statistics import ExactSums, unpack
 from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
 from fedrec.federation.rounding import rounded_numbers, rounded_rows
 from fedrec.federation.rounds import ClientStep, State
+from fedrec.federation.sums import ExactSums
+from fedrec.numerics.packed import unpack
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee

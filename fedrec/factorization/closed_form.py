@@ -13,7 +13,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.factorization.statistics import ItemStatistics, unpack
+from fedrec.factorization.statistics import ItemStatistics
+from fedrec.numerics.packed import unpack
 from fedrec.numerics.threads import map_ranges
 
 Float64s = npt.NDArray[np.float64]

@@ -27,12 +27,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fedrec.data.interactions import order_by_item
 from fedrec.errors import SettingsError
 from fedrec.factorization.least_squares import project_psd, solve_packed, solve_rows
 from fedrec.factorization.ssp import PublishedModel, PublishedRecipe
-from fedrec.factorization.statistics import ItemStatistics, item_statistics, order_by_item, pack
+from fedrec.factorization.statistics import ItemStatistics, item_statistics
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.rounds import State
+from fedrec.numerics.packed import pack
 from fedrec.privacy.calibration import Plan
 
 Float32s = npt.NDArray[np.float32]

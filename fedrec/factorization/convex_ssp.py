@@ -31,10 +31,10 @@ from fedrec.factorization.clicks import ClickRecipe, ClickSettings
 from fedrec.factorization.convex_client import POPULATION, Catalogue
 from fedrec.factorization.convex_losses import Logistic, Loss, Quadratic
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.statistics import unpack
 from fedrec.federation.messages import Question, Release, ReleaseSpec
 from fedrec.federation.reports import block
 from fedrec.federation.rounds import ClientStep, State
+from fedrec.numerics.packed import unpack
 from fedrec.privacy.calibration import Plan
 
 Float64s = npt.NDArray[np.float64]

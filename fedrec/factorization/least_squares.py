@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.statistics import map_rows, pad_columns
 from fedrec.numerics.eigen import project_range
 from fedrec.numerics.kernels import solve_packed_range, solve_range
+from fedrec.numerics.packed import map_rows, pad_columns
 from fedrec.numerics.threads import map_ranges
 
 Floats = npt.NDArray[np.floating]

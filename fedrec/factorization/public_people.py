@@ -18,7 +18,8 @@ from fedrec.data.interactions import Interactions
 from fedrec.factorization import default
 from fedrec.factorization.default_settings import settings_for
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.rounds import Loopback, State, train
+from fedrec.federation.rounds import State, train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import non_private
 from fedrec.privacy.ledger import Ledger

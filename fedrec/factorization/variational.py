@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedrec.data.interactions import Interactions, ItemOrder
+from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.factorization.model import Model
-from fedrec.factorization.statistics import item_statistics, order_by_item, pack, unpack
+from fedrec.factorization.statistics import item_statistics
+from fedrec.numerics.packed import pack, unpack
 
 Float32s = npt.NDArray[np.float32]
 Float64s = npt.NDArray[np.float64]

@@ -29,7 +29,8 @@ from fedrec.data.impressions import Impressions
 from fedrec.federation import rounds
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.releases import noise_stds
-from fedrec.federation.rounds import Link, Loopback, State
+from fedrec.federation.rounds import Link, State
+from fedrec.in_process.loopback import Loopback
 from fedrec.news import fedadam
 from fedrec.news.central_client import POPULATION, Whitening, client_steps, gradient_question, named, population_question
 from fedrec.news.checkpoints import NOTHING, Kept

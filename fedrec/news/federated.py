@@ -21,9 +21,9 @@ from fedrec.encoders.news_model import NewsModel
 from fedrec.news import attention, labels, rounds
 from fedrec.news.attention import GaussianAttention
 from fedrec.news.checkpoints import Kept
+from fedrec.news.clients import Fleet
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.fedadam import FedAdam
-from fedrec.news.local_clients import Fleet
 from fedrec.news.local_update import Behind, Devices, NoisedGradients, Through
 from fedrec.news.models import ModelRecommender, news_model
 from fedrec.news.reports_training import report_loss

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
-from fedrec.federation.rounds import Link, Loopback
+from fedrec.federation.rounds import Link
+from fedrec.in_process.loopback import Loopback
+from fedrec.in_process.three_aggregators import ThreeAggregators
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.reports_training import Collected, collect
@@ -20,27 +21,6 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.privacy.ledger import Ledger
 from fedrec.settings import Scenario
-from fedrec.sharing.in_process import ThreeAggregators
-
-
-class Fleet(Protocol):
-    """All users of a training, numbered from 0."""
-
-    @property
-    def num_users(self) -> int:
-        """How many there are: public."""
-
-    def reports(self, topics: TopicTable, plan: TrainingPlan) -> Collected:
-        """`additive`: every user's one report, noised on its device. Raises BudgetExceededError or ProtocolError where none comes."""
-
-    def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
-        """In rounds: see `rounds.Step`."""
-
-    def link(self, plan: Plan, released: Sequence[str]) -> Link:
-        """`central`: the way through the aggregator, which has released these before."""
-
-    def data(self) -> Impressions:
-        """`centralized`: everybody's clicks. Raises SettingsError where they stay on devices."""
 
 
 @dataclass(frozen=True)

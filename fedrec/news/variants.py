@@ -22,7 +22,7 @@ import numpy.typing as npt
 from fedrec.data.impressions import Impressions
 from fedrec.news import central, federated, reports_training
 from fedrec.news.checkpoints import NOTHING, Kept
-from fedrec.news.local_clients import Fleet
+from fedrec.news.clients import Fleet
 from fedrec.news.report_model import ReportModelSettings
 from fedrec.news.reports_training import collected_arrays, collected_of
 from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews, promised, topics_of

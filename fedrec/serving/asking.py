@@ -8,13 +8,12 @@
 Guarantee of `ask`: that which is asked for, and its `event` says what one answer costs; unit "click", neighbours "replace" (one click of
 the history exchanged for another, added or removed). The proof is that of `additive`, with rows that may have any sign: exchanging
 one click moves a by at most `About.sensitivity`, which `bundle.read` checks against the rows that it read. A bundle with an
-attention form is asked by `news.serving`, since its user encoder is a network.
+attention form is asked by `attention_form`, since its user encoder is a network.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,23 +22,13 @@ from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import Coefficients, Population, TopicTable
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privacy.mixtures import Event
+from fedrec.serving.asked import Asked
 from fedrec.serving.bundle import Bundle
 from fedrec.serving.sizes import Sizes
 
 Floats = npt.NDArray[np.float64]
 Float32s = npt.NDArray[np.float32]
 Histories = npt.NDArray[np.integer]
-
-
-@dataclass(frozen=True)
-class Asked:
-    """n queries. sent (n, B) float32 leaves; raw (n, B) is the release; noise_std: of each of its entries; event: the price of one row."""
-
-    sent: Float32s
-    raw: Floats
-    noise_std: float
-    event: Event
 
 
 def exact(bundle: Bundle, history: Histories) -> Floats:
@@ -56,7 +45,7 @@ def ask(bundle: Bundle, history: Histories, *, guarantee: Guarantee, key: bytes)
     that there is none of, UnitMismatchError on a guarantee of another unit.
     """
     if bundle.about.form == "attention":
-        from fedrec.news.serving import ask_attention  # brings torch
+        from fedrec.serving.attention_form import ask_attention  # brings torch
 
         return ask_attention(bundle, _of_length(history, bundle), guarantee=guarantee, key=key)
     guarantee.require_same_unit(_CLICK)

@@ -227,8 +227,8 @@ class _Training:
                 self.sleep(2.0 ** (self.lost - 1))
 
     def _news(self, clients: WatchedClients, catalogue: Catalogue) -> None:
-        from fedrec.news.serving import news_bundle
         from fedrec.news.trained import TrainedNews
+        from fedrec.serving.news_bundles import news_bundle
         from fedrec_server.news import run_news
 
         chosen, sleep, trainings = self.settings, self.sleep, self.trainings

@@ -145,7 +145,7 @@ class Roster:
 
 @dataclass(frozen=True)
 class RemoteFleet:
-    """A `news.local_clients.Fleet` of clients elsewhere."""
+    """A `news.clients.Fleet` of clients elsewhere."""
 
     scenario: Scenario
     catalogue: Catalogue

@@ -24,7 +24,6 @@ from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impression
 from fedrec.news.checkpoints import Kept
 from fedrec.news.person_plans import require_user_limit
 from fedrec.news.prior import public_prior
-from fedrec.news.serving import news_bundle
 from fedrec.news.trained import promised, public_table
 from fedrec.news.variants import Catalogue, TrainedNews, central_plan
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
@@ -32,6 +31,7 @@ from fedrec.randomness import Streams
 from fedrec.serving.bundle import FILE, read
 from fedrec.serving.exporting import Export, Origin
 from fedrec.serving.model_bundles import write_bundle
+from fedrec.serving.news_bundles import news_bundle
 from fedrec.settings import Scenario
 from fedrec.storage import finite, write_arrays, write_bytes, write_json
 from fedrec_simulations.data.budget import DataBudget, budget_of, files_of

@@ -13,8 +13,8 @@ from fedrec.data.keyed_hash import first_words
 from fedrec.federation.messages import BlockReports, Question, ReleaseSpec, Reports
 from fedrec.federation.protocol import Opening
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.rounds import Loopback
 from fedrec.federation.wire import Batch, pack_release, pack_reports, question_digest, question_header
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fedrec.errors import RefusedError
-from fedrec.factorization.statistics import exact_sums
 from fedrec.federation.protocol import Phase
 from fedrec.federation.releases import release
+from fedrec.federation.sums import exact_sums
 from fedrec.federation.wire import pack_release
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

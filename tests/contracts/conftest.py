@@ -17,9 +17,9 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Broadcast, Invitation, Opening, ReleaseDesk, ReportDesk, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.rounds import Loopback
 from fedrec.federation.versions import FIELD, PROTOCOL
 from fedrec.federation.wire import question_digest, question_header
+from fedrec.in_process.loopback import Loopback
 from fedrec.operations.addresses import Address
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger

@@ -4,10 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.factorization.alternating import RatingModel, RatingRecipe, alternate_clicks, alternate_ratings
 from fedrec.factorization.least_squares import count_ridge
-from fedrec.factorization.statistics import order_by_item
 
 
 def planted(rng: np.random.Generator, *, noise_std: float) -> Interactions:

@@ -20,7 +20,8 @@ from fedrec.factorization.clicks import ClickRecipe
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_item import MOST
 from fedrec.federation.messages import Question
-from fedrec.federation.rounds import Loopback, RoundDone, State, train
+from fedrec.federation.rounds import RoundDone, State, train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee

@@ -10,7 +10,8 @@ from fedrec.data.splits import random_split
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from fedrec.factorization import closed_form
-from fedrec.factorization.statistics import ItemStatistics, pack
+from fedrec.factorization.statistics import ItemStatistics
+from fedrec.numerics.packed import pack
 
 
 def noisy_statistics(m: int = 40, d: int = 5) -> tuple[ItemStatistics, np.ndarray, np.ndarray]:

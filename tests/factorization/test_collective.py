@@ -18,8 +18,10 @@ from fedrec.factorization.collective import Side
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_similarity import neighbours
 from fedrec.factorization.model import predict
-from fedrec.factorization.statistics import ItemStatistics, pack
-from fedrec.federation.rounds import Loopback, train
+from fedrec.factorization.statistics import ItemStatistics
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
+from fedrec.numerics.packed import pack
 from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import sides_of
 from fedrec.randomness import Streams

@@ -19,7 +19,8 @@ from fedrec.factorization.convex_losses import Logistic, Loss, Quadratic
 from fedrec.factorization.convex_ssp import Population
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.least_squares import solve_clicks
-from fedrec.federation.rounds import Loopback, RoundDone, train
+from fedrec.federation.rounds import RoundDone, train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare

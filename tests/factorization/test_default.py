@@ -7,7 +7,8 @@ from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product, same_for_everyone
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import ranker_of
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

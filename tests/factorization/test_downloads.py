@@ -9,7 +9,8 @@ from fedrec.data.interactions import Kind
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import coded
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

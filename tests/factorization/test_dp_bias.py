@@ -18,7 +18,8 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict, ranker_of
 from fedrec.federation.messages import Question
 from fedrec.federation.reports import block
-from fedrec.federation.rounds import Loopback, State, train
+from fedrec.federation.rounds import State, train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

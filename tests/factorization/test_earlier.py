@@ -11,7 +11,8 @@ from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.earlier import Earlier
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
-from fedrec.federation.rounds import Loopback, State, train
+from fedrec.federation.rounds import State, train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare

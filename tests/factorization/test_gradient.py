@@ -12,7 +12,8 @@ from fedrec.errors import SettingsError
 from fedrec.factorization import gradient
 from fedrec.factorization.gradient import Constant, Descent, InverseRoot
 from fedrec.factorization.optimizers import Adagrad, Adam, GradientDescent, Momentum, Optimizer
-from fedrec.factorization.statistics import ItemStatistics, pack
+from fedrec.factorization.statistics import ItemStatistics
+from fedrec.numerics.packed import pack
 
 Floats = npt.NDArray[np.floating]
 M, D = 12, 4

@@ -4,7 +4,7 @@ import pytest
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.least_squares import count_ridge, project_psd, solve_clicks, solve_packed, solve_rows, solve_users
-from fedrec.factorization.statistics import pack, unpack
+from fedrec.numerics.packed import pack, unpack
 
 Floats = npt.NDArray[np.floating]
 

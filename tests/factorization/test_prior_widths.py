@@ -16,7 +16,8 @@ from fedrec.factorization.default_client import step_scales
 from fedrec.factorization.default_scales import StepScales
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.prior_widths import rescaled, widths
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

@@ -21,7 +21,8 @@ from fedrec.factorization.earlier import beside_known
 from fedrec.factorization.empirical_bayes import expected_counts
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
-from fedrec.federation.rounds import Loopback, State, train
+from fedrec.federation.rounds import State, train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger

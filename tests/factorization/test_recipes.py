@@ -23,10 +23,11 @@ from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
 from fedrec.factorization import default, default_settings
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
-from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.federation.sums import ExactSums
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams

@@ -14,7 +14,8 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.liked import LikedRanker
 from fedrec.factorization.model import Model, ranker_of
 from fedrec.factorization.released import load, save
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

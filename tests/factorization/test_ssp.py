@@ -13,8 +13,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.factorization import gradient, ssp
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
-from fedrec.factorization.statistics import unpack
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
+from fedrec.numerics.packed import unpack
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger

@@ -2,11 +2,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedrec.data.interactions import Interactions, ItemOrder
+from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.factorization import statistics
-from fedrec.factorization.statistics import ExactSums, exact_sums, item_statistics, order_by_item, pack, unpack
+from fedrec.factorization.statistics import item_statistics
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
+from fedrec.federation.sums import ExactSums, exact_sums
 from fedrec.numerics import threads
+from fedrec.numerics.packed import pack, unpack
 
 LARGEST = 2**15 - 1
 

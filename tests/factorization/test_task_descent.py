@@ -16,7 +16,8 @@ from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
 from fedrec.factorization import task_descent
 from fedrec.factorization.task_descent import TaskDescent, TaskDescentSettings
 from fedrec.federation.reports import within_radius
-from fedrec.federation.rounds import Loopback, RoundDone, train
+from fedrec.federation.rounds import RoundDone, train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

@@ -16,11 +16,12 @@ from scipy import stats
 from fedrec.budget.allocation import Adaptive, AdaptiveAsPrinted, Allocation, TailSampling, UniformSampling
 from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
 from fedrec.factorization import task_ridge
-from fedrec.factorization.statistics import unpack
 from fedrec.factorization.task_ridge import TaskRidge, TaskRidgeSettings
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.reports import squared_norms, within_radius
-from fedrec.federation.rounds import Loopback, State, train
+from fedrec.federation.rounds import State, train
+from fedrec.in_process.loopback import Loopback
+from fedrec.numerics.packed import unpack
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

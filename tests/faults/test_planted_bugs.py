@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.protocol import Phase, Refusal
 from fedrec.federation.round_driver import Patience
+from fedrec.federation.sums import ExactSums
 from fedrec.randomness import Streams
 from fedrec.serving.bundle import FILE
 from fedrec_aggregator import core as aggregator_core

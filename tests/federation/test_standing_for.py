@@ -8,7 +8,7 @@ import pytest
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import Release
-from fedrec.federation.rounds import Loopback
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

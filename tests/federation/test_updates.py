@@ -14,14 +14,15 @@ from scipy import stats
 
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import first_words
-from fedrec.factorization.statistics import exact_sums
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.protocol import Opening
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.reports import within_radius
-from fedrec.federation.rounds import Loopback, State, train
+from fedrec.federation.rounds import State, train
+from fedrec.federation.sums import exact_sums
 from fedrec.federation.updates import BLOCK_NUMBERS, COUNT_SHARE, bounded_updates, mean_update, noised_count, update_release
 from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header, read_header, unpack_release, unpack_reports
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger

@@ -16,7 +16,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import BlockReports, Question, Release, ReleaseSpec, Reports
 from fedrec.federation.protocol import TOKEN_BYTES, Answer, Invitation, Refusal, Terms
 from fedrec.federation.reports import block
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
 from fedrec.federation.wire import (
     Batch,
     announced_users,
@@ -37,6 +37,7 @@ from fedrec.federation.wire import (
     unpack_release,
     unpack_reports,
 )
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger

@@ -18,7 +18,7 @@ import pytest
 from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
 from fedrec.errors import RunError
-from fedrec.federation.rounds import Loopback
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import prepare
 from fedrec.settings import load

@@ -16,7 +16,8 @@ from fedrec.operations.certificates import pins, write_development_certificates
 from fedrec_client.clicks import Clicks
 from fedrec_client.explaining import decoded, explained
 from fedrec_client.recommending import Recommender
-from fedrec_client.serving_link import Trust, connect
+from fedrec_client.serving_connection import connect
+from fedrec_client.serving_link import Trust
 from fedrec_transport.serving_api import serving_pb2 as pb
 
 from .conftest import HISTORY, PlainServer, write_bundle

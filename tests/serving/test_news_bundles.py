@@ -17,13 +17,13 @@ from fedrec.errors import RunError, SettingsError, UnitMismatchError
 from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.news.local_clients import Together
 from fedrec.news.scoring import products
-from fedrec.news.serving import news_bundle
 from fedrec.news.topics import public_vectors
 from fedrec.news.variants import Catalogue, TrainedNews, train_news
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.serving import bundle as files
 from fedrec.serving.asking import ask, exact
 from fedrec.serving.exporting import Origin
+from fedrec.serving.news_bundles import news_bundle
 from fedrec.settings import Scenario, validated
 
 H = 12

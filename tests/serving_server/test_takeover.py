@@ -16,13 +16,13 @@ import torch
 from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.news.local_clients import Together
-from fedrec.news.serving import news_bundle
 from fedrec.news.topics import public_vectors
 from fedrec.news.variants import Catalogue, TrainedNews, train_news
 from fedrec.operations.addresses import Address
 from fedrec.serving import bundle as files
 from fedrec.serving.asking import exact
 from fedrec.serving.exporting import Origin
+from fedrec.serving.news_bundles import news_bundle
 from fedrec.settings import validated
 from fedrec_server.bundle_endpoint import BundleEndpoint
 from tests.serving.test_factorization_bundles import export, released

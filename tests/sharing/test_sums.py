@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from fedrec.errors import PrivacyError
-from fedrec.factorization.statistics import exact_sums
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
 from fedrec.federation.reports import block
+from fedrec.federation.sums import exact_sums
 from fedrec.sharing.layout import Layout, layout, plain_numbers
 from fedrec.sharing.servers import ShareSums, total
 from fedrec.sharing.shares import Shares, fresh_seeds, share, upload_bytes

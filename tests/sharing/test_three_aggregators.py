@@ -16,7 +16,10 @@ from fedrec.data.interactions import Interactions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process import three_aggregators as in_process
+from fedrec.in_process.loopback import Loopback
+from fedrec.in_process.three_aggregators import ThreeAggregators
 from fedrec.news import central, central_client, topics
 from fedrec.operations.metrics import Metrics
 from fedrec.privacy.calibration import among_three
@@ -25,8 +28,6 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import load
-from fedrec.sharing import in_process
-from fedrec.sharing.in_process import ThreeAggregators
 from fedrec.sharing.promises import sentences, stated
 from fedrec_server.aggregation import desk_and_budget
 from fedrec_server.settings import validated

@@ -14,8 +14,8 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Invitation, Opening, RoundStatus, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
-from fedrec.federation.rounds import Loopback
 from fedrec.federation.wire import question_digest, question_header
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedrec.errors import ProtocolError, UnreachableError
-from fedrec.factorization.statistics import exact_sums
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
+from fedrec.federation.sums import exact_sums
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import SystemStreams

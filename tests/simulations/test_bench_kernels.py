@@ -4,8 +4,9 @@ import pytest
 pytest.importorskip("torch")
 import torch
 
-from fedrec.data.interactions import ItemOrder
-from fedrec.factorization.statistics import item_statistics, order_by_item, unpack
+from fedrec.data.interactions import ItemOrder, order_by_item
+from fedrec.factorization.statistics import item_statistics
+from fedrec.numerics.packed import unpack
 from fedrec_simulations.bench import kernels, longtail, stopwatch, torch_forms
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ from typing import Any
 import polars as pl
 
 from fedrec.errors import SettingsError
-from fedrec.extensions import extension
-from fedrec.settings import BUILT_IN, Scenario, load_content, nested, validated
+from fedrec.extensions import BUILT_IN, extension
+from fedrec.settings import Scenario, load_content, nested, validated
 from fedrec.shipped import scenario_path, shipped
 from fedrec_simulations.api.callbacks import Callback
 from fedrec_simulations.api.comparing import compare

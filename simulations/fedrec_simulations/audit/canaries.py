@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.impressions import Impressions
-from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question, Reports
+from fedrec.federation.sums import ExactSums
 from fedrec.news import central, central_client
 from fedrec.news.central import CentralModel, CentralSettings
 from fedrec.news.central_client import Users

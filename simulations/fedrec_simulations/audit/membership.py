@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
-from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import Question
 from fedrec.federation.releases import noise_stds
 from fedrec.federation.reports import squared_norms
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.federation.sums import ExactSums
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

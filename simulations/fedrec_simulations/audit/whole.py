@@ -31,10 +31,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.factorization.facts import PublicFacts
-from fedrec.factorization.statistics import ExactSums
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec, triangle
 from fedrec.federation.releases import noise_stds, release
-from fedrec.federation.rounds import ClientStep, Loopback, Recipe, Shared, train
+from fedrec.federation.rounds import ClientStep, Recipe, Shared, train
+from fedrec.federation.sums import ExactSums
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee

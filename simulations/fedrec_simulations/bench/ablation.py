@@ -29,7 +29,8 @@ from fedrec.factorization.empirical_bayes import ItemPosterior, regress
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, predict
 from fedrec.federation.messages import BlockReports, Question, Release, Reports
-from fedrec.federation.rounds import ClientStep, Loopback
+from fedrec.federation.rounds import ClientStep
+from fedrec.in_process.loopback import Loopback
 from fedrec.numerics import segments
 from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.calibration import calibrate

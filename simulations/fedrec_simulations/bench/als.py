@@ -17,9 +17,8 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.factorization.least_squares import solve_clicks
-from fedrec.factorization.statistics import order_by_item
 from fedrec.numerics.threads import cores
 from fedrec_simulations.bench.longtail import ML10M, QUICK, generate
 

@@ -32,7 +32,8 @@ from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, sam
 from fedrec.factorization.alternating import alternate_clicks
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, ranker_of
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare

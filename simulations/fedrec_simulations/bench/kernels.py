@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedrec.data.interactions import Interactions, ItemOrder
+from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.factorization.least_squares import project_psd, solve_packed
-from fedrec.factorization.statistics import ExactSums, item_statistics, order_by_item, pack, unpack
+from fedrec.factorization.statistics import item_statistics
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
+from fedrec.federation.sums import ExactSums
+from fedrec.numerics.packed import pack, unpack
 from fedrec.numerics.threads import cores
 from fedrec.privacy import discrete_gaussian
 from fedrec.privacy.keystream import Keystream

@@ -33,7 +33,8 @@ from fedrec.serving.histories import latest_liked
 from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.settings import Scenario, load
 from fedrec.storage import finite
-from fedrec_client.serving_link import GrpcServer, Query, Trust, connect
+from fedrec_client.serving_connection import connect
+from fedrec_client.serving_link import GrpcServer, Query, Trust
 from fedrec_simulations.bench.rows import Row, table
 from fedrec_simulations.bench.serving_process import served
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts

@@ -24,7 +24,8 @@ from fedrec.randomness import Streams
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec.storage import finite
-from fedrec_client.serving_link import GrpcServer, Query, Trust, connect
+from fedrec_client.serving_connection import connect
+from fedrec_client.serving_link import GrpcServer, Query, Trust
 from fedrec_simulations.bench.news import Method, kept_row, scenario_of
 from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error, table
 from fedrec_simulations.bench.serving_process import served

@@ -17,7 +17,8 @@ from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.reports import RealBlock, block, bounded
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import DataError, SettingsError
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import RECIPES, prepare

@@ -24,7 +24,8 @@ from fedrec.data.dataset import Dataset
 from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import Model, predict
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

@@ -19,8 +19,9 @@ from fedrec.data.interactions import Interactions
 from fedrec.federation.messages import BlockSpec, Question, Release
 from fedrec.federation.protocol import Refusal
 from fedrec.federation.releases import noise_stds
-from fedrec.federation.rounds import Loopback, State, train
+from fedrec.federation.rounds import State, train
 from fedrec.federation.wire import unpack_release
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy import gaussian
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan

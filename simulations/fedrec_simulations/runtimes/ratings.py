@@ -24,15 +24,16 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.coding import coded
 from fedrec.federation.protocol import Invitation
 from fedrec.federation.releases import Charge
-from fedrec.federation.rounds import Link, Loopback, State, told_before, train
+from fedrec.federation.rounds import Link, State, told_before, train
 from fedrec.federation.wire import invitation_bytes
+from fedrec.in_process.loopback import Loopback
+from fedrec.in_process.three_aggregators import ThreeAggregators
 from fedrec.privacy.accounting import compose, epsilon_of
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import Prepared
 from fedrec.settings import Scenario
-from fedrec.sharing.in_process import ThreeAggregators
 from fedrec.storage import Checkpoints, read_arrays, read_json
 from fedrec_server.runs import run_folder
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.dataset import Dataset
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.data.splits import Split
 from fedrec.evaluation.neighbours import neighbour_lists, overlap
 from fedrec.evaluation.popularity import popularity_buckets
@@ -28,7 +28,6 @@ from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.least_squares import solve_rows
 from fedrec.factorization.model import Model, predict
 from fedrec.factorization.ssp import PublishedModel
-from fedrec.factorization.statistics import order_by_item
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec.storage import read_arrays, write_arrays

@@ -24,7 +24,8 @@ from fedrec.data.splits import random_split
 from fedrec.factorization import task_descent, task_ridge
 from fedrec.factorization.task_descent import TaskDescent, TaskDescentSettings
 from fedrec.factorization.task_ridge import TaskRidge, TaskRidgeSettings
-from fedrec.federation.rounds import ClientStep, Loopback, Recipe, State, train
+from fedrec.federation.rounds import ClientStep, Recipe, State, train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

@@ -15,13 +15,13 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.interactions import Interactions
+from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs
 from fedrec.factorization import gradient
 from fedrec.factorization.gradient import Constant, Descent
 from fedrec.factorization.optimizers import GradientDescent
-from fedrec.factorization.statistics import ItemStatistics, item_statistics, order_by_item
+from fedrec.factorization.statistics import ItemStatistics, item_statistics
 
 Float64s = npt.NDArray[np.float64]
 Float32s = npt.NDArray[np.float32]

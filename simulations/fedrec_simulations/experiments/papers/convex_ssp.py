@@ -19,7 +19,8 @@ import numpy as np
 from fedrec.errors import SettingsError
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import dot_product
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare

@@ -25,7 +25,8 @@ from fedrec.evaluation.ratings import by_popularity, rating_metrics
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_similarity import Similarity
 from fedrec.factorization.model import Model, predict
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import learned_similar_items
 from fedrec.randomness import Streams

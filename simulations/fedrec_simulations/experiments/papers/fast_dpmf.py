@@ -24,7 +24,8 @@ from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend
 from fedrec.factorization.model import Model, predict
 from fedrec.factorization.posterior import PosteriorSettings, guarantee_for, sample
-from fedrec.federation.rounds import Loopback, train
+from fedrec.federation.rounds import train
+from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams

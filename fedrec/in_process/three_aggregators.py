@@ -1,7 +1,7 @@
 """A `Link` with three aggregators in this process: a simulation, which protects nobody from whoever runs it.
 
 Every report is shared, and each aggregator sums, noises and masks what it holds; the server adds three outputs. The releases are those of
-`federation.rounds.Loopback` with the same plan, which adds the same three noises to plain sums, byte for byte.
+`in_process.loopback.Loopback` with the same plan, which adds the same three noises to plain sums, byte for byte.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fedrec.federation.messages import BlockReports, Question, Release, Reports
 from fedrec.federation.releases import charged, in_real_units, parties, party_noise
-from fedrec.federation.rounds import Loopback
+from fedrec.in_process.loopback import Loopback
 from fedrec.sharing.layout import layout, plain_numbers
 from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.servers import ShareSums, total

@@ -13,7 +13,6 @@ An export reads a released model and a public catalogue, and no impression: a bu
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +20,14 @@ import torch
 
 from fedrec import __version__
 from fedrec.data.impressions import News
-from fedrec.encoders.users import NamlUsers, NrmsUsers
 from fedrec.errors import SettingsError
-from fedrec.news import attention, reports_training
+from fedrec.news import reports_training
 from fedrec.news.central import CentralModel
 from fedrec.news.models import ModelRecommender
 from fedrec.news.topics import listed_categories
 from fedrec.news.trained import Recommender
 from fedrec.news.variants import AdditiveRecommender
-from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.keystream import derive
-from fedrec.serving.asking import Asked
-from fedrec.serving.bundle import About, Bundle
+from fedrec.serving.bundle import About
 from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle, bundle_arrays
 from fedrec.serving.user_map import UserMap
 
@@ -111,41 +106,6 @@ def _of_attention(served: ModelRecommender, catalogue: PublicItems, origin: Orig
     heads = getattr(getattr(model.users, "attention", None), "heads", 0)
     own = {"anonymous": vectors[m], "theta": np.array(served.theta), "padding": np.array(served.padding), "heads": np.array(heads)}
     return about, bundle_arrays(catalogue, Ranking(users, vectors[:m], np.zeros(m)), nothing) | encoder | own
-
-
-def ask_attention(bundle: Bundle, history: npt.NDArray[np.integer], *, guarantee: Guarantee, key: bytes) -> Asked:
-    """Alg. 2 on the device: (n, B) shares of the basis that leave, for histories (n, H) of rows, m for the anonymous item, -1 for no click;
-    `models.ModelRecommender` serves the same.
-
-    Guarantee: that of `attention.gaussian_plan`, per click replaced, at the theta and padding that the bundle states.
-    """
-    padding = float(_scalar(bundle, "padding")) if guarantee.private else 0.0
-    plan = attention.gaussian_plan(guarantee, theta=float(_scalar(bundle, "theta")), padding=padding)
-    pads, noises = ([derive(key, f"{purpose}/{k}") for k in range(len(history))] for purpose in ("padding", "noise"))
-    if padding:
-        hidden = np.concatenate([attention.padded_clicks(1, history.shape[1], padding=padding, key=pad) for pad in pads])
-        history = np.where(hidden & (history >= 0), bundle.size, history)
-    alpha = attention.attention(_user_vectors(bundle, history), np.asarray(bundle.users.linear, np.float64))
-    raw = attention.release_each(alpha, plan, keys=noises)
-    shares = attention.renormalise_softplus(raw) if plan.noise_std else attention.renormalise_relu(raw)
-    return Asked(shares.astype(np.float32), raw, plan.noise_std, plan.event)
-
-
-def _user_vectors(bundle: Bundle, history: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
-    """(n, d) by the user encoder of the bundle; row m of the news is the anonymous one."""
-    news = torch.from_numpy(np.concatenate([bundle.items, np.asarray(bundle.more["anonymous"], np.float32)[None]]))
-    arrays = {name.removeprefix("encoder."): a for name, a in bundle.more.items() if name.startswith("encoder.")}
-    (width, queries), rng = arrays["pool.dense"].shape, np.random.default_rng(0)  # overwritten at once
-    heads = int(_scalar(bundle, "heads"))
-    users = NrmsUsers(width, heads, queries, rng=rng) if heads else NamlUsers(width, queries, rng=rng)
-    users.load_state_dict({name: torch.from_numpy(np.array(a, np.float32)) for name, a in arrays.items()})
-    places = torch.from_numpy(np.asarray(history, np.int64))
-    with torch.no_grad():
-        return users.encode(news, places.clamp(min=0), places >= 0).double().numpy()
-
-
-def _scalar(bundle: Bundle, name: str) -> Any:
-    return bundle.more[name].item()
 
 
 def _columns(*parts: npt.NDArray[np.floating]) -> Float32s:

@@ -1,0 +1,1 @@
+"""Transports in one process: one trusted aggregator, or three that share."""
