@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
 from fedrec import __version__
@@ -327,9 +327,9 @@ def versions() -> dict[str, str]:
 
 @contextmanager
 def progress_bar(console: Console) -> Iterator[Progress]:
-    """A spinner, words, the time taken and the time left on the given console."""
+    """A spinner, words, and the time left, at the end the time taken, on the given console."""
     words = TextColumn("{task.description}", table_column=Column(overflow="fold"))  # a narrow terminal wraps, and cuts nothing
-    columns = (SpinnerColumn(finished_text="✓"), words, TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (SpinnerColumn(finished_text="✓"), words, TimeRemainingColumn(elapsed_when_finished=True))
     with Progress(*columns, console=console, transient=False) as progress:
         yield progress
 
