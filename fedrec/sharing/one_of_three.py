@@ -200,13 +200,17 @@ class OneOfThree:
         theirs = {i: peer.standing(run, attempt.question.round) for i, peer in self._peers.items()}
         if any(other.attempt > attempt.number for other in theirs.values()):
             return self._end(attempt, "a peer began a later attempt")
-        if any(other.attempt < attempt.number or not other.nonce for other in theirs.values()):
+        if any(other.attempt < attempt.number for other in theirs.values()):
             return None
-        self._fix_ticket(run, attempt, {i: other.nonce for i, other in theirs.items()})
-        if attempt.ended or attempt.held is None or any(other.held is None for other in theirs.values()):
+        if any(not other.nonce and not other.ready for other in theirs.values()):
+            return self._end(attempt, "a peer has lost the attempt") if attempt.ticket else None
+        if all(other.nonce for other in theirs.values()):
+            self._fix_ticket(run, attempt, {i: other.nonce for i, other in theirs.items()})
+        lists = [other.held for other in theirs.values()]
+        if attempt.ended or not attempt.ticket or attempt.held is None or (not attempt.agreed and None in lists):
             return None
         if not attempt.agreed:
-            attempt.alike = tuple(held_alike([attempt.held, *(other.held or () for other in theirs.values())]))
+            attempt.alike = tuple(held_alike([attempt.held, *(held or () for held in lists)]))
             attempt.agreed = batch_digest(attempt.ticket, attempt.alike)
         if any(other.ticket != attempt.ticket or other.agreed not in {b"", attempt.agreed} for other in theirs.values()):
             return self._end(attempt, "peers did not agree on the users")

@@ -8,6 +8,7 @@ The server gives every attempt at a round its number, the same for all three, so
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.sharing.record import read_output
 from fedrec.sharing.servers import total
 
+_LOOK_AGAIN_S = 0.5
 _BETWEEN = ","
 """Between the heads of three ledgers, which are hexadecimal."""
 _ORDER = (Phase.SHORT, Phase.OPEN, Phase.RELEASING, Phase.RELEASED)
@@ -30,6 +32,7 @@ class ThreeDesk:
     """A `ReleaseDesk` over three, in the order of their places."""
 
     desks: Sequence[ReleaseDesk]
+    clock: Callable[[], float] = time.monotonic
     _plans: dict[str, Plan] = field(default_factory=dict)
     _questions: dict[tuple[str, int], Question] = field(default_factory=dict)
 
@@ -69,8 +72,18 @@ class ThreeDesk:
         return self._together(begun)
 
     def status(self, run: str, round: int, *, wait_s: float = 0.0) -> RoundStatus:
-        """Of all three: as far as the last of them is. Raises RefusedError (`ROUND_UNKNOWN` where one has forgotten the round)."""
-        return self._together(self._each(lambda desk: desk.status(run, round, wait_s=wait_s)))
+        """Of all three: as far as the last of them is. Raises RefusedError (`ROUND_UNKNOWN` where one has forgotten the round).
+
+        While it waits, all three are asked again and again: one that has forgotten the round leaves the others waiting for ever.
+        """
+        until_s = self.clock() + wait_s
+        while True:
+            found = self._each(lambda desk: desk.status(run, round))
+            behind, left_s = self._together(found), until_s - self.clock()
+            if behind.phase in {Phase.RELEASED, Phase.SHORT} or left_s <= 0:
+                return behind
+            waiting = next(i for i, status in enumerate(found) if status.phase is behind.phase)
+            self.desks[waiting].status(run, round, wait_s=min(left_s, _LOOK_AGAIN_S))
 
     def close(self, run: str, round: int) -> RoundStatus:
         """At all three."""

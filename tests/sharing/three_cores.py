@@ -168,7 +168,7 @@ class Federation:
         return [participant.answer(invitation) for participant in self.participants]
 
     def desk(self) -> ThreeDesk:
-        return ThreeDesk([Line(self.cores, place) for place in range(3)])
+        return ThreeDesk([Line(self.cores, place) for place in range(3)], self.cores.clock)
 
     def link(self, **patience: float) -> AggregatedLink:
         waits = Patience(sleep=self.cores.sleep, clock=self.cores.clock, **patience)  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ class Outcome:
 def simulate(script: Script) -> Outcome:
     """Run a script; the same script gives the same outcome."""
     memory = Path("/dev/shm")
-    with TemporaryDirectory(prefix="fedrec-faults-", dir=memory if memory.is_dir() else None) as folder, _quiet(), _small_bundles():
+    with TemporaryDirectory(prefix="fedrec-faults-", dir=memory if memory.is_dir() else None) as folder, quiet(), _small_bundles():
         return _World(script, Path(folder)).outcome()
 
 
@@ -84,7 +84,7 @@ def _small_bundles() -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Parties log what they refuse, which here is everyday."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -1,0 +1,377 @@
+"""Three aggregators under faults: the real ones over ledgers on simulated disks, real clients and the server's real rounds, in one process.
+
+From a seed: messages and answers that are lost on every way, aggregators that end before or after any durable step and miss calls, full
+disks, clients and the server started again, clients that stay silent for a while. Then all is repaired, and the training goes on to its
+end. Checked, with code of its own:
+
+- what leaves an aggregator for a round is the same bytes for ever, and of one attempt at all three;
+- the three together are the exact sum of a set of users of the stated size, and the noise of all three: nobody twice, no mask left over;
+- a round has its quorum, every ledger charged every release once and published every round once;
+- the training ends once everything is repaired.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.errors import FedRecError, ProtocolError, UnreachableError
+from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.messages import Question, Release
+from fedrec.federation.protocol import Answer, Invitation, Terms
+from fedrec.federation.releases import parties, party_noise
+from fedrec.federation.round_driver import AggregatedLink, Patience
+from fedrec.federation.rounds import State
+from fedrec.federation.sums import exact_sums
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.randomness import Streams
+from fedrec.recipes import Prepared, client_recipe, prepare
+from fedrec.settings import Scenario, load
+from fedrec.sharing.protocol import Standing
+from fedrec.sharing.record import read_output
+from fedrec.sharing.servers import total
+from fedrec.sharing.three_desk import ThreeDesk
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.limits import Limits
+from fedrec_aggregator.three_party import ThreePartyAggregator
+from fedrec_client.ledger import ClientLedger
+from fedrec_client.participant import Participant
+from fedrec_client.store import LocalUsers
+from fedrec_client.three_way import ThreeWay
+from fedrec_simulations.faults.machine import Clock, Crash, Database, Fate, Machine, simulated_disks
+from fedrec_simulations.faults.script import Kind, Operation, Script, Setup
+from fedrec_simulations.faults.simulator import population, quiet
+from fedrec_simulations.runtimes.ratings import shards
+
+PLACES, CLIENTS, RUN = 3, 3, "run"
+PROMISE = Guarantee(5.0, 1e-5)
+NAMES = (b"one", b"two", b"three")
+_TRIES = 400
+"""Of the whole training, each from the last round on; a run that needs more does not end."""
+
+T = TypeVar("T")
+
+
+class ServerEndsError(Exception):
+    """The server's process ends here."""
+
+
+@dataclass
+class Tally:
+    """What came of many runs."""
+
+    runs: int = 0
+    rounds: int = 0
+    attempts: int = 0
+    struck: Counter[str] = field(default_factory=Counter)
+
+
+class Chances(Fate):
+    """Faults by chance at every step of a party, until `repaired`."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        super().__init__(Script(Setup(), ()))
+        self.rng, self.repaired, self.counts = rng, False, Counter[str]()
+        self.loss, self.crash = (float(rng.choice(rates)) for rates in ([0.0, 0.02, 0.1], [0.0, 0.01, 0.05]))
+        self.full, self.end = (float(rng.choice(rates)) for rates in ([0.0, 0.0, 0.01], [0.0, 0.01]))
+        self.silent = float(rng.choice([0.0, 0.0, 0.1]))
+
+    def happens(self, what: str, rate: float) -> bool:
+        """One draw."""
+        if self.repaired or self.rng.random() >= rate:
+            return False
+        self.counts[what] += 1
+        return True
+
+    def next(self, where: str) -> list[Operation]:
+        """At a step of an aggregator's disk."""
+        if self.happens("crash", self.crash):
+            return [Operation(where, 0, Kind.CRASH, float(self.rng.integers(6)))]
+        return [Operation(where, 0, Kind.FULL, 1.0)] if self.happens("full disk", self.full) else []
+
+
+@dataclass
+class Way:
+    """To an aggregator: a desk of the server, of a client, or of a peer. Calls and answers may be lost, and the callee may end."""
+
+    world: World
+    place: int
+    caller: int = -1
+    sender: str = ""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *asked, **named: self.world.call(self, name, asked, named)
+
+
+class World:
+    """One run in `folder`."""
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.folder, self.clock, rng = folder, Clock(), Streams(seed).numpy("three-faults")
+        self.chances, self.rng = Chances(rng), rng
+        self.share, self.min_share = int(rng.integers(1, 3)), float(rng.choice([0.5, 1.0]))
+        self.machines = [Machine(f"aggregator-{place}", self.chances, self.clock) for place in range(PLACES)]
+        self.cores: list[ThreePartyAggregator | None] = [None] * PLACES
+        self.ledgers: list[ReleaseLedger | None] = [None] * PLACES
+        self.outputs: dict[tuple[int, int], set[bytes]] = {}
+        self.asked: dict[int, Question] = {}
+        self.broken = list[str]()
+        self.prepared, self.terms = prepared(), Terms(RUN, client_recipe(scenario()), population().kind, population().value_range, ITEMS)
+        self.clients = list[Participant]()
+        self.stack = ExitStack()
+
+    def run(self) -> None:
+        """To the end, then the checks."""
+        with self.stack, simulated_disks(self._machine_of):
+            try:
+                for place in range(PLACES):
+                    self.start(place)
+                self.clients = [self._client(number) for number in range(CLIENTS)]
+                self._train()
+                self._judge()
+            finally:
+                for place in range(PLACES):
+                    self.stop(place)
+
+    # --- processes ---
+
+    def start(self, place: int) -> None:
+        """An aggregator goes on from its folder."""
+        ledger = ReleaseLedger(self.folder / f"aggregator-{place}", limit=PROMISE)
+        ledger._db = Database(ledger._db, self.machines[place])  # type: ignore[assignment]
+        peers: dict[int, Any] = {i: Way(self, i, caller=place) for i in range(PLACES) if i != place}
+        self.ledgers[place] = ledger
+        self.cores[place] = ThreePartyAggregator(
+            ledger,
+            Limits(min_cohort=2),
+            noise=Streams(0),
+            place=place,
+            names=NAMES,
+            peers=peers,
+            clock=self.clock.of("any"),
+            sleep=self.sleep,
+        )
+
+    def stop(self, place: int) -> None:
+        """What is not durable is gone."""
+        ledger, self.cores[place], self.ledgers[place] = self.ledgers[place], None, None
+        if ledger is not None:
+            with suppress(sqlite3.Error):
+                ledger.close()
+
+    def call(self, way: Way, name: str, asked: Sequence[Any], named: dict[str, Any]) -> Any:
+        """One message and its answer."""
+        if way.caller < 0 and not way.sender and self.chances.happens("server restart", self.chances.end):
+            raise ServerEndsError
+        if self.chances.happens("lost", self.chances.loss):
+            raise _gone()
+        machine = self.machines[way.place]
+        if self.cores[way.place] is None:
+            if machine.missed > 0:
+                machine.missed -= 1
+                raise _gone()
+            self.start(way.place)
+        answer = self._within(way.place, lambda: self._answer(way, name, asked, named))
+        if name == "release":
+            self._left(way.place, asked[1], answer)
+        if self.chances.happens("lost answer", self.chances.loss):
+            raise _gone()
+        return answer
+
+    def sleep(self, seconds: float) -> None:
+        """Time passes; every aggregator looks at its rounds."""
+        self.clock.now_s += max(seconds, 0.5)
+        for place in range(PLACES):
+            if self.cores[place] is None and self.machines[place].missed <= 0:
+                self.start(place)
+            if (core := self.cores[place]) is not None:
+                with suppress(UnreachableError):
+                    self._within(place, core.tick)
+
+    def _within(self, place: int, what: Callable[[], T]) -> T:
+        try:
+            return what()
+        except Crash as crash:
+            if crash.party != self.machines[place].party:
+                raise
+            self.stop(place)
+            raise _gone() from None
+
+    def _answer(self, way: Way, name: str, asked: Sequence[Any], named: dict[str, Any]) -> Any:
+        core = self.cores[way.place]
+        assert core is not None
+        if way.caller >= 0:
+            if name == "standing":
+                said: Standing = core.standing(*asked)
+                return replace(said, held=None), said.held is not None
+            return core.key(*asked, caller=way.caller) if name == "key" else core.held(*asked)
+        of: Any = core.share_desk(way.sender) if way.sender else core
+        return getattr(of, name)(*asked, **named)
+
+    def _client(self, number: int) -> Participant:
+        shard = shards(population(), CLIENTS)[number]
+        ledger = self.stack.enter_context(closing(ClientLedger(self.folder / shard.name / "ledger.sqlite", limit=PROMISE)))
+        desks: list[Any] = [Way(self, place, sender=shard.name) for place in range(PLACES)]
+        three = ThreeWay(desks, NAMES, patience_s=0.5, sleep=self.sleep, clock=self.clock.of("any"))
+        users = LocalUsers(shard.events, ITEMS, shard.user_ids)
+        return Participant(shard.name, users, ledger, three, self.folder / shard.name, users_per_batch=self.share)
+
+    def _machine_of(self, path: Path) -> Machine:
+        place = next((i for i in range(PLACES) if f"aggregator-{i}" in path.parts), None)
+        return self.machines[place] if place is not None else Machine("others", Fate(Script(Setup(), ())), self.clock)
+
+    # --- the clients and the server's rounds ---
+
+    def join(self, terms: Terms) -> Sequence[Answer]:
+        """As a broadcast's."""
+        return [client.join(terms) for client in self.clients]
+
+    def ask(self, invitation: Invitation) -> Sequence[Answer]:
+        """As a broadcast's; a client may be silent, or started again."""
+        answers = list[Answer]()
+        for number, client in enumerate(self.clients):
+            if self.chances.happens("silent", self.chances.silent):
+                continue
+            if self.chances.happens("client restart", self.chances.end):
+                client.ledger.close()
+                self.clients[number] = client = self._client(number)
+            answers.append(client.answer(invitation))
+        return answers
+
+    def _train(self) -> None:
+        recipe, tries, head = self.prepared.recipe, 0, ""
+        state: State = recipe.begin()
+        while (question := recipe.ask(state)) is not None:
+            tries += 1
+            if tries > _TRIES:
+                self.broken.append(f"the training does not end: round {question.round}")
+                return
+            if tries > _TRIES // 2 or (question.round and tries > 40):
+                self.chances.repaired = True
+            self.asked[question.round] = question
+            try:
+                answer, head = self._round(question, head)
+            except (FedRecError, ServerEndsError):  # an operator starts it again
+                self.sleep(1.0)
+                continue
+            state = recipe.tell(state, question, answer)
+
+    def _round(self, question: Question, head: str) -> tuple[Release, str]:
+        joined = self.join(self.terms)
+        if any(answer.refusal for answer in joined):
+            raise _gone()
+        patience = Patience(
+            20.0, attempts=4, pause_s=0.1, short_attempts=3, min_share=self.min_share, sleep=self.sleep, clock=self.clock.of("any")
+        )
+        ways: list[Any] = [Way(self, place) for place in range(PLACES)]
+        link = AggregatedLink(self.terms, self.prepared.plan, ThreeDesk(ways, self.clock.of("any")), self, patience, head)
+        link.num_users = population().num_users
+        return link.answer(question), link.ledger_head
+
+    # --- what must hold ---
+
+    def _left(self, place: int, round: int, content: bytes) -> None:
+        seen = self.outputs.setdefault((place, round), set())
+        seen.add(content)
+        if len(seen) > 1:
+            self.broken.append(f"aggregator {place} gave two outputs of round {round}")
+
+    def _judge(self) -> None:
+        self.chances.repaired = True
+        for place in range(PLACES):
+            if self.cores[place] is None:
+                self.start(place)
+        for round, question in self.asked.items():
+            contents = [next(iter(self.outputs.get((place, round), {b""}))) for place in range(PLACES)]
+            if all(contents):
+                self._judge_round(question, contents)
+        for place, ledger in enumerate(self.ledgers):
+            assert ledger is not None
+            charged = Counter((charge.round, charge.release) for charge in ledger.spends().charges)
+            expected = {(round, spec.name) for round, question in self.asked.items() for spec in question.releases}
+            if set(charged) != expected or set(charged.values()) != {1}:
+                self.broken.append(f"aggregator {place} charged {dict(charged)}")
+
+    def _judge_round(self, question: Question, contents: Sequence[bytes]) -> None:
+        read = [read_output(content, question) for content in contents]
+        if len({(ticket, users) for ticket, users, _ in read}) != 1:
+            self.broken.append(f"three outputs of round {question.round} are of several attempts")
+            return
+        users, plan = read[0][1], self.prepared.plan
+        if users < max(2, Patience(min_share=self.min_share).quorum(population().num_users)):
+            self.broken.append(f"round {question.round} was released with {users} users")
+        sums = [part.copy() for part in total([parts for *_, parts in read])]
+        for source in parties(Streams(0), plan):
+            for part, drawn in zip(sums, party_noise(question, plan, source), strict=True):
+                part -= drawn
+        if not any(_same(sums, chosen) for chosen in _subsets(self._by_user(question), users)):
+            self.broken.append(f"round {question.round} is no exact sum of {users} users")
+
+    def _by_user(self, question: Question) -> list[list[npt.NDArray[np.int64]]]:
+        step, data = self.prepared.steps[question.step], population()
+        return [list(exact_sums(step(question, data.users_subset(np.array([k]))), question.blocks)) for k in range(data.num_users)]
+
+
+def run(*, runs: int, seed: int) -> str:
+    """Many runs; a summary in words. Raises ProtocolError where a rule does not hold."""
+    tally, started, memory = Tally(), time.perf_counter(), Path("/dev/shm")
+    for number in range(seed, seed + runs):
+        with TemporaryDirectory(prefix="fedrec-faults-", dir=memory if memory.is_dir() else None) as folder, quiet():
+            world = World(number, Path(folder))
+            world.run()
+        tally.runs, tally.rounds = tally.runs + 1, tally.rounds + len(world.asked)
+        tally.struck.update(world.chances.counts)
+        if world.broken:
+            raise ProtocolError(f"seed {number}: {'; '.join(world.broken)}", "fedrec faults --three-party --runs 1 --seed says it again.")
+    struck = ", ".join(f"{what} {count}" for what, count in sorted(tally.struck.items()))
+    return "\n".join(
+        [
+            f"{tally.runs} runs with three aggregators (seeds {seed} to {seed + tally.runs - 1}), {time.perf_counter() - started:.0f} s",
+            f"{struck}",
+            f"{tally.rounds} rounds: each released once, as the exact sum of its users and three noises, and charged once by each",
+        ]
+    )
+
+
+ITEMS = tuple(f"item-{j}" for j in range(5))
+
+
+@cache
+def scenario() -> Scenario:
+    """A round of counts and one of statistics, over three aggregators."""
+    sets = ["recipe=published", "model.dimension=2", "model.steps=1", "model.encoder=id", "privacy.epsilon=5"]
+    return load(None, [*sets, "privacy.aggregation=three-party"])
+
+
+@cache
+def prepared() -> Prepared:
+    """For everybody."""
+    data = population()
+    return prepare(scenario(), PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(0)))
+
+
+def _subsets(by_user: Sequence[list[npt.NDArray[np.int64]]], users: int) -> Iterator[list[npt.NDArray[np.int64]]]:
+    for some in itertools.combinations(by_user, users):
+        yield [np.sum(parts, axis=0) for parts in zip(*some, strict=True)]
+
+
+def _same(one: Sequence[npt.NDArray[np.int64]], other: Sequence[npt.NDArray[np.int64]]) -> bool:
+    return all(np.array_equal(a.reshape(b.shape), b) for a, b in zip(one, other, strict=True))
+
+
+def _gone() -> UnreachableError:
+    return UnreachableError("lost", "Ask again.")
