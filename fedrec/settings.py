@@ -10,6 +10,7 @@ import copy
 import hashlib
 import json
 import math
+import re
 import tomllib
 from collections.abc import Mapping, Sequence, Set
 from difflib import get_close_matches
@@ -51,6 +52,8 @@ NEWS_UNITS = {"central": "user"} | dict.fromkeys(("additive", "local", "printed"
 
 ELSEWHERE = {"train": "data.path", "valid": "data.validation", "sep": "data.separator", "delimiter": "data.separator"}
 """Names that people try for keys that are called otherwise, and are spelt nothing alike."""
+
+EVERY_KEY = "`fedrec schema` and docs/reference.md list every key."
 
 LOCAL = frozenset({"max_total_epsilon", "budget_file", "shares"})
 """Keys of [privacy] that concern whoever holds the data and nobody else: neither sent to a party nor part of what a run trains."""
@@ -326,8 +329,26 @@ def validated(content: dict[str, Any], *, source: str) -> Scenario:
         if first["type"] == "extra_forbidden":
             near = nearest_keys(key)
             meant = f"Did you mean {' or '.join(near)}? " if near else ""
-            raise SettingsError(f"{source}: there is no key {key}{found}", f"{meant}docs/reference.md lists every key.") from None
-        raise SettingsError(f"{source}: {key}: {message}{found}", "docs/reference.md lists every key.") from None
+            raise SettingsError(f"{source}: there is no key {key}{found}", f"{meant}{EVERY_KEY}") from None
+        raise SettingsError(f"{source}: {key}: {message}{found}", f"{_remedy(first, key)}{EVERY_KEY}") from None
+
+
+def _remedy(error: Mapping[str, Any], key: str) -> str:
+    """What a wrong value should be instead, in words; nothing where the message says it."""
+    found, limits = error["input"], error.get("ctx", {})
+    if error["type"] == "literal_error":
+        near = get_close_matches(str(found), re.findall(r"'([^']*)'", str(limits.get("expected", ""))), n=1)
+        return f"Did you mean {near[0]!r}? " if near else f"Give {limits.get('expected', 'one of them')}. "
+    if error["type"] in {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}:
+        sign = {"gt": "above", "ge": "of at least", "lt": "below", "le": "of at most"}
+        return "".join(f"Give a number {word} {limits[name]:g}. " for name, word in sign.items() if name in limits)
+    if isinstance(found, str) and found.startswith(("[", "{")):
+        return f'Words in a list need quotes, for example {key}=\'["a", "b"]\'. '
+    if "parsing" in error["type"] or error["type"].endswith("_type") or error["type"] == "int_from_float":
+        words = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "text", "tuple": "a list, as in [1, 2]"}
+        kind = error["type"].partition("_")[0]
+        return f"Give {words[kind]}. " if kind in words else ""
+    return ""
 
 
 def nearest_keys(name: str) -> list[str]:
@@ -340,6 +361,9 @@ def nearest_keys(name: str) -> list[str]:
         kind = field.annotation
         inside = kind.model_fields if isinstance(kind, type) and issubclass(kind, Table) else None
         known += [table] if inside is None else [f"{table}.{key}" for key in inside]
+    tables = sorted({key.partition(".")[0] for key in known if "." in key})
+    if "." not in name and (near := get_close_matches(name, tables, n=1, cutoff=0.8)):
+        return near
     same = [key for key in known if key.rpartition(".")[2] == last]
     alike = get_close_matches(name, known, n=1, cutoff=0.8)
     lasts = get_close_matches(last, [key.rpartition(".")[2] for key in known], n=1, cutoff=0.75)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from datetime import UTC, date, datetime
 from typing import Annotated, Literal, Self
@@ -336,8 +337,14 @@ class CollectiveSettings(Table):
 class EvaluationSettings(Table):
     """What is measured."""
 
-    cutoffs: tuple[int, ...] = Field((10, 20), description="list lengths of ranking metrics")
+    cutoffs: tuple[int, ...] = Field((10, 20), min_length=1, description="list lengths of ranking metrics, ascending")
     ranking: bool = Field(True, description="rank the full catalogue too, at every epsilon and beside controls (always on for clicks)")
+
+    @model_validator(mode="after")
+    def _ascending(self) -> Self:
+        if self.cutoffs[0] < 1 or any(a >= b for a, b in itertools.pairwise(self.cutoffs)):
+            raise ValueError(f"evaluation.cutoffs must be ascending lengths of at least 1, as in [10, 20]; found {list(self.cutoffs)}")
+        return self
 
 
 class CompareSettings(Table):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
-from click import ClickException, NoSuchOption
+from click import BadParameter, Choice, ClickException, NoSuchOption
 
 from fedrec import __version__
 from fedrec.errors import FedRecError, RunError, SettingsError
@@ -42,7 +43,7 @@ app = typer.Typer(
     context_settings=_WRAPPED,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    add_completion=False,
+    add_completion=True,
     help="Recommenders trained on what people rated or clicked, under a privacy guarantee for every person.\n\n"
     "Start with `fedrec simulate`: it needs no data and no network. Every verb has its own --help; "
     "docs/reference.md lists every scenario key.",
@@ -50,6 +51,7 @@ app = typer.Typer(
 )
 VERBS = (
     "fedrec_simulations.commands.training:app",
+    "fedrec_simulations.commands.comparing:app",
     "fedrec_simulations.commands.data:app",
     "fedrec_simulations.commands.demo:app",
     "fedrec_cli.parties:app",
@@ -103,7 +105,7 @@ def guarded(arguments: list[str]) -> int:
     except FedRecError as failure:
         return _say(failure.cause, failure.remedy, failure.exit_code)
     except ClickException as failure:
-        return _say(failure.format_message().rstrip(".").replace("Value error, ", ""), _help_of(failure), SettingsError.exit_code)
+        return _say(_cause_of(failure), _help_of(failure), SettingsError.exit_code)
     except KeyboardInterrupt:
         code = 130  # typer makes the same of it where it can
     except OSError as failure:
@@ -116,14 +118,33 @@ def guarded(arguments: list[str]) -> int:
     return _interrupted() if code == 130 else code
 
 
+def _cause_of(failure: ClickException) -> str:
+    """The cause alone: of a flag that is a scenario key, click would name the flag spelt most like it."""
+    if isinstance(failure, NoSuchOption) and _keys_meant(failure):
+        return f"No such option: {failure.option_name}"
+    return failure.format_message().rstrip(".").replace("Value error, ", "")
+
+
 def _help_of(failure: ClickException) -> str:
     context = getattr(failure, "ctx", None)
-    if isinstance(failure, NoSuchOption):
-        from fedrec.settings import nearest_keys
+    see = f"See {context.command_path if context else 'fedrec'} --help."
+    if isinstance(failure, NoSuchOption) and (keys := _keys_meant(failure)):
+        return f"A scenario key is set with --set, for example --set {keys[0]}=VALUE. {see}"
+    if isinstance(failure, BadParameter) and failure.param is not None and isinstance(choices := failure.param.type, Choice):
+        found = failure.message.partition("'")[2].partition("'")[0]
+        near = get_close_matches(found, [str(getattr(choice, "value", choice)) for choice in choices.choices], n=1)
+        return f"Did you mean {near[0]}? {see}" if near else see
+    return see
 
-        if keys := nearest_keys(failure.option_name.lstrip("-").replace("-", "_")):
-            return f"A scenario key is set with --set, for example --set {keys[0]}=VALUE; see fedrec simulate --help."
-    return f"See {context.command_path if context else 'fedrec'} --help."
+
+def _keys_meant(failure: NoSuchOption) -> list[str]:
+    """Scenario keys that a mistyped flag may stand for, where the verb takes any and no flag is spelt nearly alike."""
+    from fedrec.settings import nearest_keys
+
+    flags = [name for parameter in failure.ctx.command.params for name in parameter.opts] if failure.ctx else []
+    if "--set" not in flags or get_close_matches(failure.option_name, flags, n=1, cutoff=0.8):
+        return []
+    return nearest_keys(failure.option_name.lstrip("-").replace("-", "_"))
 
 
 def _interrupted() -> int:
@@ -132,10 +153,15 @@ def _interrupted() -> int:
 
 def _defect_or_missing_package(failure: Exception) -> int:
     if isinstance(failure, ModuleNotFoundError) and not (failure.name or "").startswith("fedrec"):
-        return _say(f"{failure.name} is not installed", "Install the optional packages: pip install 'fedrec[bench,news]'.", 2)
+        return _say(f"{failure.name} is not installed", _extra_of(failure.name or ""), 2)
     if os.environ.get("FEDREC_TRACEBACK"):
         traceback.print_exc()
     return _say(f"{type(failure).__name__}: {failure}", "This is a defect of fedrec: report it with FEDREC_TRACEBACK=1 set.", 70)
+
+
+def _extra_of(package: str) -> str:
+    extra = {"torch": "news", "matplotlib": "plot", "faiss": "faiss", "ray": "ray"}.get(package.partition(".")[0], "bench")
+    return f"Install it: pip install 'fedrec[{extra}]'."
 
 
 def _say(cause: str, remedy: str, code: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -38,14 +39,20 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
     """
     where = Path(path)
     if format != "auto" and format not in FORMATS:
-        raise SettingsError(f"unknown data format {format!r}", f"Use auto or one of: {', '.join(FORMATS)}.")
+        alike = get_close_matches(format, FORMATS, n=1)
+        did = f"Did you mean {alike[0]!r}? " if alike else ""
+        raise SettingsError(f"unknown data format {format!r}", f"{did}Use auto or one of: {', '.join(FORMATS)}.")
     if not where.exists():
-        raise DataError(f"{where} does not exist", "Check the path.")
+        beside = [path.name for path in where.parent.iterdir()] if where.parent.is_dir() else []
+        near = get_close_matches(where.name, beside, n=1)
+        raise DataError(f"{where} does not exist", f"{f'Did you mean {where.parent / near[0]}? ' if near else ''}Check the path.")
     name = detect(where) if format == "auto" else format
     reader = FORMATS[name].read
     known = [key for key, p in inspect.signature(reader).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
     if unknown := [key for key in options if key not in known]:
-        raise SettingsError(f"format {name} has no option {unknown[0]!r}", f"Its options are: {', '.join(known)}.")
+        meant = get_close_matches(unknown[0], known, n=1)
+        did = f"Did you mean {meant[0]!r}? " if meant else ""
+        raise SettingsError(f"format {name} has no option {unknown[0]!r}", f"{did}Its options are: {', '.join(known)}.")
     return reader(where, **options)
 
 

@@ -124,7 +124,7 @@ def privacy_curve(
     chosen, drawn = [float(epsilon) for epsilon in epsilons], [int(seed) for seed in seeds]
     if not chosen or not drawn:
         raise SettingsError("a curve needs at least one epsilon and one seed", "For example epsilons=[1, 5, 20], seeds=range(3).")
-    cutoffs, points = (k,) if isinstance(k, int) else tuple(k), list[tuple[float, int, Evaluation]]()
+    cutoffs, points = (k,) if isinstance(k, int) else tuple(sorted(set(k))), list[tuple[float, int, Evaluation]]()
     for epsilon in chosen:
         for seed in drawn:
             copy = type(model)(**{**model.get_params(), "epsilon": epsilon, "seed": seed})

@@ -83,7 +83,7 @@ def evaluate(model: Recommender, test: TestSet, *, k: Sequence[int] = (10, 20), 
     Raises:
         SettingsError: The test set has another catalogue, or k is empty.
     """
-    cutoffs = (k,) if isinstance(k, int) else tuple(k)
+    cutoffs = (k,) if isinstance(k, int) else tuple(sorted(set(k)))
     if not cutoffs or min(cutoffs) < 1:
         raise SettingsError(f"k = {k!r} has no length of a list", "Give lengths of 1 or more, for example k=(10, 20).")
     released = model.released

@@ -25,11 +25,12 @@ def _data(context: typer.Context) -> None:
 
 
 @app.command("formats", short_help="List the formats that data.format may name.")
-def data_formats() -> None:
+def data_formats(as_json: Json = False) -> None:
     """List the formats that data.format may name. With data.format=auto, the contents of the path decide."""
+    from fedrec.data.read import FORMATS
     from fedrec_simulations.data.describing import formats
 
-    typer.echo(formats())
+    typer.echo(json.dumps({name: reader.summary for name, reader in FORMATS.items()}) if as_json else formats())
 
 
 @app.command("describe", short_help="Read a data set and print its sizes.")

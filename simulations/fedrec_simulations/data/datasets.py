@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
 
@@ -142,7 +143,9 @@ def planted_shape(data: DataSettings) -> PlantedShape:
             raise SettingsError(f"data.planted: {failure}", "Change users, items or events: no user sees over 30% of the items.") from None
     preset = data.preset or DEMO
     if preset not in SHAPES:
-        raise SettingsError(f"data.preset {preset!r} is unknown", f"Use one of: {', '.join(SHAPES)}.")
+        near = get_close_matches(preset, SHAPES, n=1)
+        meant = f"Did you mean {near[0]!r}? " if near else ""
+        raise SettingsError(f"data.preset {preset!r} is unknown", f"{meant}Use one of: {', '.join(SHAPES)}.")
     return replace(SHAPES[preset], kind=kind)
 
 

@@ -1,0 +1,73 @@
+"""Verbs on what there is: `fedrec compare` of finished runs, `fedrec scenarios`, and `fedrec schema` for editors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedrec_cli.flags import Json
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(short_help="Compare finished runs in one table, as a page, a CSV or a figure.")
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders of fedrec simulate.")],
+    metric: Annotated[str, typer.Option(metavar="NAME", help="Order by this metric, and draw it; empty takes rmse, or NDCG.")] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="Also write compare.html, .csv, .pdf, .svg or .png, by the file's suffix."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare finished runs in one table: a row for each run and method, every epsilon with its unit.
+
+    A figure has one line for each recipe and keeps a method's colour in all figures; it needs pip install 'fedrec[plot]'.
+
+    Examples:
+
+    \b
+      fedrec compare runs/a runs/b
+      fedrec compare runs/a runs/b --metric rmse --output compare.pdf
+    """
+    from fedrec_simulations.api.comparing import compare as frame_of
+    from fedrec_simulations.report.comparison import metric_of, table, write
+
+    frame = frame_of(*runs)
+    chosen = metric_of(frame, metric)
+    if output is not None:
+        write(frame, chosen, output)
+    typer.echo(json.dumps(frame.to_dicts(), default=str).replace("Infinity", '"inf"') if as_json else table(frame, chosen))
+
+
+@app.command(short_help="List the scenarios that come with fedrec.")
+def scenarios(as_json: Json = False) -> None:
+    """List the scenarios that come with fedrec, each with the first line of its file.
+
+    Example:
+
+    \b
+      fedrec scenarios
+    """
+    from fedrec.shipped import shipped
+
+    first = {name: path.read_text(encoding="utf-8").splitlines()[0].lstrip("# ") for name, path in shipped().items()}
+    typer.echo(json.dumps(first) if as_json else "\n".join(f"{name:24} {words}" for name, words in first.items()))
+
+
+@app.command(short_help="Print the JSON schema of scenarios, for editors.")
+def schema() -> None:
+    """Print the JSON schema of scenarios: an editor that reads it completes keys and marks wrong values.
+
+    Example:
+
+    \b
+      fedrec schema
+    """
+    from fedrec.settings import Scenario
+
+    made = Scenario.model_json_schema()
+    typer.echo(json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **made}, indent=2, default=str))

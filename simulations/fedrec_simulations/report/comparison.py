@@ -1,0 +1,113 @@
+"""Comparison of runs as a table, a page, a CSV or a figure."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from pathlib import Path
+
+import polars as pl
+
+from fedrec.errors import SettingsError
+from fedrec.storage import write_bytes
+
+_ABOUT = {"run", "method", "epsilon", "delta", "unit", "noise", "private"}
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Comparison of runs</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }}
+.wide {{ overflow-x: auto; }}
+table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
+th, td {{ text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); }}
+td.number, th.number {{ text-align: right; }}
+</style></head><body>
+<h1>Comparison of runs</h1>
+<p>{first}</p>
+<div class="wide" tabindex="0" role="region" aria-label="methods">
+<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>
+<p>A guarantee covers its model alone. Metrics are measured on the data without noise: they are not private.</p>
+</body></html>
+"""
+
+
+def metric_of(frame: pl.DataFrame, name: str) -> str:
+    """The asked metric, or rmse, or NDCG at the longest cutoff. Raises SettingsError on one that no run has."""
+    known = [column for column in frame.columns if column not in _ABOUT]
+    if name and name not in known:
+        raise SettingsError(f"no run has a metric {name!r}", f"There are: {', '.join(known)}.")
+    lists = sorted((c for c in known if c.startswith("ndcg@")), key=lambda c: int(c.partition("@")[2]))
+    return name or ("rmse" if "rmse" in known else lists[-1] if lists else known[0])
+
+
+def ordered(frame: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """Best first; what lacks the metric last."""
+    return frame.sort(metric, descending=metric.partition("@")[0] not in {"rmse", "mae"}, nulls_last=True)
+
+
+def _shown(frame: pl.DataFrame, metric: str) -> tuple[list[str], list[list[str]]]:
+    lists = [c for c in ("rmse", "mae", *(c for c in frame.columns if c.startswith(("ndcg@", "recall_capped@")))) if c in frame.columns]
+    metrics = [metric, *(c for c in lists if c != metric)][:5]
+    rows = []
+    for row in ordered(frame, metric).iter_rows(named=True):
+        promised = "no privacy" if math.isinf(row["epsilon"]) else f"ε {row['epsilon']:g} per {row['unit']}, δ {row['delta']:g}"
+        noise = " (seeded: an experiment)" if row["noise"] == "seeded" and not math.isinf(row["epsilon"]) else ""
+        rows.append([row["run"], row["method"], promised + noise, *("" if row[m] is None else f"{row[m]:.4f}" for m in metrics)])
+    return ["run", "method", "guarantee", *metrics], rows
+
+
+def table(frame: pl.DataFrame, metric: str) -> str:
+    """For a terminal, best first."""
+    header, rows = _shown(frame, metric)
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
+    lines = [header, *rows]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+def page(frame: pl.DataFrame, metric: str) -> str:
+    """One HTML page that needs no network, the answer first."""
+    header, rows = _shown(frame, metric)
+    best = ordered(frame.filter(pl.col("private")), metric).head(1).to_dicts()
+    first = "No run here is private." if not best else (
+        f"Best private method by {metric}: {best[0]['method']} of {best[0]['run']}, {best[0][metric]:.4f} "
+        f"at ε {best[0]['epsilon']:g} per {best[0]['unit']}."
+    )  # fmt: skip
+    numbers = set(range(3, len(header)))
+    head = "".join(f"<th{' class=number' if n in numbers else ''}>{escape(name)}</th>" for n, name in enumerate(header))
+    body = "".join(
+        "<tr>" + "".join(f"<td{' class=number' if n in numbers else ''}>{escape(cell)}</td>" for n, cell in enumerate(row)) + "</tr>"
+        for row in rows
+    )
+    return _PAGE.format(first=escape(first), head=head, rows=body)
+
+
+def write(frame: pl.DataFrame, metric: str, path: Path) -> None:
+    """By the suffix. Raises SettingsError on an unknown one, or where matplotlib is missing."""
+    if path.suffix == ".html":
+        write_bytes(path, page(frame, metric).encode())
+    elif path.suffix == ".csv":
+        write_bytes(path, ordered(frame, metric).write_csv().encode())
+    elif path.suffix in {".pdf", ".svg", ".png"}:
+        _draw(frame, metric, path)
+    else:
+        raise SettingsError(f"{path}: no picture or table has the suffix {path.suffix!r}", "Use .html, .csv, .pdf, .svg or .png.")
+
+
+def _draw(frame: pl.DataFrame, metric: str, path: Path) -> None:
+    from fedrec_simulations.api.plots import draw_curve
+
+    ours = frame.filter(pl.col("private") & pl.col(metric).is_not_null())
+    if not len(ours):
+        raise SettingsError(f"no private run has {metric}: there is no line to draw", "Name another --metric.")
+    lines = dict[str, pl.DataFrame]()
+    for method in ours["method"].unique(maintain_order=True):
+        mine = ours.filter(pl.col("method") == method).group_by("epsilon").agg(pl.col(metric).mean().alias("mean"))
+        lines[method] = mine.with_columns(low=pl.lit(None, pl.Float64), high=pl.lit(None, pl.Float64))
+    theirs = (
+        frame.filter(~pl.col("private") & pl.col(metric).is_not_null()).group_by("method", maintain_order=True).agg(pl.col(metric).mean())
+    )
+    units = sorted(set(ours["unit"].to_list()))
+    axes = draw_curve(lines, dict(theirs.iter_rows()), metric=metric, x_label=f"ε per {', '.join(units)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    axes.get_figure().savefig(path)  # type: ignore[union-attr]
