@@ -70,7 +70,7 @@ def _core(settings: AggregatorSettings, ledger: ReleaseLedger, stack: ExitStack)
         require_three_keys(list(keys.values()), insecure=False)
     except ValueError as failure:
         raise SettingsError(f"three_party: {failure}", "Give every operator's aggregator a key of its own, and its pin.") from None
-    peers = {peer.place - 1: stack.enter_context(RemotePeer(_access(settings, peer))) for peer in three.peers}
+    peers = {peer.place - 1: stack.enter_context(RemotePeer(peer_access(settings, peer))) for peer in three.peers}
     names = [keys[place].encode() for place in (1, 2, 3)]
     return ThreePartyAggregator(ledger, limits, noise=settings.noise, place=three.place - 1, names=names, peers=peers)
 
@@ -84,7 +84,8 @@ def _own_key(settings: AggregatorSettings, place: int) -> str:
         raise SettingsError(f"tls.certificate: {settings.tls.certificate}: {failure}", "Name a readable PEM file.") from None
 
 
-def _access(settings: AggregatorSettings, peer: PeerTable) -> Access:
+def peer_access(settings: AggregatorSettings, peer: PeerTable) -> Access:
+    """The way to another of three aggregators, with this one's certificate."""
     if settings.tls is None or settings.three_party is None:
         own = settings.three_party.place if settings.three_party else 0
         return Access(peer.address, name=str(own), insecure=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -21,9 +22,11 @@ from fedrec.operations.pins import read_pins, write_pins
 from fedrec.sharing.three_desk import ThreeDesk
 from fedrec_aggregator import main
 from fedrec_aggregator.settings import AggregatorSettings, validated
+from fedrec_cli.doctor.parties import aggregator_checks
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.three_way import ThreeWay, names_of
+from fedrec_simulations.runtimes.deployment_files import toml
 from fedrec_simulations.runtimes.processes import free_addresses
 from fedrec_transport.aggregator_client import RemoteReleaseDesk
 from fedrec_transport.channel import Access
@@ -167,6 +170,23 @@ def test_a_client_takes_no_other_aggregator_in_the_place_of_one(three: Three) ->
     with RemoteShareDesk(way, retry=ONCE) as desk, pytest.raises(RefusedError) as refusal:
         desk.attempt(RUN, 0)
     assert refusal.value.code == Refusal.WRONG_CERTIFICATE
+
+
+def test_the_doctor_asks_both_peers_and_says_which_of_them_does_not_take_this_ones_key(
+    three: Three, certificates: Path, tmp_path: Path
+) -> None:
+    own = content(certificates, tmp_path / "own", 1, three.addresses)
+    (tmp_path / "aggregator.toml").write_text(toml(own))
+    found = {check.name: check for check in aggregator_checks(tmp_path / "aggregator.toml", None, time.time, reach=True)}
+    assert (found["aggregator 2"].verdict, found["aggregator 3"].verdict) == ("ok", "ok")
+    second = {key: value.replace("aggregator-1", "aggregator-2") for key, value in own["tls"].items()}
+    own["three_party"] = {
+        "place": 1,
+        "peers": [{"place": 2, "address": three.addresses[0], "pin": "a" * 64}, own["three_party"]["peers"][1]],
+    }
+    (tmp_path / "aggregator.toml").write_text(toml(own | {"tls": second}))
+    found = {check.name: check for check in aggregator_checks(tmp_path / "aggregator.toml", None, time.time, reach=True)}
+    assert (found["aggregator 2"].verdict, found["aggregator 3"].verdict) == ("failure", "ok")
 
 
 def peers(*pins: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -14,6 +14,7 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import Role
 from fedrec.operations.party_settings import AggregatorAccess
 from fedrec.settings import Scenario
+from fedrec_aggregator.main import peer_access
 from fedrec_aggregator.settings import TlsSettings
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_cli.doctor import ledgers, machine
@@ -29,14 +30,15 @@ from fedrec_server.settings import ServerSettings, SuperLinkTable
 from fedrec_server.settings import load as load_server
 from fedrec_transport.aggregator_client import healthy
 from fedrec_transport.channel import Access, handshake, only
+from fedrec_transport.share_client import RemotePeer
 
 Clock = Callable[[], float]
 
 _TIMEOUT_S = 5.0
 
 
-def aggregator_checks(path: Path, scenario: Scenario | None, clock: Clock) -> Iterator[Check]:
-    """Everything about an aggregator; it calls nobody."""
+def aggregator_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
+    """Everything about an aggregator. One of three asks its peers: whether they run, show the pinned key, and take this one's."""
     try:
         settings = load_aggregator(path)
     except FedRecError as failure:
@@ -51,6 +53,8 @@ def aggregator_checks(path: Path, scenario: Scenario | None, clock: Clock) -> It
     yield judged("aggregator", "ledger", lambda: ledgers.release_ledger(settings, clock()))
     if scenario:
         yield judged("aggregator", "limit", lambda: ledgers.aggregator_limit(settings, scenario))
+    for peer in settings.three_party.peers if settings.three_party and reach else ():
+        yield judged("aggregator", f"aggregator {peer.place}", lambda peer=peer: _peer_answers(peer_access(settings, peer)))  # type: ignore[misc]
 
 
 def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
@@ -63,14 +67,15 @@ def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
     yield Check("client", "settings", "ok", str(path))
     yield judged("client", "data", lambda: f"{read_site(settings.data).num_users:,} users can be read")
     state = Path(settings.state)
-    if access := settings.aggregator:
-        yield from _own_files("client", access, "client", clock, name=settings.name, pins=settings.pins)
+    ways = _ways(settings.aggregator, settings.aggregators)
+    for first in _different(ways):
+        yield from _own_files("client", first, "client", clock, name=settings.name, pins=settings.pins)
     link = settings.superlink
     if link.certificate:
         own = Path(link.certificate), Path(link.key)
         said = {"role": "client", "name": settings.name, "pins": settings.pins}
         yield judged("client", "gate's certificate", lambda: certificate(*own, now_s=clock(), **said))  # type: ignore[arg-type]
-    secrets = [*_secrets(access), *([Path(link.key)] if link.key else []), state / "ledger.sqlite", state / "clicks.sqlite"]
+    secrets = [*_secrets(ways), *([Path(link.key)] if link.key else []), state / "ledger.sqlite", state / "clicks.sqlite"]
     yield judged("client", "private files", lambda: machine.private(secrets))
     yield judged("client", "disk", lambda: machine.disk(state))
     ledger = ledgers.client_ledger if settings.privacy.unit == "user" else ledgers.click_ledger
@@ -78,8 +83,7 @@ def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
     if scenario and settings.privacy.unit == "user":
         yield judged("client", "limit", lambda: ledgers.client_limit(settings, scenario))
     if reach:
-        if access:
-            yield judged("client", "aggregator", lambda: _aggregator_answers(Access(name=settings.name, **access.model_dump())))
+        yield from _reached("client", settings.name, ways)
         yield judged("client", "superlink", lambda: gate_answers(link, clock))
 
 
@@ -117,9 +121,10 @@ def server_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
         return
     yield Check("server", "settings", "ok", str(path))
     yield judged("server", "public data", lambda: _public(settings, scenario))
-    if access := settings.aggregator:
-        yield from _own_files("server", access, "server", clock, pins=settings.pins)
-    yield judged("server", "private files", lambda: machine.private(_secrets(access)))
+    ways = _ways(settings.aggregator, settings.aggregators)
+    for first in _different(ways):
+        yield from _own_files("server", first, "server", clock, pins=settings.pins)
+    yield judged("server", "private files", lambda: machine.private(_secrets(ways)))
     yield judged("server", "disk", lambda: machine.disk(Path(settings.state)))
     gate = settings.superlink
     if gate.start:
@@ -127,15 +132,38 @@ def server_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
     if gate.certificate:
         yield judged("server", "gate's certificate", lambda: _gate_shows(gate, clock(), settings.pins))
         yield judged("server", "gate's key", lambda: machine.private([Path(gate.key)]))
-    if reach and access:
-        yield judged("server", "aggregator", lambda: _aggregator_answers(Access(name="server", **access.model_dump())))
+    if reach:
+        yield from _reached("server", "server", ways)
 
 
 # --- what they have in common ---
 
 
-def _secrets(access: AggregatorAccess | None) -> list[Path]:
-    return [Path(name) for name in (access.key, access.token) if name] if access else []
+def _ways(one: AggregatorAccess | None, three: Sequence[AggregatorAccess]) -> dict[str, AggregatorAccess]:
+    """Every aggregator that a party names, by what it is called here."""
+    return {f"aggregator {place}": each for place, each in enumerate(three, start=1)} | ({"aggregator": one} if one else {})
+
+
+def _different(ways: Mapping[str, AggregatorAccess]) -> list[AggregatorAccess]:
+    """One for each pair of files that is looked at: a party mostly shows all three the same certificate."""
+    return list({(each.ca, each.certificate): each for each in ways.values()}.values())
+
+
+def _reached(party: str, name: str, ways: Mapping[str, AggregatorAccess]) -> Iterator[Check]:
+    """Whether each answers, shows the pinned key, and speaks this version of the messages or an adjacent one."""
+    for called, way in ways.items():
+        access = Access(**(way.model_dump() | {"name": name}))
+        yield judged(party, called, lambda access=access: _aggregator_answers(access))  # type: ignore[misc]
+
+
+def _peer_answers(access: Access) -> str:
+    with RemotePeer(access) as peer:
+        peer.standing("doctor", 0)
+    return f"{access.address} runs, shows the pinned key, and takes this one's"
+
+
+def _secrets(ways: Mapping[str, AggregatorAccess]) -> list[Path]:
+    return sorted({Path(name) for access in ways.values() for name in (access.key, access.token) if name})
 
 
 def _own_files(party: str, access: AggregatorAccess, role: Role, clock: Clock, *, name: str = "", pins: str) -> Iterator[Check]:

@@ -108,7 +108,7 @@ def _checks(
         except FedRecError as failure:
             yield Check("scenario", "file", "failure", failure.cause, failure.remedy, failure.exit_code)
     if aggregator is not None:
-        yield from aggregator_checks(aggregator, planned, clock)
+        yield from aggregator_checks(aggregator, planned, clock, reach=reach)
     if client is not None:
         yield from client_checks(client, planned, clock, reach=reach)
     if server is not None:

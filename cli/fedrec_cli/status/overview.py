@@ -90,8 +90,9 @@ def asked(paths: Sequence[Path], *, own_only: bool = False, clock: Callable[[], 
             case "server":
                 server = load_server(path)
                 own.append(_server(server))
-                if (access := server.aggregator) is not None:
-                    named.append(lambda access=access: _asked_aggregator(access, "server"))  # type: ignore[misc]
+                for access in (server.aggregator, *server.aggregators):
+                    if access is not None:
+                        named.append(lambda access=access: _asked_aggregator(access, "server"))  # type: ignore[misc]
             case "client":
                 client = load_client(path)
                 own.append(_client(client))
@@ -194,9 +195,10 @@ def _serving(settings: ServingSettings) -> Standing:
 def _named_by(client: ClientSettings, clock: Callable[[], float]) -> Iterator[Callable[[], Standing]]:
     from fedrec_cli.doctor.parties import gate_answers
 
-    link, access = client.superlink, client.aggregator
-    if access is not None:
-        yield lambda: _asked_aggregator(access, client.name)
+    link = client.superlink
+    for access in (client.aggregator, *client.aggregators):
+        if access is not None:
+            yield lambda access=access: _asked_aggregator(access, client.name)  # type: ignore[misc]
 
     def gate() -> Standing:
         try:
@@ -212,7 +214,7 @@ def _asked_aggregator(table: AggregatorAccess, name: str) -> Standing:
     """By the certificate of whose settings these are: a server is told of users enrolled and budget left, a client no more than health."""
     row = Standing("aggregator", table.address, up=False)
     try:
-        access = Access(name=name, **table.model_dump())
+        access = Access(**(table.model_dump() | {"name": name}))
         if not healthy(access, timeout_s=TIMEOUT_S):
             return replace(row, why="it answers, and does not serve")
         row = replace(row, up=True, why=f"asked over gRPC as {name}")
