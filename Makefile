@@ -24,15 +24,15 @@ recommend: install
 
 # markers: pyproject.toml; what a threat table names is always among the first
 FIRST := not (processes or browser or slow) or threat
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope
+# not reordered: files that start processes hold few tests, take longest and would come last
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 test test-rest: export PYTHONDONTWRITEBYTECODE =  # every process would compile all sources again
 
 test: install
 	$(PYTEST) -m "$(FIRST)"
 
-# not reordered: the slowest files, which start processes, hold few tests and would come last
 test-rest: install
-	$(PYTEST) --no-loadscope-reorder -m "not ($(FIRST))"
+	$(PYTEST) -m "not ($(FIRST))"
 
 test-all:
 	@status=0; for part in test test-rest; do $(MAKE) --no-print-directory $$part || status=1; done; exit $$status

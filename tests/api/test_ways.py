@@ -12,6 +12,8 @@ import pytest
 
 from tests.waiting import HANG_S
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[2] / "docs"
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 RUNS_IT = """
