@@ -26,6 +26,8 @@ _PLACES = {
     "Popularity": _API + "estimators",
     "ItemBias": _API + "estimators",
     "load": _API + "estimators",
+    "NewsData": _API + "news",
+    "NewsRecommender": _API + "news",
     "PrivacyGuarantee": _API + "promises",
     "Evaluation": _API + "evaluating",
     "evaluate": _API + "evaluating",

@@ -122,3 +122,15 @@ def test_a_bad_frame_is_refused_with_its_cause_and_a_remedy(name: str) -> None:
     assert remedy in failure.value.remedy
     assert failure.value.__notes__ == [f"remedy: {failure.value.remedy}"]  # which a traceback shows
     assert isinstance(failure.value, (DataError, SettingsError))
+
+
+def test_recbole_reads_what_is_written_and_gives_the_same_events(tmp_path: Path) -> None:
+    items = pd.DataFrame({"movie": [10, 20, 30], "title": ["Ten", "Twenty one", "Thirty"], "genre": ["a|b c", "a", None]})
+    data = fedrec.Dataset.from_frame(STARS, **RATED, time="at", items=items)
+    folder = data.to_recbole(tmp_path, "films")
+    assert (folder / "films.inter").read_text().splitlines()[0] == "user_id:token\titem_id:token\trating:float\ttimestamp:float"
+    again = fedrec.Dataset.from_file(folder, "recbole", rating_range=(1, 5))
+    same(again, data)
+    assert again.source.features.bags["genre"].vocabulary == ("a", "b_c")
+    with pytest.raises(DataError, match="not empty"):
+        data.to_recbole(tmp_path, "films")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedrec.data import dataset as stored
+from fedrec.data.atomic_files import write_recbole
 from fedrec.data.frames import read_frame
 from fedrec.data.resolving import Duplicates, OutOfRange
 from fedrec.data.splits import Split, SplitKind
@@ -115,6 +116,13 @@ class Dataset:
         chosen = kind or ("random" if self.source.given_test is None else "given")
         split = load_split(_scenario("split", split={"kind": chosen, "seed": seed, **settings}), self.source)
         return TrainingSet(self.source, split), TestSet(self.source, split)
+
+    def to_recbole(self, folder: str | Path, name: str = "data") -> Path:
+        """Write `NAME/NAME.inter` and `NAME/NAME.item`, RecBole's atomic files, and return their folder.
+
+        Ratings have a column rating, and events with times a column timestamp. Items have their title and every public feature.
+        """
+        return write_recbole(self.source, Path(folder), name)
 
     @property
     def kind(self) -> Literal["ratings", "clicks"]:

@@ -1,0 +1,45 @@
+"""RecBole's atomic files written from a data set: `.inter` of events and `.item` of public features (`tables.read_recbole` reads them)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fedrec.data.dataset import Dataset
+from fedrec.errors import DataError
+
+
+def write_recbole(dataset: Dataset, folder: Path, name: str) -> Path:
+    """Write `NAME.inter` and `NAME.item` into `folder / NAME`.
+
+    Blanks in a value become underscores, since RecBole separates the values of a field by blanks. Raises DataError on an id with a tab or
+    a line break, and where a folder of that name holds something.
+    """
+    target, events, catalogue = folder / name, dataset.interactions, dataset.catalogue
+    for kind, ids in (("user", catalogue.user_ids), ("item", catalogue.item_ids)):
+        if bad := next((one for one in ids if any(mark in one for mark in "\t\r\n")), None):
+            raise DataError(f"the {kind} id {bad!r} holds a tab or a line break", "Rename it: the files are separated by tabs.")
+    if target.exists() and any(target.iterdir()):
+        raise DataError(f"{target} is not empty", "Name another folder.")
+    target.mkdir(parents=True, exist_ok=True)
+    users, items = np.array(catalogue.user_ids, object), np.array(catalogue.item_ids, object)
+    columns: dict[str, object] = {"user_id:token": users[events.users].tolist(), "item_id:token": items[events.items].tolist()}
+    if events.kind == "ratings":
+        columns["rating:float"] = events.values
+    if events.times is not None:
+        columns["timestamp:float"] = events.times
+    pl.DataFrame(columns).write_csv(target / f"{name}.inter", separator="\t", quote_style="never")
+    described: dict[str, object] = {"item_id:token": list(catalogue.item_ids)}
+    if catalogue.titles is not None:
+        described["title:token_seq"] = [" ".join(title.split()) for title in catalogue.titles]
+    for bag_name, bag in dataset.features.bags.items():
+        if bag_name != "title":
+            described[f"{bag_name}:token_seq"] = [_values(bag.vocabulary, bag.counts[j].indices) for j in range(len(items))]
+    pl.DataFrame(described).write_csv(target / f"{name}.item", separator="\t", quote_style="never")
+    return target
+
+
+def _values(vocabulary: tuple[str, ...], columns: np.ndarray) -> str:
+    return " ".join("_".join(vocabulary[column].split()) for column in sorted(columns.tolist()))

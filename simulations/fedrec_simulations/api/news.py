@@ -1,0 +1,147 @@
+"""News recommenders for Python: PrivateRec's variants, trained and measured by `fedrec simulate`, asked through their serving bundle."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import polars as pl
+
+from fedrec.errors import RunError, SettingsError
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.serving.bundle import FILE, Bundle, read
+from fedrec.settings import NEWS_UNITS, nested, validated
+from fedrec_simulations.api.promises import PrivacyGuarantee
+from fedrec_simulations.api.tables import html_table
+
+Variant = Literal["additive", "local", "central", "printed", "fedrec", "dp-fedrec", "centralized"]
+
+
+@dataclass(frozen=True)
+class NewsData:
+    """Impressions of news. Make it with `planted`, `from_mind` or `from_click_log`; it is read when a model is fitted."""
+
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def planted(preset: str = "small") -> NewsData:
+        """Made-up news and readers."""
+        return NewsData({"data.format": "planted-news", "data.preset": preset})
+
+    @staticmethod
+    def from_mind(path: str | Path) -> NewsData:
+        """MIND: a folder with train and dev, each with news.tsv and behaviors.tsv."""
+        return NewsData({"data.format": "mind", "data.path": str(path)})
+
+    @staticmethod
+    def from_click_log(path: str | Path) -> NewsData:
+        """Impressions made of what people liked, in order, in any data set with times and texts."""
+        return NewsData({"data.format": "click-log", "data.path": str(path)})
+
+
+class NewsRecommender:
+    """News recommendation with private clicks (PrivateRec): needs `pip install 'fedrec[news]'`.
+
+    Args:
+        epsilon: Of training, per click (replace); of `variant="central"` per user (add/remove).
+        delta: The probability with which the guarantee may fail.
+        variant: "additive" trains on one noised report a user; the others train in rounds (docs/news.md).
+        noise: "system", or "seeded" for an experiment.
+        seed: Of initialisation, and of seeded noise.
+        settings: Further keys of a scenario, for example `{"news.serving_epsilons": [5]}`.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 5.0,
+        delta: float = 1e-5,
+        variant: Variant = "additive",
+        noise: Literal["system", "seeded"] = "system",
+        seed: int = 1,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.epsilon, self.delta, self.variant, self.noise, self.seed, self.settings = epsilon, delta, variant, noise, seed, settings
+        self._bundle: Bundle | None = None
+        self.result: Mapping[str, Any] = {}
+
+    def fit(self, data: NewsData, *, progress: bool = False) -> Self:
+        """Train, and measure on the data's own test impressions; `metrics` has what was found."""
+        from fedrec_simulations.simulate_news import run
+
+        if self.variant not in NEWS_UNITS:
+            raise SettingsError(f"there is no variant {self.variant!r}", f"Use one of: {', '.join(NEWS_UNITS)}.")
+        keys = {"recipe": "privaterec", "seed": self.seed, "news.variant": self.variant, "privacy.unit": NEWS_UNITS[self.variant]}
+        keys |= {"privacy.epsilon": self.epsilon, "privacy.delta": self.delta, "privacy.noise": self.noise}
+        folder = tempfile.mkdtemp(prefix="fedrec-news-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        where = {"run.directory": folder}
+        scenario = validated(nested({**keys, **data.keys, **(self.settings or {}), **where}), source=type(self).__name__)
+        self.result = run(scenario, name="news", quiet=not progress)
+        if "refused" in self.result["serving"]:
+            return self  # measured, but there is nothing to ask: `recommend` says why
+        self._bundle = read(Path(self.result["run_dir"]) / FILE)
+        return self
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """On test impressions: auc, mrr, ndcg at 5 and 10."""
+        self._require_fitted()
+        return dict(self.result["metrics"])
+
+    @property
+    def guarantee(self) -> PrivacyGuarantee:
+        """What is promised of training; an answer of serving has a guarantee of its own."""
+        if self._bundle is not None:
+            training = dict(self._bundle.about.training)
+        else:
+            self._require_fitted()
+            training = dict(self.result["guarantee"])
+        promised = {name: training[name] for name in ("delta", "unit", "neighbours", "established", "note") if name in training}
+        return PrivacyGuarantee(Guarantee(epsilon=float(training["epsilon"]), **promised), self.noise)
+
+    def recommend(self, *, history: Iterable[Any], k: int = 10) -> pl.DataFrame:
+        """The k best news for a history of ids, oldest first; ranked here, without noise. Columns rank, item, title and score."""
+        from fedrec_client.clicks import Clicks
+        from fedrec_client.exact_ranking import best
+        from fedrec_client.public_model import PublicModel
+
+        if self._bundle is None:
+            self._require_fitted()
+            raise SettingsError(f"this model cannot be asked: {self.result['serving'].get('refused')}", "Use another variant.")
+        model, clicks = PublicModel(self._bundle), Clicks.of([str(item) for item in history])
+        rows = [int(row) for row in model.rows(clicks) if row >= 0]
+        found, scores = best(self._bundle, model.window(clicks), [(row, None) for row in rows], k=k, categories=0)
+        ids, titles = self._bundle.ids, self._bundle.titles
+        names = ([ids[int(row)] for row in found], [titles[int(row)] for row in found])
+        return pl.DataFrame({"rank": range(1, len(found) + 1), "item": names[0], "title": names[1], "score": scores})
+
+    def save(self, folder: str | Path) -> Path:
+        """Copy the run: model, bundle, guarantee, metrics and report."""
+        self._require_fitted()
+        shutil.copytree(self.result["run_dir"], folder, dirs_exist_ok=True)
+        return Path(folder)
+
+    def export(self, file: str | Path) -> str:
+        """Write the serving bundle for `fedrec serve`, and return its version."""
+        from fedrec.serving.model_bundles import export
+
+        self._require_fitted()
+        export(Path(self.result["run_dir"]), Path(file))
+        return read(Path(file)).version
+
+    def _require_fitted(self) -> None:
+        if not self.result:
+            raise RunError("this NewsRecommender is not trained", "Call model.fit(data) first.")
+
+    def __repr__(self) -> str:
+        return f"NewsRecommender(epsilon={self.epsilon!r}, variant={self.variant!r}, noise={self.noise!r})"
+
+    def _repr_html_(self) -> str:
+        rows: Sequence[tuple[object, object]] = [] if not self.result else [("guarantee", repr(self.guarantee)), *self.metrics.items()]
+        return html_table((repr(self), ""), rows)

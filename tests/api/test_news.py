@@ -1,0 +1,30 @@
+"""News recommenders from Python: a guarantee per click, lists from the serving bundle, and clear refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import fedrec
+
+
+@pytest.mark.slow
+def test_news_are_trained_asked_and_exported(tmp_path: Path) -> None:
+    settings = {"news.serving_epsilons": ["inf", 5]}
+    model = fedrec.NewsRecommender(epsilon=5, noise="seeded", settings=settings).fit(fedrec.NewsData.planted("small"))
+    assert repr(model.guarantee).startswith("(5, 1e-05)-DP per click (replace)")
+    assert 0.5 < model.metrics["auc"] < 1
+    history = ["N1", "N2", "no such news"]
+    listed = model.recommend(history=history, k=5)
+    assert listed["rank"].to_list() == [1, 2, 3, 4, 5]
+    assert not set(listed["item"]) & set(history)
+    assert len(model.export(tmp_path / "news.safetensors")) == 16
+    assert (model.save(tmp_path / "run") / "report.html").exists()
+
+
+def test_misuse_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(fedrec.RunError, match="not trained"):
+        fedrec.NewsRecommender().recommend(history=["N1"])
+    with pytest.raises(fedrec.SettingsError, match="no variant 'centrl'"):
+        fedrec.NewsRecommender(variant="centrl").fit(fedrec.NewsData.planted())  # type: ignore[arg-type]
