@@ -26,7 +26,7 @@ recommend: install
 FIRST := not (processes or browser or slow) or threat
 # not reordered: files that start processes hold few tests, take longest and would come last
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
-test test-rest: export PYTHONDONTWRITEBYTECODE =  # every process would compile all sources again
+test test-rest mutants: export PYTHONDONTWRITEBYTECODE =  # every process would compile all sources again
 
 test: install
 	$(PYTEST) -m "$(FIRST)"
