@@ -22,7 +22,8 @@ from fedrec.sharing.commitments import HASH_BYTES
 from fedrec.sharing.protocol import Kept
 from fedrec_aggregator.ledger import ReleaseLedger
 
-_MAGIC = b"FRK1"
+MAGIC = b"FRK1"
+"""First bytes of a file that holds one of three outputs."""
 _HEAD = struct.Struct(f"<4sII{HASH_BYTES}s{HASH_BYTES}s{HASH_BYTES}s")
 _RESTORE = "Restore the newest backup of this folder; the round cannot be done again."
 
@@ -102,7 +103,7 @@ class OutputStore:
 
 def _packed(output: Kept) -> bytes:
     sha256 = hashlib.sha256(output.content).digest()
-    return _HEAD.pack(_MAGIC, output.attempt, output.users, output.ticket, output.agreed, sha256) + output.content
+    return _HEAD.pack(MAGIC, output.attempt, output.users, output.ticket, output.agreed, sha256) + output.content
 
 
 def _unpacked(content: bytes) -> Kept:
@@ -110,6 +111,6 @@ def _unpacked(content: bytes) -> Kept:
     if len(content) >= _HEAD.size:
         magic, attempt, users, ticket, agreed, sha256 = _HEAD.unpack_from(content)
         output = content[_HEAD.size :]
-        if magic == _MAGIC and hashlib.sha256(output).digest() == sha256:
+        if magic == MAGIC and hashlib.sha256(output).digest() == sha256:
             return Kept(attempt, ticket, agreed, users, output)
     raise RunError("an output that was kept is damaged", _RESTORE)

@@ -11,6 +11,7 @@ from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Invitation, Phase, Refusal
 from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
+from fedrec_cli.disclosure.aggregator import aggregator as inspected
 from fedrec_client.participant import Participant
 from fedrec_client.three_way import ThreeWay
 from tests.sharing.three_cores import NAMES, RUN, USERS, Cores, Federation, federation
@@ -44,6 +45,15 @@ def test_every_round_of_a_training_releases_the_loopback_s_bytes(found: Found, s
     charged = [sorted((c.round, c.release) for c in ledger.spends().charges) for ledger in there.cores.ledgers]
     assert charged[0] == charged[1] == charged[2]
     assert len(charged[0]) == len(there.prepared.plan.releases)
+
+
+def test_an_aggregator_of_three_is_inspected_as_one_that_sums_alone(found: Found) -> None:
+    there = found(*PUBLISHED)
+    there.link().answer(there.first)
+    for place in range(3):
+        shown = inspected(there.cores.folder / f"aggregator-{place}", None)
+        (one,) = shown["rounds"]
+        assert (one["reported"], one["release"]["as_recorded"], one["release"]["of_three"]) == (USERS, True, True)
 
 
 def test_a_round_that_was_released_is_found_again_with_the_same_bytes(found: Found) -> None:

@@ -16,6 +16,7 @@ from fedrec.errors import RunError
 from fedrec.privacy.accounting import GaussianEvent, compose, epsilon_of
 from fedrec.privacy.guarantee import compared
 from fedrec_aggregator.chain import Charge, Link, Released, read
+from fedrec_aggregator.outputs import MAGIC
 
 Content = dict[str, Any]
 
@@ -49,13 +50,20 @@ def ledger_of(path: Path) -> tuple[tuple[Link, ...], Content]:
 
 
 def release_file(path: Path) -> Content:
-    """A release as it lies on a disk: bytes, SHA-256, and each block's shape and noise std; its numbers are not read."""
+    """A release as it lies on a disk: bytes, SHA-256, and each block's shape and noise std; its numbers are not read.
+
+    Of one of three aggregators it is a masked part of the sums, whose blocks the file does not name.
+    """
     try:
+        with open(path, "rb") as content:
+            of_three = content.read(len(MAGIC)) == MAGIC
+            content.seek(0)
+            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        if of_three:
+            return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest, "blocks": [], "of_three": True}
         with safe_open(path, framework="np") as file:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - no mapping
             noise = (file.metadata() or {}).get("noise_std", "")
-        with open(path, "rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
     except FileNotFoundError:
         return {"file": path.name, "missing": True}
     except (OSError, SafetensorError) as failure:

@@ -155,6 +155,9 @@ def _release(release: Content) -> Iterator[RenderableType]:
         return
     same = "as recorded" if release["as_recorded"] else "NOT WHAT WAS RECORDED"
     yield _line(f"  release {release['file']}: {release['bytes']:,} bytes, SHA-256 {release['sha256'][:16]}..., {same}")
+    if release.get("of_three"):
+        yield _line("  a masked part of the noised sums, one of three: by itself it says nothing")
+        return
     blocks = [(b["block"], " x ".join(map(str, b["shape"])), _number(b["noise_std"])) for b in release["blocks"]]
     yield _table("noised sums in it", ("block", "rows x columns", "noise std"), blocks)
 

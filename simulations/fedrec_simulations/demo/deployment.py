@@ -27,7 +27,7 @@ from fedrec.storage import finite
 from fedrec_cli import recommend as asking
 from fedrec_cli.supervisor import Company
 from fedrec_simulations.demo import evidence
-from fedrec_simulations.demo.parties import AGGREGATOR, SERVER, Deployment
+from fedrec_simulations.demo.parties import SERVER, Deployment
 from fedrec_simulations.demo.shown import Screen
 from fedrec_simulations.demo.trial import SITES, TRAININGS, K, Trial
 
@@ -86,7 +86,8 @@ class _Demo:
         there, screen, people = self._there, self._screen, self._trial.people
         earlier, later = len(people.earlier), len(people.split.train) - len(people.earlier)
         words = f"certificates, settings, {people.earlier.num_users:,} people with {earlier:,} ratings; "
-        with screen.step(f"{words}aggregator, server and {SITES} sites start"):
+        who = "three aggregators (not yet reviewed from outside)" if there.files.of_three else "aggregator"
+        with screen.step(f"{words}{who}, server and {SITES} sites start"):
             there.start()
         self._train(0)
         with screen.step("serving starts"):
@@ -174,7 +175,7 @@ class _Demo:
 def strike(seed: int, there: Deployment, rounds: Sequence[int]) -> Strike:
     """Who is killed in which round, by the seed. rounds: of each training."""
     rng = Streams(seed).numpy("demo/strike")
-    party = str(rng.choice([AGGREGATOR, SERVER, *(shard.name for shard in there.files.shards)]))
+    party = str(rng.choice([*there.files.aggregators, SERVER, *(shard.name for shard in there.files.shards)]))
     training = int(rng.integers(len(rounds)))
     return Strike(party, training, int(rng.integers(rounds[training])))
 

@@ -12,7 +12,7 @@ from fedrec.serving.bundle import FILE
 from fedrec_cli.disclosure.aggregator import aggregator as inspect_aggregator
 from fedrec_cli.disclosure.client import client as inspect_client
 from fedrec_client.serving_ledger import read_answers
-from fedrec_simulations.demo.parties import AGGREGATOR, SERVER, SERVING, Deployment, said
+from fedrec_simulations.demo.parties import SERVER, SERVING, Deployment, said
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,13 @@ def training(there: Deployment, number: int) -> Training:
 
 
 def _faults(there: Deployment, run: str, lines: Sequence[Mapping[str, Any]], people: int) -> Iterator[str]:
-    found = inspect_aggregator(there.files.state(AGGREGATOR), None)
     released = [name for line in lines for name in line["releases"]]
     if small := [line["round"] for line in lines if line["reported"] != people]:
         yield f"rounds {small} of {run} were released without somebody"
-    charged = [charge["release"] for charge in found["charges"] if charge["run"] == run]
-    if charged != released:
-        yield f"the aggregator charged {charged} in {run}, released were {released}"
-    kept = [(one["round"], one["reported"], one["release_sha256"]) for one in found["rounds"] if one["run"] == run]
-    if kept != [(line["round"], line["reported"], line["release_sha256"]) for line in lines]:
-        yield f"the aggregator's releases of {run} are not those that the server keeps"
-    if not all(one["release"]["as_recorded"] for one in found["rounds"] if one["run"] == run):
-        yield f"a release of {run} is not as its ledger says"
+    for party in there.files.aggregators:
+        yield from _faults_of(
+            party, inspect_aggregator(there.files.state(party), None), run, lines, released, alone=not there.files.of_three
+        )
     for shard in there.files.shards:
         charges = [one for one in inspect_client(there.files.state(shard.name), None)["charges"] if one["run"] == run]
         if [(one["round"], name) for one in charges for name in one["releases"]] != [
@@ -71,19 +66,39 @@ def _faults(there: Deployment, run: str, lines: Sequence[Mapping[str, Any]], peo
             yield f"{shard.name} charged {[name for one in charges for name in one['releases']]} in {run}, released were {released}"
 
 
+def _faults_of(
+    party: str, found: Mapping[str, Any], run: str, lines: Sequence[Mapping[str, Any]], released: Sequence[str], *, alone: bool
+) -> Iterator[str]:
+    """Of one aggregator. alone: what it keeps is what the server fetched, and not one of three parts of it."""
+    charged = [charge["release"] for charge in found["charges"] if charge["run"] == run]
+    if charged != released:
+        yield f"the {party} charged {charged} in {run}, released were {released}"
+    kept = [(one["round"], one["reported"], one["release_sha256"] if alone else "") for one in found["rounds"] if one["run"] == run]
+    if kept != [(line["round"], line["reported"], line["release_sha256"]) for line in lines]:
+        yield f"the {party}'s releases of {run} are not those that the server keeps"
+    if not all(one["release"]["as_recorded"] for one in found["rounds"] if one["run"] == run):
+        yield f"a release of {run} is not as the {party}'s ledger says"
+
+
 def spent_on_training(there: Deployment) -> dict[str, Any]:
-    """Of every person, over all trainings, by the aggregator's ledger and by each site's: they must say the same."""
-    aggregator = inspect_aggregator(there.files.state(AGGREGATOR), None)["spent"]
+    """Of every person, over all trainings, by the ledger of every aggregator and of each site: they must say the same."""
+    aggregator, *others = [inspect_aggregator(there.files.state(party), None)["spent"] for party in there.files.aggregators]
     sites = {shard.name: inspect_client(there.files.state(shard.name), None)["spent"] for shard in there.files.shards}
     [(unit, spent)] = aggregator.items()
-    agree = all(site == aggregator for site in sites.values())
+    agree = all(ledger == aggregator for ledger in (*others, *sites.values()))
     limit = there.files.job.limit.epsilon
     return {"unit": f"per {unit}", **spent, "limit": limit, "trainings": len(there.runs), "ledgers_agree": agree}
 
 
 def seen(there: Deployment, answers: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, Any]]) -> list[Seen]:
     """Every party. answers: as `recommend.as_dict` says of each question; lines: of all rounds, as the server kept them."""
-    return [*_sites(there, lines), _aggregator(there), _server(there, lines), _serving(there, answers), _person(there, answers)]
+    return [
+        *_sites(there, lines),
+        *(_aggregator(there, party) for party in there.files.aggregators),
+        _server(there, lines),
+        _serving(there, answers),
+        _person(there, answers),
+    ]
 
 
 def _sites(there: Deployment, lines: Sequence[Mapping[str, Any]]) -> Iterator[Seen]:
@@ -96,16 +111,20 @@ def _sites(there: Deployment, lines: Sequence[Mapping[str, Any]]) -> Iterator[Se
         yield Seen(shard.name, "the model in training", held, into, out, "anything of the other site's people")
 
 
-def _aggregator(there: Deployment) -> Seen:
-    state = there.files.state(AGGREGATOR)
-    reports = said(there.files.log(AGGREGATOR), event="report")
+def _aggregator(there: Deployment, party: str) -> Seen:
+    state = there.files.state(party)
+    reports = said(there.files.log(party), event="report")
     users = sum(int(line["accepted"]) for line in reports)
     into = sum(int(line.get("bytes_in", 0)) for line in reports)
     found = inspect_aggregator(state, None)
     out = sum(int(one["release"].get("bytes", 0)) for one in found["rounds"])
+    if there.files.of_three:
+        kept = f"{len(found['rounds'])} masked parts of sums; a ledger of {len(found['charges'])} charges; no share"
+        received = f"shares of {users:,} reports: under a pseudonym, numbers that say nothing to it alone"
+        return Seen(party, received, kept, into, out, "names; a report, unless it works with another aggregator")
     kept = f"{len(found['rounds'])} noised sums; a ledger of {len(found['charges'])} charges; no report"
     received = f"{users:,} reports: under a pseudonym, which items and how liked"
-    return Seen(AGGREGATOR, received, kept, into, out, "names; what is asked of serving")
+    return Seen(party, received, kept, into, out, "names; what is asked of serving")
 
 
 def _server(there: Deployment, lines: Sequence[Mapping[str, Any]]) -> Seen:

@@ -27,14 +27,14 @@ from fedrec_simulations.runtimes import processes
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, toml
 from fedrec_simulations.runtimes.ratings import Carried, Shard, kept_rounds
 
-SERVING, SERVER, AGGREGATOR = "serving", "server", "aggregator"
+SERVING, SERVER = "serving", "server"
 _LONG_S = 600.0
 """For what a busy machine makes slow; a guard against waiting for ever."""
 
 
 @dataclass
 class Deployment:
-    """An aggregator, a server, clients and a serving process, in the folders of `files`."""
+    """An aggregator or three, a server, clients and a serving process, in the folders of `files`."""
 
     files: PartyFiles[Shard]
     company: Company
@@ -42,7 +42,7 @@ class Deployment:
     @property
     def parties(self) -> tuple[str, ...]:
         """Names of all that train."""
-        return (AGGREGATOR, SERVER, *(shard.name for shard in self.files.shards))
+        return (*self.files.aggregators, SERVER, *(shard.name for shard in self.files.shards))
 
     @property
     def server(self) -> Path:
@@ -133,8 +133,8 @@ class Deployment:
         return any(entry.run == run and entry.finished_s for entry in self.runs)
 
     def _reported(self, run: str, round: int) -> set[str]:
-        """Clients whose reports the aggregator has counted, by its log."""
-        lines = said(self.files.log(AGGREGATOR), event="report", run=run, round=round)
+        """Clients whose reports the aggregator has counted, by its log; of three, the last one that gets them."""
+        lines = said(self.files.log(self.files.aggregators[-1]), event="report", run=run, round=round)
         return {line["sender"] for line in lines if line["accepted"]}
 
     @contextmanager
