@@ -15,8 +15,8 @@ from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
 from fedrec.storage import finite
+from fedrec_simulations import statement
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.report import statement
 
 
 def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str, Any]:

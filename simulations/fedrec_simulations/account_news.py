@@ -24,9 +24,9 @@ from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
 from fedrec.settings import NEWS_UNITS, Scenario
 from fedrec.storage import finite
+from fedrec_simulations import statement
 from fedrec_simulations.data.news import load_news
-from fedrec_simulations.report import statement
-from fedrec_simulations.simulate_news import serving_guarantee
+from fedrec_simulations.news_run import serving_guarantee
 
 ANSWERS = (1, 10, 50, 100)
 """Fresh answers to one user whose serving epsilons are added up."""

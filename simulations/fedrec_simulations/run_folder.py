@@ -8,7 +8,7 @@ from pathlib import Path
 from fedrec.errors import RunError
 from fedrec.settings import Scenario
 from fedrec.storage import finite, read_json, write_json
-from fedrec_simulations.runtimes.ratings import Cast
+from fedrec_simulations.runtimes.choice import Cast
 
 RESULT = "result.json"
 SETTINGS = "settings.json"

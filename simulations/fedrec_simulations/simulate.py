@@ -6,17 +6,13 @@ import json
 import math
 import resource
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
-from importlib import metadata
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
-from rich.table import Column
 
 from fedrec import __version__
 from fedrec.data.dataset import Dataset
@@ -26,65 +22,25 @@ from fedrec.evaluation.item_item import ITEM_ITEM, MOST_EVENTS, evenly, item_ite
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.factorization.released import save
-from fedrec.federation.coding import deflated
-from fedrec.federation.protocol import Terms
-from fedrec.federation.wire import pack_terms
-from fedrec.privacy.guarantee import Guarantee
-from fedrec.recipes import client_recipe
 from fedrec.serving.exporting import Origin, PublicItems
 from fedrec.serving.model_bundles import ServingFacts, bundle_of, write_bundle
 from fedrec.settings import Scenario
 from fedrec.storage import finite, write_bytes, write_json
+from fedrec_simulations import statement
 from fedrec_simulations.api.released import write_facts
+from fedrec_simulations.console import progress_bar, stage
 from fedrec_simulations.data.budget import DataBudget, budget_of
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts, words_of_data
 from fedrec_simulations.experiments.ceiling import ALS, als_model
 from fedrec_simulations.model_card import write_card
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate, ranked, ranked_fold
-from fedrec_simulations.report import statement
+from fedrec_simulations.run import BY_RULE, Run, promise_in_short
 from fedrec_simulations.run_folder import RESULT, open_folder
-from fedrec_simulations.runtimes.ratings import ALONE, Cast, Runtime, run_id
+from fedrec_simulations.runtimes.choice import ALONE, Cast
+from fedrec_simulations.runtimes.job import Runtime
 from fedrec_simulations.training import RoundRecord, Trained, Training
 
 OnRound = Callable[[RoundRecord], None]
-
-BY_RULE = "published recipe, settings by rule"
-"""What tables call the line of `compare.published`: AM-SSP, or Ada-DPALS without features, with `factorization.published_choices`."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """Everything a finished run knows; the report and the result are views of it."""
-
-    scenario: Scenario
-    cast: Cast
-    folder: Path
-    dataset: Dataset
-    split: Split
-    trained: dict[float, Trained]
-    outcomes: dict[float, Outcome]
-    rivals: dict[str, Outcome]
-    rival_models: dict[str, Model]
-    published: dict[float, tuple[Trained, Outcome]]
-    budget: DataBudget | None = None
-    limits: Mapping[str, str] = field(default_factory=dict)
-    """Of a rival, what of the data it was not given."""
-
-    @property
-    def main(self) -> Trained:
-        """The training that the scenario is about."""
-        return self.trained[self.scenario.privacy.epsilon]
-
-    @property
-    def outcome(self) -> Outcome:
-        """What that training is worth on test."""
-        return self.outcomes[self.scenario.privacy.epsilon]
-
-    @cached_property
-    def terms_bytes(self) -> int:
-        """What a client downloads before the first question: the run's terms, most of which are the ids of the items."""
-        data, recipe, run = self.split.train, client_recipe(self.scenario), run_id(self.scenario)
-        return len(deflated(pack_terms(Terms(run, recipe, data.kind, data.value_range, self.dataset.catalogue.item_ids))))
 
 
 def run(
@@ -200,14 +156,6 @@ def _beside(published: Mapping[float, tuple[Trained, Outcome]], epsilon: float) 
     return {BY_RULE: published[epsilon][1]} if epsilon in published else {}
 
 
-def promise_in_short(guarantee: Guarantee) -> str:
-    """For a line of progress: an epsilon with its unit and neighbours."""
-    if not guarantee.private:
-        return "no privacy"
-    nominal = "" if guarantee.established else "nominal "
-    return f"{nominal}epsilon {guarantee.epsilon:g} {guarantee.compared}"
-
-
 def _evaluate(scenario: Scenario, model: Model, split: Split, rivals: Mapping[str, Outcome] | None) -> Outcome:
     """Ranked too where the scenario asks for it; with verdicts beside `rivals` where there are any."""
     chosen = scenario.evaluation
@@ -318,26 +266,3 @@ def _metric_lines(done: Run) -> str:
     rows += [{"name": f"{BY_RULE}, epsilon {e:g}", **outcome.metrics()} for e, (_, outcome) in done.published.items()]
     rows += [{"name": name, **outcome.metrics()} for name, outcome in done.rivals.items()]
     return "".join(json.dumps(finite(row)) + "\n" for row in rows)
-
-
-def versions() -> dict[str, str]:
-    """Of fedrec and of what decides its numbers."""
-    return {"fedrec": __version__} | {name: metadata.version(name) for name in ("numpy", "scipy", "numba", "dp-accounting", "polars")}
-
-
-@contextmanager
-def progress_bar(console: Console) -> Iterator[Progress]:
-    """A spinner, words, and the time left, at the end the time taken, on the given console."""
-    words = TextColumn("{task.description}", table_column=Column(overflow="fold"))  # a narrow terminal wraps, and cuts nothing
-    columns = (SpinnerColumn(finished_text="✓"), words, TimeRemainingColumn(elapsed_when_finished=True))
-    with Progress(*columns, console=console, transient=False) as progress:
-        yield progress
-
-
-@contextmanager
-def stage(console: Console, words: str) -> Iterator[None]:
-    """The same for one thing that is not counted."""
-    with progress_bar(console) as progress:
-        task = progress.add_task(words, total=1)
-        yield
-        progress.update(task, completed=1)

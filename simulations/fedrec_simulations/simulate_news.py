@@ -7,7 +7,7 @@ import math
 import resource
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,14 @@ from rich.console import Console
 from fedrec import __version__
 from fedrec.data.clicklog import ClickLogProtocol
 from fedrec.data.impressions import Impressions
-from fedrec.evaluation.controls import SHUFFLED, Verdict, compare, paired
+from fedrec.evaluation.controls import SHUFFLED
 from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impressions, history_swap
 from fedrec.news.checkpoints import Kept
 from fedrec.news.person_plans import require_user_limit
 from fedrec.news.prior import public_prior
 from fedrec.news.trained import promised, public_table
 from fedrec.news.variants import Catalogue, TrainedNews, central_plan
-from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
+from fedrec.privacy.guarantee import with_sound_delta
 from fedrec.randomness import Streams
 from fedrec.serving.bundle import FILE, read
 from fedrec.serving.exporting import Export, Origin
@@ -34,60 +34,16 @@ from fedrec.serving.model_bundles import write_bundle
 from fedrec.serving.news_bundles import news_bundle
 from fedrec.settings import Scenario
 from fedrec.storage import finite, write_arrays, write_bytes, write_json
+from fedrec_simulations import statement
+from fedrec_simulations.console import progress_bar, stage
 from fedrec_simulations.data.budget import DataBudget, budget_of, files_of
 from fedrec_simulations.data.news import NewsData, catalogue_of, load_news
-from fedrec_simulations.report import statement
+from fedrec_simulations.news_run import _NOISED, NewsOutcome, NewsRun, serving_guarantee
+from fedrec_simulations.run import promise_in_short
 from fedrec_simulations.run_folder import RESULT, open_folder
-from fedrec_simulations.runtimes.news import NewsJob, NewsRuntime, carrier
-from fedrec_simulations.runtimes.ratings import ALONE, Cast
-from fedrec_simulations.simulate import progress_bar, promise_in_short, stage
-
-
-@dataclass(frozen=True)
-class NewsOutcome:
-    """What one training is worth on test: at each serving epsilon, and at the first with histories exchanged."""
-
-    served: dict[float, ImpressionMetrics]
-    swapped: ImpressionMetrics
-
-    @property
-    def headline(self) -> ImpressionMetrics:
-        """At the scenario's first serving epsilon."""
-        return next(iter(self.served.values()))
-
-
-@dataclass(frozen=True)
-class NewsRun:
-    """Everything a finished run knows; the report and the result are views of it."""
-
-    scenario: Scenario
-    folder: Path
-    data: NewsData
-    trained: dict[float, TrainedNews]
-    outcomes: dict[float, NewsOutcome]
-    baselines: dict[str, ImpressionMetrics]
-    seconds: dict[float, float]
-    budget: DataBudget | None = None
-
-    @property
-    def main(self) -> TrainedNews:
-        """The training that the scenario is about."""
-        return self.trained[self.scenario.privacy.epsilon]
-
-    @property
-    def outcome(self) -> NewsOutcome:
-        """What that training is worth on test."""
-        return self.outcomes[self.scenario.privacy.epsilon]
-
-    @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        """AUC beside exchanged histories and popularity, paired by impression."""
-        ours = self.outcome.headline
-        rivals = {SHUFFLED: self.outcome.swapped} | {name: m for name, m in self.baselines.items() if _NOISED not in name}
-        return tuple(
-            compare("AUC", ours.auc, name, other.auc, stderr=paired(ours.influence, other.influence), lower_is_better=False)
-            for name, other in rivals.items()
-        )
+from fedrec_simulations.runtimes.choice import ALONE, Cast
+from fedrec_simulations.runtimes.news import carrier
+from fedrec_simulations.runtimes.news_job import NewsJob, NewsRuntime
 
 
 def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
@@ -177,11 +133,6 @@ def _train(job: NewsJob, runtime: NewsRuntime, console: Console) -> TrainedNews:
     raise AssertionError("a training ended without a model")
 
 
-def serving_guarantee(epsilon: float, delta: float) -> Guarantee:
-    """Of one served answer."""
-    return non_private(delta, "click", "replace") if math.isinf(epsilon) else Guarantee(epsilon, delta, "click", "replace")
-
-
 def _evaluate(scenario: Scenario, trained: TrainedNews, test: Impressions) -> NewsOutcome:
     delta, streams = scenario.privacy.delta, Streams(scenario.seed)
 
@@ -214,7 +165,6 @@ def _baselines(scenario: Scenario, data: NewsData, catalogue: Catalogue) -> dict
 
 _UNTRAINED = {"directions": "directions", "text": "topics", "categories": "categories"}
 """Values of news.topics, and their names in results."""
-_NOISED = ", served at "
 
 
 def _keep(done: NewsRun) -> None:

@@ -25,8 +25,9 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
 from fedrec.storage import Checkpoints, finite, write_bytes, write_json
-from fedrec_simulations.report import statement
-from fedrec_simulations.runtimes.ratings import Carried, Job, Runtime, loopback
+from fedrec_simulations import statement
+from fedrec_simulations.runtimes.job import Carried, Job, Runtime
+from fedrec_simulations.runtimes.loopback import loopback
 
 
 @dataclass(frozen=True)

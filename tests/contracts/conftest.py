@@ -38,7 +38,7 @@ from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_simulations.runtimes.in_process_grid import App, InProcessGrid
-from fedrec_simulations.runtimes.ratings import Shard, shards
+from fedrec_simulations.runtimes.job import Shard, shards
 from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
 from fedrec_transport.channel import Access
 from tests.waiting import HANG_S

@@ -35,7 +35,7 @@ from safetensors import safe_open
 
 from fedrec.settings import NEWS_UNITS, load
 from fedrec_simulations import simulate, simulate_news
-from fedrec_simulations.runtimes.ratings import Cast
+from fedrec_simulations.runtimes.choice import Cast
 
 KEPT = Path(__file__).with_name("golden.json")
 TOLERANCE = 1e-3

@@ -28,10 +28,11 @@ from fedrec_cli.supervisor import Company
 from fedrec_server.runs import run_folder
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
-from fedrec_simulations.runtimes.news import NewsJob
+from fedrec_simulations.runtimes.job import Job, Shard
+from fedrec_simulations.runtimes.loopback import loopback
+from fedrec_simulations.runtimes.news_job import NewsJob
 from fedrec_simulations.runtimes.news_processes import holdings
 from fedrec_simulations.runtimes.processes import follow, start
-from fedrec_simulations.runtimes.ratings import Job, Shard, loopback
 from tests.waiting import HANG_S
 
 State = dict[str, bytes]

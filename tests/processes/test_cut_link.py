@@ -18,7 +18,7 @@ from fedrec.operations.certificates import write_development_certificates
 from fedrec_cli.supervisor import Company
 from fedrec_client.ledger import read_entries
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
-from fedrec_simulations.runtimes.ratings import Shard
+from fedrec_simulations.runtimes.job import Shard
 
 pytestmark = pytest.mark.processes
 

@@ -31,7 +31,7 @@ from fedrec.federation.protocol import Answer
 from fedrec.federation.wire import read_answer
 from fedrec_server.runs import run_folder
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
-from fedrec_simulations.runtimes.ratings import Shard
+from fedrec_simulations.runtimes.job import Shard
 from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 from tests.waiting import HANG_S
 

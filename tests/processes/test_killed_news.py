@@ -18,7 +18,8 @@ from fedrec.settings import load
 from fedrec.storage import read_arrays
 from fedrec_client.ledger import read_entries
 from fedrec_server.runs import run_folder
-from fedrec_simulations.runtimes.news import NewsJob, loopback
+from fedrec_simulations.runtimes.news import loopback
+from fedrec_simulations.runtimes.news_job import NewsJob
 
 pytestmark = pytest.mark.processes
 

@@ -32,7 +32,7 @@ from fedrec.sharing.promises import sentences, stated
 from fedrec_server.aggregation import desk_and_budget
 from fedrec_server.settings import validated
 from fedrec_simulations import simulate
-from fedrec_simulations.runtimes.ratings import Cast
+from fedrec_simulations.runtimes.choice import Cast
 from fedrec_transport.aggregator_client import Retry
 
 ITEMS = 30

@@ -31,7 +31,7 @@ from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_client.three_way import ThreeWay
-from fedrec_simulations.runtimes.ratings import shards
+from fedrec_simulations.runtimes.job import shards
 
 SEED, RUN, USERS = 7, "three", 24
 PROMISE = Guarantee(5.0, 1e-5)

@@ -6,7 +6,7 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec.storage import read_json
-from fedrec_simulations.bench import news
+from fedrec_simulations.experiments import news
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedrec.errors import SettingsError
-from fedrec_simulations.bench import news_paper
+from fedrec_simulations.experiments import news_paper
 from fedrec_simulations.report.news_published import published_rows
 
 pytestmark = pytest.mark.slow

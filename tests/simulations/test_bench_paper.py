@@ -27,13 +27,13 @@ from fedrec.data.dataset import ReadReport
 from fedrec.errors import RunError, SettingsError
 from fedrec.settings import load
 from fedrec_cli.main import app
-from fedrec_simulations.bench import news_paper, rows
-from fedrec_simulations.bench.progress import Progress
+from fedrec_simulations.experiments import news_paper, rows
 from fedrec_simulations.experiments.papers import ada_dpals, dp_cmf, figures, page, paper_data, privaterec
 from fedrec_simulations.experiments.papers.figures import PAPERS, TIMED
 from fedrec_simulations.experiments.papers.paper_data import provenance
 from fedrec_simulations.experiments.papers.starts import Start, heading, path_of
 from fedrec_simulations.experiments.papers.watch import Blank, Watch, asked_by, ready
+from fedrec_simulations.experiments.progress import Progress
 from tests.waiting import HANG_S
 
 SCENARIOS = Path(__file__).parents[2] / "simulations"
@@ -324,7 +324,7 @@ def test_workers_end_with_the_process_that_gave_them_work(end: signal.Signals, s
     """polars has a handler of its own, after which a wait without end hears no Ctrl-C. A worker that lived on would hold stdout open."""
     script = (
         "import multiprocessing, time, polars\n"
-        "from fedrec_simulations.bench.rows import first_done, workers\n"
+        "from fedrec_simulations.experiments.rows import first_done, workers\n"
         "try:\n"
         "    with workers(2) as pool:\n"
         "        pool.submit(int).result()\n"

@@ -12,9 +12,10 @@ from fedrec.factorization.default_settings import DefaultSettings, settings_for
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_simulations.bench import ablation, quality, rows, verbs
+from fedrec_simulations.bench import ablation, quality, verbs
 from fedrec_simulations.bench.quality import Method
 from fedrec_simulations.data.datasets import load_dataset, load_split
+from fedrec_simulations.experiments import rows
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.outcomes import baselines, evaluate
 

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from fedrec.errors import SettingsError
-from fedrec_simulations.bench import cells, rows, simple
+from fedrec_simulations.bench import simple
 from fedrec_simulations.bench.simple import Cut, Place
+from fedrec_simulations.experiments import cells, rows
 
 SMALL = ("data.preset=small",)
 

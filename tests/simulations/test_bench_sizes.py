@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from fedrec.numerics import threads
-from fedrec_simulations.bench import cells, rows, sizes
-from fedrec_simulations.bench.progress import Progress
+from fedrec_simulations.bench import sizes
 from fedrec_simulations.bench.sizes import Cell
+from fedrec_simulations.experiments import cells, rows
+from fedrec_simulations.experiments.progress import Progress
 
 
 def _quiet(_: Progress) -> None:

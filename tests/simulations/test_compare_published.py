@@ -10,7 +10,7 @@ import pytest
 
 from fedrec.storage import read_json
 from fedrec_cli.main import guarded
-from fedrec_simulations.simulate import BY_RULE
+from fedrec_simulations.run import BY_RULE
 
 KEYS = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "compare.published=true", "evaluation.ranking=false"]
 

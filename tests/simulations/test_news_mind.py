@@ -86,7 +86,7 @@ def trained(chosen: Scenario) -> tuple[NewsData, TrainedNews]:
 
 
 def auc(chosen: Scenario, data: NewsData, done: TrainedNews) -> float:
-    from fedrec_simulations.simulate_news import serving_guarantee
+    from fedrec_simulations.news_run import serving_guarantee
 
     scores = done.recommender.serve(data.log.test, guarantee=serving_guarantee(math.inf, chosen.privacy.delta), key=bytes(32))
     return evaluate_impressions(scores, data.log.test).auc

@@ -15,8 +15,9 @@ from fedrec.errors import RefusedError, SettingsError
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, TrainedNews
 from fedrec.settings import NEWS_UNITS, Scenario, load
-from fedrec_simulations.runtimes.news import NewsJob, carrier, news_shards
-from fedrec_simulations.runtimes.ratings import Cast, Name
+from fedrec_simulations.runtimes.choice import Cast, Name
+from fedrec_simulations.runtimes.news import carrier
+from fedrec_simulations.runtimes.news_job import NewsJob, news_shards
 
 SHAPE = PlantedNewsShape(users=90, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
 

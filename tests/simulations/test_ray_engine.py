@@ -30,10 +30,11 @@ from fedrec_server import settings as server_settings
 from fedrec_simulations.bench import grid as bench
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.runtimes import ray_engine
+from fedrec_simulations.runtimes.choice import ALONE, Cast
 from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
 from fedrec_simulations.runtimes.in_process import FIRST_NODE
 from fedrec_simulations.runtimes.in_process_grid import RUN_ID, InProcessGrid
-from fedrec_simulations.runtimes.ratings import ALONE, Carried, Cast, Job, Runtime, kept_rounds
+from fedrec_simulations.runtimes.job import Carried, Job, Runtime, kept_rounds
 from fedrec_simulations.training import RoundRecord, Training
 
 CLIENTS = 3
@@ -87,6 +88,7 @@ def test_ray_plays_the_nodes_of_flower_and_nothing_else(runtime: str) -> None:
         Cast(runtime, 2, "ray")  # type: ignore[arg-type]
 
 
+@pytest.mark.processes
 def test_clients_that_are_opened_for_every_message_give_the_loopback_s_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of this runtime but Ray: an aggregator's process, TLS, and clients that keep nothing but their state folder."""
     monkeypatch.setattr(ray_engine, "play", played_here)
@@ -99,6 +101,7 @@ def test_clients_that_are_opened_for_every_message_give_the_loopback_s_bytes(tmp
     assert all(done.bytes_up > 0 for done in rounds)
 
 
+@pytest.mark.processes
 def test_where_the_engine_gives_up_its_cause_is_told_and_the_rounds_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = list[Thread]()
 

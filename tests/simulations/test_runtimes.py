@@ -16,8 +16,9 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.settings import Scenario, load
 from fedrec_cli.supervisor import Company
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.runtimes.choice import Cast, Name
 from fedrec_simulations.runtimes.deployment_files import toml
-from fedrec_simulations.runtimes.ratings import Cast, Name, shards
+from fedrec_simulations.runtimes.job import shards
 from fedrec_simulations.simulate import run
 from fedrec_simulations.training import RoundRecord, Training
 from tests.waiting import HANG_S, until
@@ -147,7 +148,7 @@ def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_b
     keys = ["data.preset=small", "privacy.noise=seeded", "recipe=am-dpsgd", "model.steps=2", f"run.directory={tmp_path}"]
     script = (
         "from fedrec.settings import load; from fedrec_simulations.simulate import run; "
-        "from fedrec_simulations.runtimes.ratings import Cast; "
+        "from fedrec_simulations.runtimes.choice import Cast; "
         f"run(load(None, {keys!r}), name='r', cast=Cast('processes', 2), quiet=True)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script])

@@ -29,7 +29,8 @@ from fedrec_cli.main import guarded
 from fedrec_simulations import outcomes
 from fedrec_simulations.account import describe
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.runtimes.ratings import Carried, Job, loopback
+from fedrec_simulations.runtimes.job import Carried, Job
+from fedrec_simulations.runtimes.loopback import loopback
 from fedrec_simulations.training import Training
 from tests.waiting import HANG_S
 

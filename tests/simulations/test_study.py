@@ -16,8 +16,8 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_simulations.bench import intervals, rows
-from fedrec_simulations.bench.progress import Pace, Progress
+from fedrec_simulations.experiments import intervals, rows
+from fedrec_simulations.experiments.progress import Pace, Progress
 from fedrec_simulations.experiments.study import chart, claims, measure, page, ratings_settings, systems, training
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import EPSILONS, SYSTEMS, Place

@@ -9,7 +9,7 @@ from typing import Any
 from fedrec.privacy.accounting import Opinions
 from fedrec.privacy.guarantee import Guarantee
 from fedrec_simulations.api.tables import html_table
-from fedrec_simulations.report.statement import COVERS, compared
+from fedrec_simulations.statement import COVERS, compared
 
 
 @dataclass(frozen=True, repr=False)

@@ -39,8 +39,8 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.storage import finite
 from fedrec_simulations.bench.quality import DELTA, Method, scenario_of
-from fedrec_simulations.bench.rows import Row, figure, folder_of, mean_and_error, row, table
 from fedrec_simulations.data.datasets import load_dataset, load_split
+from fedrec_simulations.experiments.rows import Row, figure, folder_of, mean_and_error, row, table
 
 Float64s = npt.NDArray[np.float64]
 EPSILONS, SEEDS = (1.0, 5.0, 20.0), (1, 2)

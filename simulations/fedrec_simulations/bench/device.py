@@ -22,7 +22,7 @@ import numpy as np
 
 from fedrec.storage import read_json
 from fedrec_simulations.bench import intake, nodes
-from fedrec_simulations.bench.rows import table
+from fedrec_simulations.experiments.rows import table
 from fedrec_transport.channel import Access
 
 ALLOWED_MB = 150.0

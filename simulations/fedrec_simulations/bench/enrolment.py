@@ -22,7 +22,7 @@ from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.limits import Limits
 from fedrec_simulations.bench import intake
-from fedrec_simulations.bench.rows import table
+from fedrec_simulations.experiments.rows import table
 from fedrec_transport.aggregator_client import RemoteReportDesk
 
 TOKENS_A_CALL = (1, 100)

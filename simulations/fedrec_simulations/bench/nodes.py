@@ -19,7 +19,7 @@ from typing import Any
 from fedrec.federation.protocol import Terms
 from fedrec.operations.certificates import write_development_certificates
 from fedrec_simulations.bench import intake
-from fedrec_simulations.bench.rows import table
+from fedrec_simulations.experiments.rows import table
 
 _TERMS = Terms("nodes", "{}", "ratings", (1.0, 5.0), ("item",))
 _ARRIVAL_S = 1_800.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.storage import read_json, write_bytes
-from fedrec_simulations.bench.rows import figure, in_order, table
+from fedrec_simulations.experiments.rows import figure, in_order, table
 
 Result = dict[str, Any]
 
@@ -69,13 +69,13 @@ def _clicks(result: Result) -> str:
 
 
 def _news(result: Result) -> str:
-    from fedrec_simulations.bench.news import markdown
+    from fedrec_simulations.experiments.news import markdown
 
     return markdown(result)
 
 
 def _news_paper(result: Result) -> str:
-    from fedrec_simulations.bench.news_paper import markdown
+    from fedrec_simulations.experiments.news_paper import markdown
 
     return markdown(result)
 

@@ -19,7 +19,7 @@ from fedrec.recipes import Prepared
 from fedrec.settings import Scenario, validated
 from fedrec.storage import Checkpoints
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.runtimes.ratings import Cast
+from fedrec_simulations.runtimes.choice import Cast
 from fedrec_simulations.training import RoundRecord, Trained, Training
 
 CLIENTS = 2

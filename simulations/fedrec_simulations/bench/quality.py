@@ -20,7 +20,10 @@ import numpy as np
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
-from fedrec_simulations.bench.rows import (
+from fedrec_simulations.data.datasets import public_facts
+from fedrec_simulations.data.sealed import load_sealed
+from fedrec_simulations.experiments.ceiling import als_model
+from fedrec_simulations.experiments.rows import (
     Row,
     figure,
     folder_of,
@@ -32,9 +35,6 @@ from fedrec_simulations.bench.rows import (
     source_digest,
     table,
 )
-from fedrec_simulations.data.datasets import public_facts
-from fedrec_simulations.data.sealed import load_sealed
-from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.outcomes import baselines, evaluate
 from fedrec_simulations.training import Training
 

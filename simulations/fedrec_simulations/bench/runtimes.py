@@ -24,8 +24,8 @@ from fedrec.errors import FedRecError
 from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec.storage import read_arrays
-from fedrec_simulations.bench.progress import Progress, Tell
-from fedrec_simulations.runtimes.ratings import ALONE, Cast
+from fedrec_simulations.experiments.progress import Progress, Tell
+from fedrec_simulations.runtimes.choice import ALONE, Cast
 
 CLIENTS = 2
 CASTS: Mapping[str, Cast] = {"loopback": ALONE, "flower": Cast("flower", CLIENTS), "processes": Cast("processes", CLIENTS)}

@@ -18,9 +18,9 @@ import numpy as np
 
 from fedrec.serving.bundle import FILE
 from fedrec.storage import finite
-from fedrec_simulations.bench.rows import table
 from fedrec_simulations.bench.serving_load import Door, Generator, Job
 from fedrec_simulations.bench.serving_process import Served, Shape, random_bundle, served
+from fedrec_simulations.experiments.rows import table
 
 SHAPES = (Shape(10_677), Shape(100_000), Shape(1_000_000))
 CALLERS = (1, 2, 4, 8, 16, 32, 64)

@@ -35,10 +35,10 @@ from fedrec.settings import Scenario, load
 from fedrec.storage import finite
 from fedrec_client.serving_connection import connect
 from fedrec_client.serving_link import GrpcServer, Query, Trust
-from fedrec_simulations.bench.rows import Row, table
 from fedrec_simulations.bench.serving_process import served
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.simulate_news import serving_guarantee
+from fedrec_simulations.experiments.rows import Row, table
+from fedrec_simulations.news_run import serving_guarantee
 from fedrec_simulations.training import Training
 
 EPSILONS, K, DELTA = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0), 10, 1e-5

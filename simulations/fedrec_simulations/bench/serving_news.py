@@ -26,11 +26,11 @@ from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec.storage import finite
 from fedrec_client.serving_connection import connect
 from fedrec_client.serving_link import GrpcServer, Query, Trust
-from fedrec_simulations.bench.news import Method, kept_row, scenario_of
-from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error, table
 from fedrec_simulations.bench.serving_process import served
 from fedrec_simulations.data.news import load_news
-from fedrec_simulations.simulate_news import serving_guarantee
+from fedrec_simulations.experiments.news import Method, kept_row, scenario_of
+from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error, table
+from fedrec_simulations.news_run import serving_guarantee
 
 EPSILONS = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.1)
 METHODS = (Method("additive", 5.0), *(Method("additive", 5.0, {"basis": B}, seeds=(1,)) for B in (8, 16, 64)))

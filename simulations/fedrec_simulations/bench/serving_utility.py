@@ -44,8 +44,8 @@ from fedrec.serving.histories import latest_liked
 from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
 from fedrec.settings import Scenario, load
-from fedrec_simulations.bench.rows import table
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.experiments.rows import table
 from fedrec_simulations.training import Training
 
 Floats = npt.NDArray[np.float64]

@@ -27,8 +27,8 @@ from fedrec.sharing.layout import layout, plain_numbers
 from fedrec.sharing.servers import ShareSums
 from fedrec.sharing.shares import fresh_seeds, share, upload_bytes
 from fedrec.storage import finite
-from fedrec_simulations.bench.rows import table
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.experiments.rows import table
 
 SHAPES = ((3_883, 9, 8), (3_883, 33, 8), (10_677, 33, 8), (40_000, 33, 8))
 """Items, width of a vector, folds: MovieLens 1M's steps, and larger ones."""

@@ -23,11 +23,11 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import RECIPES, prepare
 from fedrec.settings import Scenario, load
-from fedrec_simulations.bench.cells import made
-from fedrec_simulations.bench.progress import Tell
-from fedrec_simulations.bench.rows import Row, figure, mean_and_error, table
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.data.sealed import SealedSplit
+from fedrec_simulations.experiments.cells import made
+from fedrec_simulations.experiments.progress import Tell
+from fedrec_simulations.experiments.rows import Row, figure, mean_and_error, table
 from fedrec_simulations.outcomes import evaluate
 
 SIMPLE = ("dp-bias", "dp-popularity", "dp-item-item")

@@ -30,11 +30,11 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario, validated
-from fedrec_simulations.bench.cells import made
-from fedrec_simulations.bench.progress import Tell
-from fedrec_simulations.bench.rows import Row, figure, mean_and_error, peak_rss_mb, table
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
+from fedrec_simulations.experiments.cells import made
+from fedrec_simulations.experiments.progress import Tell
+from fedrec_simulations.experiments.rows import Row, figure, mean_and_error, peak_rss_mb, table
 
 USERS, ITEMS, EPSILONS = (2_000, 20_000, 150_000, 350_000), (500, 2_000, 10_000), (0.5, 1.0, 5.0, 20.0, math.inf)
 QUICK_USERS, QUICK_ITEMS, QUICK_EPSILONS = (2_000, 8_000), (100,), (1.0, 20.0, math.inf)

@@ -58,7 +58,7 @@ def _clicks(data: str, quick: bool) -> dict[str, Any]:
 
 
 def _news_paper(data: str, quick: bool) -> dict[str, Any]:
-    from fedrec_simulations.bench import news_paper
+    from fedrec_simulations.experiments import news_paper
 
     return news_paper.run(data, quick=quick)
 
@@ -112,7 +112,7 @@ def _grid(data: str, quick: bool) -> dict[str, Any]:
 
 
 def _news(data: str, quick: bool) -> dict[str, Any]:
-    from fedrec_simulations.bench import news
+    from fedrec_simulations.experiments import news
 
     return news.run(data, quick=quick)
 
@@ -149,7 +149,7 @@ def _linkage(data: str, quick: bool) -> dict[str, Any]:
 
 def _runtimes(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import runtimes
-    from fedrec_simulations.bench.progress import shown
+    from fedrec_simulations.experiments.progress import shown
 
     with shown(silent=False) as tell:
         return runtimes.run(quick=quick, tell=tell)
@@ -176,8 +176,8 @@ def paper(
     name: str, *, data: str, quick: bool, jobs: int = 1, overrides: Sequence[str] = (), html: Path | None = None, silent: bool = True
 ) -> dict[str, Any]:
     """`fedrec bench paper NAME`: one JSON object; a page beside it where `html` names a file."""
-    from fedrec_simulations.bench.progress import shown
     from fedrec_simulations.experiments.papers import figures, page
+    from fedrec_simulations.experiments.progress import shown
 
     with shown(silent=silent) as tell:
         result = figures.run(name, data, quick=quick, jobs=jobs, overrides=overrides, tell=tell)
@@ -189,7 +189,7 @@ def paper(
 
 def study(data: str, *, quick: bool, jobs: int, only: Sequence[str], seeds: int, silent: bool) -> dict[str, Any]:
     """`fedrec bench study`: one JSON object."""
-    from fedrec_simulations.bench.progress import shown
+    from fedrec_simulations.experiments.progress import shown
     from fedrec_simulations.experiments.study import measure
 
     with shown(silent=silent) as tell:
@@ -199,7 +199,7 @@ def study(data: str, *, quick: bool, jobs: int, only: Sequence[str], seeds: int,
 def sizes(*, silent: bool, **chosen: Any) -> dict[str, Any]:
     """`fedrec bench sizes`: one JSON object; the rest as `sizes.run`."""
     from fedrec_simulations.bench import sizes
-    from fedrec_simulations.bench.progress import shown
+    from fedrec_simulations.experiments.progress import shown
 
     with shown(silent=silent) as tell:
         return sizes.run(**chosen, tell=tell)
@@ -208,7 +208,7 @@ def sizes(*, silent: bool, **chosen: Any) -> dict[str, Any]:
 def simple(data: Sequence[str], *, silent: bool, **chosen: Any) -> dict[str, Any]:
     """`fedrec bench simple`: one JSON object; the rest as `simple.run`."""
     from fedrec_simulations.bench import simple
-    from fedrec_simulations.bench.progress import shown
+    from fedrec_simulations.experiments.progress import shown
 
     with shown(silent=silent) as tell:
         return simple.run(data, **chosen, tell=tell)

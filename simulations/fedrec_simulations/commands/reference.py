@@ -6,7 +6,6 @@ import inspect
 import math
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -25,6 +24,7 @@ from fedrec.storage import read_json, write_bytes
 from fedrec_cli.main import EXIT_CODES, app
 from fedrec_simulations.report import charts
 from fedrec_simulations.report.content import CurvePoint, PrivacyCurve
+from fedrec_simulations.report.standalone import standalone
 from fedrec_simulations.run_folder import RESULT, SETTINGS
 
 _LIMITS = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
@@ -173,15 +173,3 @@ def draw_curve(run_folder: Path, path: Path) -> None:
     unit, neighbours = promise["unit"], promise["neighbours"]
     curve = PrivacyCurve(metric.upper(), lines, baselines, promise["delta"], unit, neighbours, lower_is_better=metric == "rmse")
     write_bytes(path, standalone(str(charts.privacy_curve(curve))).encode())
-
-
-def standalone(drawn: str) -> str:
-    """The first picture of a chart (the wide one) as a file, with what it takes from the report's page: colours, light and dark."""
-    picture = drawn[drawn.index("<svg ") : drawn.index("</svg>") + len("</svg>")]
-    css = resources.files("fedrec_simulations.report").joinpath("page.css").read_text(encoding="utf-8")
-    colours = css[: css.index("* {")]
-    rules = "\n".join(rule for rule in css.splitlines() if rule.startswith(("svg ", ".s1", ".f1")))
-    style = f"<style>\n{colours}{rules}\nsvg {{ color: var(--ink); }}\n</style>"
-    paper = '<rect width="100%" height="100%" fill="var(--bg)"/>'
-    opened = picture.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return opened.replace(">", f">{style}{paper}", 1) + "\n"

@@ -71,7 +71,7 @@ def simulate(
       fedrec simulate --set data.preset=small --set privacy.epsilon=1 --json
     """
     from fedrec.settings import load
-    from fedrec_simulations.runtimes.ratings import Cast
+    from fedrec_simulations.runtimes.choice import Cast
 
     settings, name = load(scenario, overrides or ()), scenario.stem if scenario else "run"
     if settings.recipe == "privaterec":

@@ -25,7 +25,7 @@ from fedrec_server.runs import Runs, TrainingRun, run_folder
 from fedrec_server.schedule import ask_standing
 from fedrec_simulations.runtimes import processes
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, toml
-from fedrec_simulations.runtimes.ratings import Carried, Shard, kept_rounds
+from fedrec_simulations.runtimes.job import Carried, Shard, kept_rounds
 
 SERVING, SERVER = "serving", "server"
 _LONG_S = 600.0

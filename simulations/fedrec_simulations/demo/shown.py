@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedrec_cli.recommend import plain
+from fedrec_simulations.console import progress_bar, stage
 from fedrec_simulations.demo.evidence import Seen
 from fedrec_simulations.report.wording import power, size
-from fedrec_simulations.simulate import progress_bar, stage
 
 _TITLE = 38
 

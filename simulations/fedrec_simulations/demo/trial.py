@@ -20,7 +20,8 @@ from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.demo.parties import Deployment
 from fedrec_simulations.demo.people import People, invented, write_history
 from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
-from fedrec_simulations.runtimes.ratings import Job, Shard, loopback
+from fedrec_simulations.runtimes.job import Job, Shard
+from fedrec_simulations.runtimes.loopback import loopback
 
 SITES, TRAININGS = 2, 2
 K = 8

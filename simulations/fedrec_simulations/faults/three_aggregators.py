@@ -53,7 +53,7 @@ from fedrec_client.three_way import ThreeWay
 from fedrec_simulations.faults.machine import Clock, Crash, Database, Fate, Machine, simulated_disks
 from fedrec_simulations.faults.script import Kind, Operation, Script, Setup
 from fedrec_simulations.faults.simulator import population, quiet
-from fedrec_simulations.runtimes.ratings import shards
+from fedrec_simulations.runtimes.job import shards
 
 PLACES, CLIENTS, RUN = 3, 3, "run"
 PROMISE = Guarantee(5.0, 1e-5)

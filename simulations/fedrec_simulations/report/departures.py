@@ -14,7 +14,7 @@ from fedrec.sharing.shares import SEEDS, share, upload_bytes
 from fedrec_simulations.report.content import TO_THREE, Departure, ExampleReport
 
 if TYPE_CHECKING:  # which imports what is drawn from this
-    from fedrec_simulations.simulate import Run
+    from fedrec_simulations.run import Run
 
 INVENTED_ITEMS = 20
 

@@ -19,8 +19,9 @@ from fedrec.federation.releases import noise_stds
 from fedrec.privacy.guarantee import non_private
 from fedrec.sharing import promises
 from fedrec.storage import Checkpoints
+from fedrec_simulations import statement
 from fedrec_simulations.outcomes import Outcome
-from fedrec_simulations.report import statement, wording
+from fedrec_simulations.report import wording
 from fedrec_simulations.report.content import (
     BucketBars,
     BudgetLine,
@@ -37,7 +38,7 @@ from fedrec_simulations.report.content import (
     Series,
 )
 from fedrec_simulations.report.departures import departed, departed_in_shares
-from fedrec_simulations.simulate import BY_RULE, Run, promise_in_short, versions
+from fedrec_simulations.run import BY_RULE, Run, promise_in_short, versions
 
 
 def report_content(run: Run) -> ReportContent:

@@ -10,7 +10,8 @@ from dataclasses import replace
 from fedrec.evaluation.impressions import ImpressionMetrics
 from fedrec.news.sensitivity import exempt
 from fedrec.privacy.guarantee import non_private
-from fedrec_simulations.report import statement
+from fedrec_simulations import statement
+from fedrec_simulations.news_run import NewsRun, serving_guarantee
 from fedrec_simulations.report.content import (
     TO_THE_AGGREGATOR,
     TO_THREE,
@@ -26,8 +27,7 @@ from fedrec_simulations.report.content import (
 from fedrec_simulations.report.news_person import ForAPerson, tables
 from fedrec_simulations.report.news_published import published_rows
 from fedrec_simulations.report.wording import size
-from fedrec_simulations.simulate import versions
-from fedrec_simulations.simulate_news import NewsRun, serving_guarantee
+from fedrec_simulations.run import versions
 
 _COLUMNS = {"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"}
 

@@ -21,9 +21,9 @@ from fedrec.serving.asking import ask
 from fedrec.serving.bundle import Bundle
 from fedrec.settings import NEWS_UNITS, Scenario
 from fedrec_simulations.account_news import served_person
+from fedrec_simulations.news_run import serving_guarantee
 from fedrec_simulations.report.content import TextTable
 from fedrec_simulations.report.wording import power
-from fedrec_simulations.simulate_news import serving_guarantee
 
 MOST_PEOPLE = 5_000
 """More would take long: the matcher looks at every pair."""

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from fedrec_simulations.report import wording
 from fedrec_simulations.report.content import Method, ReportContent
-from fedrec_simulations.report.statement import NOT_PRIVATE
+from fedrec_simulations.statement import NOT_PRIVATE
 
 
 def methods_table(content: ReportContent) -> Table:

@@ -23,7 +23,7 @@ from fedrec.storage import write_bytes
 from fedrec_client.store import write_shard
 from fedrec_server.public import write_public
 from fedrec_simulations.runtimes.in_process import limits
-from fedrec_simulations.runtimes.ratings import Job, Shard, shards
+from fedrec_simulations.runtimes.job import Job, Shard, shards
 
 ANY_PORT = "127.0.0.1:0"
 

@@ -32,7 +32,7 @@ from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import run_rounds
 from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
-from fedrec_simulations.runtimes.ratings import Carried, Job, Runtime, kept_rounds, shards
+from fedrec_simulations.runtimes.job import Carried, Job, Runtime, kept_rounds, shards
 
 FIRST_NODE = 2
 """Flower's number 1 is the server."""

@@ -21,7 +21,7 @@ from fedrec_server.gathering import Gathering
 from fedrec_server.news import run_news
 from fedrec_simulations.runtimes.in_process import FIRST_NODE, SLOWEST_ROUND_S, limits
 from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
-from fedrec_simulations.runtimes.news import NewsJob, NewsRuntime, NewsShard, news_shards
+from fedrec_simulations.runtimes.news_job import NewsJob, NewsRuntime, NewsShard, news_shards
 
 
 @dataclass(frozen=True)

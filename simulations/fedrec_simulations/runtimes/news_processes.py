@@ -29,8 +29,8 @@ from fedrec_server.news import check
 from fedrec_server.public_news import write_public_news
 from fedrec_server.runs import run_folder
 from fedrec_simulations.runtimes.deployment_files import Holdings, PartyFiles
-from fedrec_simulations.runtimes.news import NewsJob, NewsRuntime, NewsShard, news_shards
 from fedrec_simulations.runtimes.news_in_process import readers
+from fedrec_simulations.runtimes.news_job import NewsJob, NewsRuntime, NewsShard, news_shards
 from fedrec_simulations.runtimes.processes import start
 
 

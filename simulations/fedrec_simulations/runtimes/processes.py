@@ -20,7 +20,7 @@ from fedrec_cli.supervisor import Company
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import check
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, ratings
-from fedrec_simulations.runtimes.ratings import Carried, Job, Runtime, kept_rounds
+from fedrec_simulations.runtimes.job import Carried, Job, Runtime, kept_rounds
 
 _UP_S = 120.0
 """How long a party may take to listen, on a machine that is busy with others."""

@@ -47,8 +47,8 @@ from fedrec_server.rounds import check, run_rounds
 from fedrec_server.settings import ServerSettings
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, ratings
 from fedrec_simulations.runtimes.in_process import SLOWEST_ROUND_S
+from fedrec_simulations.runtimes.job import Carried, Job, Runtime
 from fedrec_simulations.runtimes.processes import follow, start_aggregator
-from fedrec_simulations.runtimes.ratings import Carried, Job, Runtime
 from fedrec_transport.aggregator_client import Retry
 
 NO_GATE = ""

@@ -16,10 +16,10 @@ import numpy as np
 
 from fedrec.errors import SettingsError
 from fedrec.storage import finite
-from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error
 from fedrec_simulations.experiments.papers.ada_dpals_runs import BUCKETS, EQ_12, TAIL, UNIFORM, Bench, Kind, ada, item_counts
 from fedrec_simulations.experiments.papers.ada_dpals_tasks import figure_5
 from fedrec_simulations.experiments.papers.starts import Start, started
+from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error
 
 ALS, IMPROVEMENT = "ALS (not private)", "least improvement over DPALS (tail)"
 

@@ -31,11 +31,11 @@ from fedrec.factorization.ssp import PublishedModel
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec.storage import read_arrays, write_arrays
-from fedrec_simulations.bench.rows import Row, row, source_digest
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.experiments.papers.starts import Start
+from fedrec_simulations.experiments.rows import Row, row, source_digest
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate
 from fedrec_simulations.training import Training
 

@@ -29,9 +29,9 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
-from fedrec_simulations.bench.rows import Row, mean_and_error, row
 from fedrec_simulations.data.sealed import SealedSplit
 from fedrec_simulations.experiments.papers.starts import Start
+from fedrec_simulations.experiments.rows import Row, mean_and_error, row
 
 Float64s = npt.NDArray[np.float64]
 

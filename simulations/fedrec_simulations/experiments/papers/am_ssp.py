@@ -19,7 +19,6 @@ import numpy as np
 from fedrec.encoders import items as encoder
 from fedrec.errors import SettingsError
 from fedrec.storage import finite
-from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error, row
 from fedrec_simulations.experiments.papers import am_ssp_costs as costs
 from fedrec_simulations.experiments.papers.ada_dpals_runs import BUCKETS, Kind
 from fedrec_simulations.experiments.papers.am_ssp_runs import (
@@ -37,6 +36,7 @@ from fedrec_simulations.experiments.papers.am_ssp_runs import (
     with_best_rate,
 )
 from fedrec_simulations.experiments.papers.starts import started
+from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error, row
 
 EPOCHS = (1, 10, 100, 1_000)
 ALS = "ALS (not private)"

@@ -30,12 +30,12 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
-from fedrec_simulations.bench.rows import Row, row, source_digest
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.papers import ada_dpals_runs
 from fedrec_simulations.experiments.papers.ada_dpals_runs import Kind, measured
 from fedrec_simulations.experiments.papers.starts import Start
+from fedrec_simulations.experiments.rows import Row, row, source_digest
 from fedrec_simulations.training import Training
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)

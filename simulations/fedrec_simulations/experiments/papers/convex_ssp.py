@@ -26,10 +26,10 @@ from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
 from fedrec.storage import finite
-from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error, row
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import load_sealed
 from fedrec_simulations.experiments.papers.starts import Start, started
+from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error, row
 
 K, METRICS = 20, ("ndcg", "recall")
 LOGISTIC, QUADRATIC, DEFAULT = "logistic", "quadratic", "our default"

@@ -21,7 +21,6 @@ from fedrec.errors import SettingsError
 from fedrec.evaluation.popularity import popularity_buckets
 from fedrec.public_sides import sides_of
 from fedrec.storage import finite
-from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error
 from fedrec_simulations.experiments.papers.dp_cmf_runs import (
     BUCKETS,
     CATEGORIES,
@@ -35,6 +34,7 @@ from fedrec_simulations.experiments.papers.dp_cmf_runs import (
     scenario_of,
 )
 from fedrec_simulations.experiments.papers.starts import started
+from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error
 
 ALONE, OURS = Curve("DPALS (no sides)", recipe="published"), Curve("our default, all metadata", recipe="default")
 PEOPLE_OF_OURS = Curve("our default, public users", {"sides": ["public-users"]}, recipe="default")

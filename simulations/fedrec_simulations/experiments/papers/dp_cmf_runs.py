@@ -33,11 +33,11 @@ from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
 from fedrec.settings_tables import CollectiveSettings
-from fedrec_simulations.bench.rows import Row, merged, row
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import PUBLIC_SOURCES, SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.experiments.papers.starts import Start
+from fedrec_simulations.experiments.rows import Row, merged, row
 
 BUCKETS = 4
 WEIGHTS, RIDGES = (1.0, 10.0, 100.0, 1000.0), (1.0, 10.0, 100.0)

@@ -32,10 +32,10 @@ from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
 from fedrec.storage import finite
-from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error, row
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.papers.starts import Start, started
+from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error, row
 
 CANDIDATES = tuple({"dimension": d, "prior_std": std, "rate": rate} for d, std, rate in product((8, 16), (0.3, 0.5, 1.0), (0.01, 0.02)))
 """Of the sampler; the paper fixes K = 16 and gives the rest in a supplement."""

@@ -16,12 +16,12 @@ from typing import Any
 
 from fedrec.errors import SettingsError
 from fedrec.storage import finite
-from fedrec_simulations.bench.intervals import interval
-from fedrec_simulations.bench.progress import Tell
-from fedrec_simulations.bench.rows import Row
+from fedrec_simulations.experiments.intervals import interval
 from fedrec_simulations.experiments.papers.paper_data import provenance
 from fedrec_simulations.experiments.papers.starts import Start, heading
 from fedrec_simulations.experiments.papers.watch import Watch
+from fedrec_simulations.experiments.progress import Tell
+from fedrec_simulations.experiments.rows import Row
 
 PAPERS = {
     "ada-dpals": "ada_dpals",

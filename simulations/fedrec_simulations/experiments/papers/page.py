@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from fedrec import __version__
 from fedrec.storage import write_bytes
-from fedrec_simulations.bench.rows import Row
+from fedrec_simulations.experiments.rows import Row
 from fedrec_simulations.report import charts
 from fedrec_simulations.report.content import LineChart, Point
 from fedrec_simulations.report.page import stylesheet

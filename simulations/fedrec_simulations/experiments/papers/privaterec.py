@@ -14,10 +14,21 @@ from typing import Any
 from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import finite
-from fedrec_simulations.bench.news import Method, kept_row
-from fedrec_simulations.bench.news_paper import BASES, FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7, MODELS, PADDINGS, SERVED, methods, tables_of
-from fedrec_simulations.bench.rows import Row, folder_of, mean_and_error
+from fedrec_simulations.experiments.news import Method, kept_row
+from fedrec_simulations.experiments.news_paper import (
+    BASES,
+    FIGURE_4,
+    FIGURE_5,
+    FIGURE_6,
+    FIGURE_7,
+    MODELS,
+    PADDINGS,
+    SERVED,
+    methods,
+    tables_of,
+)
 from fedrec_simulations.experiments.papers.starts import started
+from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error
 from fedrec_simulations.report.news_published import TABLES
 
 _TOLD = ("figure.seeds", "data.path")

@@ -17,7 +17,7 @@ from fedrec.errors import SettingsError
 from fedrec.settings import Scenario, load, validated
 from fedrec.settings_tables import FigureSettings
 from fedrec.shipped import path_of
-from fedrec_simulations.bench.rows import Row, merged
+from fedrec_simulations.experiments.rows import Row, merged
 
 
 @dataclass(frozen=True)

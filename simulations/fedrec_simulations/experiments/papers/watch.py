@@ -18,9 +18,9 @@ from typing import Any
 
 from fedrec.errors import FedRecError
 from fedrec.storage import read_json
-from fedrec_simulations.bench import rows
-from fedrec_simulations.bench.progress import Pace, Progress, Tell
-from fedrec_simulations.bench.rows import Row, first_done, workers
+from fedrec_simulations.experiments import rows
+from fedrec_simulations.experiments.progress import Pace, Progress, Tell
+from fedrec_simulations.experiments.rows import Row, first_done, workers
 
 MakeRows = Callable[[], list[Row]]
 Asked = Mapping[Path, "partial[Row]"]

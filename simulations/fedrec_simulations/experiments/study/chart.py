@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from fedrec_simulations.bench.intervals import Interval
+from fedrec_simulations.experiments.intervals import Interval
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import OTHERS, Group, System
 from fedrec_simulations.report import wording

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fedrec_simulations.bench.intervals import Interval
+from fedrec_simulations.experiments.intervals import Interval
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import SYSTEMS, agreement, differences
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fedrec_simulations.bench.rows import Row
+from fedrec_simulations.experiments.rows import Row
 
 Table = Mapping[float, Row]
 

@@ -17,8 +17,8 @@ from typing import Any
 from fedrec.data.read import read
 from fedrec.errors import SettingsError
 from fedrec.storage import finite
-from fedrec_simulations.bench.progress import Pace, Progress, Tell
-from fedrec_simulations.bench.rows import Row, first_done, folder_of, row, workers
+from fedrec_simulations.experiments.progress import Pace, Progress, Tell
+from fedrec_simulations.experiments.rows import Row, first_done, folder_of, row, workers
 from fedrec_simulations.experiments.study.systems import DELTA, SYSTEMS, Place
 from fedrec_simulations.experiments.study.training import METRICS, study_row
 

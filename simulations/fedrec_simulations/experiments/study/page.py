@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import get_args
 
 from fedrec.storage import read_json, write_bytes
-from fedrec_simulations.bench.intervals import Interval
-from fedrec_simulations.bench.rows import Row, table
-from fedrec_simulations.commands.reference import standalone
+from fedrec_simulations.experiments.intervals import Interval
+from fedrec_simulations.experiments.rows import Row, table
 from fedrec_simulations.experiments.study import chart, claims
 from fedrec_simulations.experiments.study.claims import OUTCOMES, Claim, Outcome, Verdict, margin
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import OTHERS, Group, Origin, System, tried
 from fedrec_simulations.report import wording
+from fedrec_simulations.report.standalone import standalone
 
 TITLES: dict[Outcome, str] = {
     "held": "What held",

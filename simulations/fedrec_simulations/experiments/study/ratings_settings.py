@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from fedrec_simulations.bench.rows import Row
+from fedrec_simulations.experiments.rows import Row
 
 
 def model(method: str, epsilon: float) -> Row:

@@ -10,8 +10,8 @@ from typing import Any
 
 from fedrec.data.interactions import Kind
 from fedrec.privacy.guarantee import Guarantee
-from fedrec_simulations.bench.intervals import Interval, interval, paired
-from fedrec_simulations.bench.rows import Row
+from fedrec_simulations.experiments.intervals import Interval, interval, paired
+from fedrec_simulations.experiments.rows import Row
 from fedrec_simulations.experiments.study.systems import SYSTEMS, Group, Origin, System
 from fedrec_simulations.experiments.study.training import METRICS
 

@@ -16,8 +16,8 @@ from typing import Any, Literal
 
 from fedrec.data.interactions import Kind
 from fedrec.settings import Scenario, validated
-from fedrec_simulations.bench.rows import Row, merged
 from fedrec_simulations.experiments.papers.starts import Start
+from fedrec_simulations.experiments.rows import Row, merged
 from fedrec_simulations.experiments.study import clicks_settings, ratings_settings
 
 DELTA = 1e-5

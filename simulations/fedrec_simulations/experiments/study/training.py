@@ -29,10 +29,10 @@ from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
-from fedrec_simulations.bench.rows import Row, merged
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.data.sealed import SealedSplit
 from fedrec_simulations.experiments.ceiling import als_model
+from fedrec_simulations.experiments.rows import Row, merged
 from fedrec_simulations.experiments.study import ratings_settings
 from fedrec_simulations.experiments.study.systems import DELTA, HALF_PUBLIC, SYSTEMS, Place, System
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate

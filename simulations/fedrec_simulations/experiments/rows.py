@@ -113,7 +113,18 @@ def source_digest() -> str:
     library, simulation = Path(fedrec.__file__).parent, Path(fedrec_simulations.__file__).parent
     between = [
         simulation / f"{name}.py"
-        for name in ("experiments/ceiling", "runtimes/ratings", "training", "outcomes", "data/datasets", "simulate_news", "data/news")
+        for name in (
+            "experiments/ceiling",
+            "experiments/dp_sgd",
+            "data/sealed",
+            "runtimes/job",
+            "runtimes/loopback",
+            "training",
+            "outcomes",
+            "data/datasets",
+            "simulate_news",
+            "data/news",
+        )
     ]
     content = [file.name.encode() + file.read_bytes() for file in [*sorted(library.rglob("*.py")), *between]]
     return hashlib.sha256(b"\0".join(content)).hexdigest()[:8]

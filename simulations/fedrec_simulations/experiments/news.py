@@ -18,7 +18,7 @@ from typing import Any
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
-from fedrec_simulations.bench.rows import Row, folder_of, in_order, in_own_process, mean_and_error, merged, row, table
+from fedrec_simulations.experiments.rows import Row, folder_of, in_order, in_own_process, mean_and_error, merged, row, table
 
 SEEDS = (1, 2, 3)
 _SPLIT = {"kind": "held-out-users", "seed": 20}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from fedrec_simulations.bench.rows import mean_and_error
+from fedrec_simulations.experiments.rows import mean_and_error
 
 LEVEL = 0.95
 

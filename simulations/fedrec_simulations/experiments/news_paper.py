@@ -15,8 +15,8 @@ from typing import Any
 
 from fedrec.errors import SettingsError
 from fedrec.storage import finite
-from fedrec_simulations.bench.news import Method, kept_row
-from fedrec_simulations.bench.rows import Row, folder_of, table
+from fedrec_simulations.experiments.news import Method, kept_row
+from fedrec_simulations.experiments.rows import Row, folder_of, table
 from fedrec_simulations.report.news_published import TABLES, PublishedRow
 
 SERVED = (math.inf, 10.0, 5.0, 1.0, 0.1, 0.01, 0.001)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from fedrec_simulations.simulate import progress_bar
+from fedrec_simulations.console import progress_bar
 
 
 @dataclass(frozen=True)

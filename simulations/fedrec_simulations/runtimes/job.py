@@ -1,44 +1,27 @@
-"""Who carries a training's messages: this process alone, Flower in this process, or real processes. All give the same bytes.
-
-A runtime takes a job and a state, and yields every round after it. `loopback` plays all parts in one loop;
-`in_process.flower` runs real parties (aggregator, server, clients with ledgers) over Flower's `Grid` in this process, or
-`ray_engine.ray` over Flower's simulation engine; `processes.processes` starts each as a process of its own.
-"""
+"""Job of a runtime: one training with its private data, every round of it that was carried, and the shards of its clients."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from safetensors import safe_open
 
-from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.coding import coded
-from fedrec.federation.protocol import Invitation
 from fedrec.federation.releases import Charge
-from fedrec.federation.rounds import Link, State, told_before, train
-from fedrec.federation.wire import invitation_bytes
-from fedrec.in_process.loopback import Loopback
-from fedrec.in_process.three_aggregators import ThreeAggregators
+from fedrec.federation.rounds import State
 from fedrec.privacy.accounting import compose, epsilon_of
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import Prepared
 from fedrec.settings import Scenario
-from fedrec.storage import Checkpoints, read_arrays, read_json
+from fedrec.storage import read_arrays, read_json
 from fedrec_server.runs import run_folder
-
-Name = Literal["loopback", "flower", "processes"]
-Backend = Literal["grid", "ray"]
 
 
 @dataclass(frozen=True)
@@ -99,73 +82,6 @@ def run_id(scenario: Scenario) -> str:
 
 Runtime = Callable[[Job, State, Sequence[str]], Generator[Carried, None, None]]
 """From a job, the state to go on from and the names of what was released before it, every further round. Closing it ends all parties."""
-
-
-@dataclass(frozen=True)
-class Cast:
-    """What `fedrec simulate` was asked for: a runtime, how many clients share the users, and what plays Flower's nodes.
-
-    In loopback every user is a client. Raises SettingsError where there is less than one client, and where Ray is asked for and
-    is not installed or has nothing to do.
-    """
-
-    runtime: Name = "loopback"
-    clients: int = 2
-    backend: Backend = "grid"
-
-    def __post_init__(self) -> None:
-        if self.clients < 1:
-            raise SettingsError(f"clients must be at least 1, found {self.clients}", "Give --clients a positive number.")
-        if self.backend == "ray" and self.runtime != "flower":
-            raise SettingsError(f"--backend ray says nothing to --runtime {self.runtime}", "Add --runtime flower, or leave --backend out.")
-        if self.backend == "ray":  # before anything is read, or an older run's folder replaced
-            from fedrec_simulations.runtimes.ray_engine import require_ray
-
-            require_ray()
-
-    @property
-    def suffix(self) -> str:
-        """What tells its run folder from that of another cast."""
-        backend = "" if self.backend == "grid" else f"-{self.backend}"
-        return "" if self.runtime == "loopback" else f"-{self.runtime}{backend}-{self.clients}"
-
-    def carrier(self, catalogue: Catalogue) -> Runtime:
-        """The runtime itself."""
-        if self.backend == "ray":
-            from fedrec_simulations.runtimes.ray_engine import ray
-
-            return ray(catalogue, clients=self.clients)
-        if self.runtime == "flower":
-            from fedrec_simulations.runtimes.in_process import flower
-
-            return flower(catalogue, clients=self.clients)
-        if self.runtime == "processes":
-            from fedrec_simulations.runtimes.processes import processes
-
-            return processes(catalogue, clients=self.clients)
-        return loopback
-
-
-ALONE = Cast()
-"""Everybody in one process, as long as nothing else is asked for."""
-
-
-def loopback(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
-    """Everybody in this process; bytes are what the same messages take on the wire, by `Loopback.checked` and `wire.invitation_bytes`."""
-    plan = job.prepared.plan
-    ledger = Ledger(job.limit)
-    for name in released:
-        ledger = ledger.add(plan.event(name))
-    devices = Loopback(job.data, job.prepared.steps, plan, job.noise, ledger, charge=job.charge)
-    link: Link = ThreeAggregators(devices) if job.scenario.privacy.shares == "real" else devices
-    started, sent = time.perf_counter(), 0
-    told = told_before(job.prepared.recipe, state, Checkpoints(job.folder / "checkpoints").at)
-    for done in train(job.prepared.recipe, link, state):
-        names = tuple(release.name for release in done.question.releases)
-        down = invitation_bytes(Invitation(job.run, plan, done.question, coded(done.question.public, told)))
-        seconds, up = time.perf_counter() - started, devices.bytes_up - sent
-        yield Carried(done.question.round, done.question.step, names, up, down, seconds, done.state, done.answer.noise_std)
-        started, sent, told = time.perf_counter(), devices.bytes_up, done.question.public
 
 
 def kept_rounds(server: Path, *, after: int) -> Iterator[Carried]:

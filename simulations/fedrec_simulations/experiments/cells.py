@@ -14,8 +14,8 @@ from typing import Any
 
 from fedrec.errors import RunError
 from fedrec.storage import finite, read_json, write_json
-from fedrec_simulations.bench.progress import Pace, Progress, Tell
-from fedrec_simulations.bench.rows import Row, first_done, source_digest, workers
+from fedrec_simulations.experiments.progress import Pace, Progress, Tell
+from fedrec_simulations.experiments.rows import Row, first_done, source_digest, workers
 
 Summary = Callable[[Mapping[str, Row]], Mapping[str, Any]]
 """What a benchmark makes of its rows by name; some may still be missing."""

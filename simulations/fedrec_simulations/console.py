@@ -1,0 +1,28 @@
+"""Progress on a terminal: a bar with one clock, and a line for each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[Progress]:
+    """A spinner, words, and the time left, at the end the time taken, on the given console."""
+    words = TextColumn("{task.description}", table_column=Column(overflow="fold"))  # a narrow terminal wraps, and cuts nothing
+    columns = (SpinnerColumn(finished_text="✓"), words, TimeRemainingColumn(elapsed_when_finished=True))
+    with Progress(*columns, console=console, transient=False) as progress:
+        yield progress
+
+
+@contextmanager
+def stage(console: Console, words: str) -> Iterator[None]:
+    """The same for one thing that is not counted."""
+    with progress_bar(console) as progress:
+        task = progress.add_task(words, total=1)
+        yield
+        progress.update(task, completed=1)

@@ -1,0 +1,68 @@
+"""Choice of a runtime: who carries a training's messages. All give the same bytes.
+
+A runtime takes a job and a state, and yields every round after it. `loopback` plays all parts in one loop;
+`in_process.flower` runs real parties (aggregator, server, clients with ledgers) over Flower's `Grid` in this process, or
+`ray_engine.ray` over Flower's simulation engine; `processes.processes` starts each as a process of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedrec.data.dataset import Catalogue
+from fedrec.errors import SettingsError
+from fedrec_simulations.runtimes.job import Runtime
+from fedrec_simulations.runtimes.loopback import loopback
+
+Name = Literal["loopback", "flower", "processes"]
+Backend = Literal["grid", "ray"]
+
+
+@dataclass(frozen=True)
+class Cast:
+    """What `fedrec simulate` was asked for: a runtime, how many clients share the users, and what plays Flower's nodes.
+
+    In loopback every user is a client. Raises SettingsError where there is less than one client, and where Ray is asked for and
+    is not installed or has nothing to do.
+    """
+
+    runtime: Name = "loopback"
+    clients: int = 2
+    backend: Backend = "grid"
+
+    def __post_init__(self) -> None:
+        if self.clients < 1:
+            raise SettingsError(f"clients must be at least 1, found {self.clients}", "Give --clients a positive number.")
+        if self.backend == "ray" and self.runtime != "flower":
+            raise SettingsError(f"--backend ray says nothing to --runtime {self.runtime}", "Add --runtime flower, or leave --backend out.")
+        if self.backend == "ray":  # before anything is read, or an older run's folder replaced
+            from fedrec_simulations.runtimes.ray_engine import require_ray
+
+            require_ray()
+
+    @property
+    def suffix(self) -> str:
+        """What tells its run folder from that of another cast."""
+        backend = "" if self.backend == "grid" else f"-{self.backend}"
+        return "" if self.runtime == "loopback" else f"-{self.runtime}{backend}-{self.clients}"
+
+    def carrier(self, catalogue: Catalogue) -> Runtime:
+        """The runtime itself."""
+        if self.backend == "ray":
+            from fedrec_simulations.runtimes.ray_engine import ray
+
+            return ray(catalogue, clients=self.clients)
+        if self.runtime == "flower":
+            from fedrec_simulations.runtimes.in_process import flower
+
+            return flower(catalogue, clients=self.clients)
+        if self.runtime == "processes":
+            from fedrec_simulations.runtimes.processes import processes
+
+            return processes(catalogue, clients=self.clients)
+        return loopback
+
+
+ALONE = Cast()
+"""Everybody in one process, as long as nothing else is asked for."""
