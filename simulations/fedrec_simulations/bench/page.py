@@ -372,7 +372,7 @@ SECTIONS: tuple[tuple[str, str, str, str, Callable[[Result], str]], ...] = (
         "nodes",
         "A thousand nodes",
         "Synthetic nodes over mutual TLS at a real gate and SuperLink, which wait for messages between rounds.",
-        "fedrec bench nodes --endurance 300",
+        "fedrec bench nodes --endurance 3600",
         _nodes,
     ),
     (
