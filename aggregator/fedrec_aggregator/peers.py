@@ -91,14 +91,15 @@ class HeardPeer:
     _held: dict[tuple[str, int, int], tuple[Committed, ...]] = field(default_factory=dict)
     _keys: dict[tuple[str, int, int], bytes] = field(default_factory=dict, repr=False)
 
-    def listen(self, run: str, round: int, *, key_of: int = 0) -> None:
-        """Ask where it is, for whom it holds once it has a list, and for its key of attempt `key_of` (0: not wanted)."""
+    def listen(self, run: str, round: int, *, attempt: int, wants_key: bool = False) -> None:
+        """Ask where it is. Where it is at `attempt` too: also whom it holds once it has a list, and its key where that is wanted."""
         try:
             said, has_list = self.desk.standing(run, round)
-            if has_list:
-                said = replace(said, held=self._list(run, round, said.attempt))
-            if key_of and said.attempt == key_of and (run, round, key_of) not in self._keys:
-                self._keys[run, round, key_of] = self.desk.key(run, round, key_of)
+            here = said.attempt == attempt
+            if here and has_list:
+                said = replace(said, held=self._list(run, round, attempt))
+            if here and wants_key and (run, round, attempt) not in self._keys:
+                self._keys[run, round, attempt] = self.desk.key(run, round, attempt)
             self._standings[run, round] = said
         except FedRecError as failure:  # also a refusal, and words that are none: it says nothing that could be used
             self._standings[run, round] = failure

@@ -278,7 +278,7 @@ class ThreePartyAggregator(Aggregator):
                 progress = self._party.progress(run, round)
             for i, peer in self._peers.items():
                 wants_key = i == (self.place + 1) % 3 and progress is not None and not progress.ticket and not progress.ended
-                peer.listen(run, round, key_of=progress.attempt if wants_key and progress else 0)
+                peer.listen(run, round, attempt=progress.attempt if progress else 0, wants_key=wants_key)
             with self._turn:
                 self._party.advance(run, round)
                 if self._store.published(run, round):

@@ -5,12 +5,17 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Invitation, Phase, Refusal
 from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
+from fedrec.sharing.layout import layout
+from fedrec.sharing.protocol import Standing
+from fedrec.sharing.record import addressed, pack_shares
+from fedrec_aggregator.peers import HeardPeer
 from fedrec_cli.disclosure.aggregator import aggregator as inspected
 from fedrec_client.participant import Participant
 from fedrec_client.three_way import ThreeWay
@@ -119,6 +124,37 @@ def test_a_client_shares_nothing_where_aggregators_were_asked_another_question_o
     way.names = (NAMES[0], NAMES[1], b"another key")
     answer = there.participants[0].answer(Invitation(RUN, there.prepared.plan, question, quorum=3))
     assert answer.refusal == Refusal.WRONG_QUESTION
+
+
+def test_shares_of_a_user_whom_another_client_enrolled_are_not_taken(found: Found) -> None:
+    there = found(*PUBLISHED)
+    desk, question, core = there.desk(), there.first, there.cores.running[0]
+    assert core is not None
+    desk.open_run(RUN, there.prepared.plan)
+    desk.open_round(there.opening(question))
+    there.cores.sleep(1.0)
+    ticket = core.attempt(RUN, question.round).ticket
+    of_another = next(token for token, owner in core.ledger.owners().items() if owner == "client-2")
+    numbers = np.zeros((1, layout(question).length), np.uint64)
+    sent = addressed(numbers, [b"r" * 16], [of_another], ticket, secret=b"s" * 32)[0]
+    message = pack_shares(sent, 0, ticket)
+    assert core.share_desk("client-1").report(RUN, question.round, message).rejected == {Refusal.FORBIDDEN: 1}
+    assert core.share_desk("client-2").report(RUN, question.round, message).accepted == 1
+    for broken in (message[:-1], b"", message[:36] + b"\1" + message[37:]):  # for another aggregator
+        assert core.share_desk("client-2").report(RUN, question.round, broken).rejected == {Refusal.MALFORMED: 1}
+
+
+def test_a_peer_that_is_at_another_attempt_is_asked_for_no_list_and_no_key() -> None:
+    """Whatever numbers a liar names, its lists are not fetched and kept."""
+
+    class Elsewhere:
+        def standing(self, run: str, round: int) -> tuple[Standing, bool]:
+            return Standing(attempt=7), True
+
+    peer = HeardPeer(Elsewhere())  # type: ignore[arg-type]
+    peer.listen(RUN, 0, attempt=3, wants_key=True)
+    assert peer.failure(RUN, 0) is None
+    assert peer.standing(RUN, 0) == Standing(attempt=7)
 
 
 def test_three_ways_need_three_different_keys() -> None:
