@@ -3,6 +3,7 @@
 What the threat tables of docs/privacy.md name gets the marker `threat`, and `make test` runs it whatever other marker it has.
 """
 
+import atexit
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ if "TMPDIR" not in os.environ and MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
     os.environ["TMPDIR"] = str(MEMORY)  # ledgers wait for the disk at every charge: a third of the time of what holds one
     tempfile.tempdir = None
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="fedrec-tests-")  # budgets of data sets must not end in the developer's own
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 settings.register_profile("fedrec", deadline=None, derandomize=True)
 settings.load_profile("fedrec")
