@@ -17,6 +17,7 @@ from tests.waiting import HANG_S
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL))

@@ -62,6 +62,7 @@ def test_one_iteration_on_clicks_is_that_of_dense_weighted_least_squares() -> No
         np.testing.assert_allclose(step.model.V[j], expected, atol=2e-4 * np.abs(step.model.V).max())
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 def test_on_movielens_1m_alternating_reaches_an_error_of_eighty_five_hundredths(real_data: Path) -> None:
     with (real_data / "ml-1m" / "ratings.dat").open() as file:

@@ -77,6 +77,7 @@ def test_a_crash_at_any_step_of_any_party_ends_in_the_loopbacks_model(party: str
         assert len(outcome.struck) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Kind.FULL, Kind.DOUBT])
 @pytest.mark.parametrize("party", [AGGREGATOR, "server-0"])
 def test_a_disk_that_fails_once_at_the_aggregator_or_the_server_ends_in_the_loopbacks_model(party: str, kind: Kind) -> None:

@@ -24,6 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("rows")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ada_dpals.FIGURES)
 def test_every_figure_is_json_rows_with_their_guarantees(name: str, folder: Path) -> None:
     rows = ada_dpals.figure(name, "planted", True, folder)

@@ -35,6 +35,7 @@ def bench_in(folder: Path, kind: Kind = "ratings") -> Bench:
     return Bench(Start("am_ssp_figure1" if kind == "ratings" else "am_ssp_figure2", "planted"), kind, (1,), folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", am_ssp.FIGURES)
 def test_every_figure_is_json_rows_with_their_guarantees(name: str, folder: Path) -> None:
     rows = am_ssp.figure(name, "planted", True, folder)
