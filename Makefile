@@ -5,7 +5,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test test-rest test-all rehearsal mutants lint docs proto clean
+.PHONY: install demo recommend test test-rest test-all rehearsal mutants lint docs docs-site proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -57,6 +57,11 @@ lint: install
 
 docs: install
 	$(BIN)/fedrec docs docs/reference.md --results docs/results
+
+# the documentation site, into site/
+docs-site: install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # the services and their types, each from its one description
 proto: install

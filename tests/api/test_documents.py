@@ -41,3 +41,9 @@ def test_the_citation_is_of_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert citation["version"] == fedrec.__version__ == project["version"]
     assert citation["authors"] == project["authors"] == [{"name": "the fedrec developers"}]
+
+
+def test_the_site_has_every_page() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    named = {page for part in site["nav"] for pages in part.values() for page in ([pages] if isinstance(pages, str) else pages)}
+    assert named == {path.name for path in (ROOT / "docs").glob("*.md")}

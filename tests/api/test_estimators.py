@@ -123,7 +123,7 @@ def test_a_server_in_a_thread_answers_and_stops(clicks: tuple[fedrec.TrainingSet
 
 def test_an_experiment_is_served_only_where_it_is_asked_for(model: fedrec.Recommender) -> None:
     with pytest.raises(SettingsError, match="seeded noise"):
-        model.serve(port=0)
+        model.serve(port=0, background=True)
 
 
 @pytest.mark.parametrize(("kind", "needs"), [(fedrec.ItemItem, "clicks"), (fedrec.Popularity, "clicks"), (fedrec.ItemBias, "ratings")])
