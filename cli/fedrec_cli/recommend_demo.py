@@ -13,7 +13,7 @@ from fedrec.errors import RunError
 from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec.storage import read_json
 from fedrec_cli.recommend import Choices, Device, as_dict, asked, beside, facts, plain, titles
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_client.clicks import Clicks
 from fedrec_client.explaining import explained
 
@@ -28,7 +28,7 @@ def run(folder: Path | None, device: Device, choices: Choices) -> tuple[str, dic
     served = served_run(folder)
     bundle = read(served / FILE)
     clicks = example_history(bundle)
-    company = Company(most_starts=1)
+    company = Supervisor(most_starts=1)
     with tempfile.TemporaryDirectory(prefix="fedrec-demo-") as scratch:
         try:
             url = _started(company, served, Path(scratch))
@@ -58,7 +58,7 @@ def example_history(bundle: Bundle) -> Clicks:
     return Clicks.of([bundle.ids[int(row)] for row in alike[::2]])
 
 
-def _started(company: Company, served: Path, scratch: Path) -> str:
+def _started(company: Supervisor, served: Path, scratch: Path) -> str:
     """gRPC address of a server process of its own."""
     settings, told = scratch / "serving.toml", scratch / "serving.json"
     settings.write_text(f"state = {str(scratch)!r}\n")

@@ -39,7 +39,7 @@ class _Child:
     starts: int = 1
 
 
-class Company:
+class Supervisor:
     """The parties of one run, by name. Stop them with `stop`, whatever happened. Times in seconds."""
 
     def __init__(self, *, most_starts: int = 4, grace_s: float = 25.0, pause_s: float = 0.05) -> None:

@@ -15,7 +15,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 
 
-class Fleet(Protocol):
+class NewsClients(Protocol):
     """All users of a training, numbered from 0."""
 
     @property

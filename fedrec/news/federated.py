@@ -21,7 +21,7 @@ from fedrec.encoders.news_model import NewsModel
 from fedrec.news import attention, labels, rounds
 from fedrec.news.attention import GaussianAttention
 from fedrec.news.checkpoints import Kept
-from fedrec.news.clients import Fleet
+from fedrec.news.clients import NewsClients
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.local_update import Behind, Devices, NoisedGradients, Through
@@ -58,7 +58,7 @@ class Form:
     sent: Callable[[Scenario, int], tuple[tuple[str, float], ...]]
 
 
-def in_rounds(scenario: Scenario, catalogue: Catalogue, fleet: Fleet, kept: Kept) -> Iterator[Progress | TrainedNews]:
+def in_rounds(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
     """Train over a fleet. Raises BudgetExceededError where the costs pass the promise, before anybody is asked."""
     form, schedule = FORMS[scenario.news.variant], schedule_of(scenario, fleet.num_users)
     model, guarantee = news_model(scenario, catalogue.news, catalogue.vectors, basis=form.basis(scenario)), promise(scenario)
@@ -186,7 +186,7 @@ FORMS = {
 """By the name a scenario gives."""
 
 
-def centralized(scenario: Scenario, catalogue: Catalogue, fleet: Fleet, kept: Kept) -> Iterator[Progress | TrainedNews]:
+def centralized(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
     """Adam on the collected data: the ceiling of the federated ones. No privacy."""
     train, epochs, streams = fleet.data(), scenario.news.epochs or 4, Streams(scenario.seed)
     model = news_model(scenario, catalogue.news, catalogue.vectors, basis=scenario.news.basis)

@@ -24,7 +24,7 @@ from fedrec.settings import Scenario
 
 
 @dataclass(frozen=True)
-class Together:
+class LocalClients:
     """Everybody's clicks in this process: the same messages' content, without messages."""
 
     scenario: Scenario
@@ -33,11 +33,11 @@ class Together:
 
     @property
     def num_users(self) -> int:
-        """See `Fleet`."""
+        """See `NewsClients`."""
         return self.train.num_users
 
     def reports(self, topics: TopicTable, plan: TrainingPlan) -> Collected:
-        """See `Fleet`."""
+        """See `NewsClients`."""
         return collect(self.train, topics, plan, history=self.scenario.news.history, noise=self._noise)
 
     def step(self, course: Course, users: Int64s, rule: FedAdam) -> tuple[Course, float]:
@@ -48,7 +48,7 @@ class Together:
         return course.moved(gradient.astype("f8"), rule), loss
 
     def link(self, plan: Plan, released: Sequence[str]) -> Link:
-        """See `Fleet`."""
+        """See `NewsClients`."""
         from fedrec.news.central_client import client_steps
 
         ledger = Ledger(plan.guarantee, tuple(plan.event(name) for name in released))
@@ -56,7 +56,7 @@ class Together:
         return ThreeAggregators(devices) if self.scenario.privacy.shares == "real" else devices
 
     def data(self) -> Impressions:
-        """See `Fleet`."""
+        """See `NewsClients`."""
         return self.train
 
     @cached_property

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from fedrec.data.impressions import Impressions
 from fedrec.news import central, federated, reports_training
 from fedrec.news.checkpoints import NOTHING, Kept
-from fedrec.news.clients import Fleet
+from fedrec.news.clients import NewsClients
 from fedrec.news.report_model import ReportModelSettings
 from fedrec.news.reports_training import collected_arrays, collected_of
 from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews, promised, topics_of
@@ -39,10 +39,10 @@ __all__ = ["VARIANTS", "Catalogue", "Progress", "Sent", "TrainedNews", "promised
 Float32s = npt.NDArray[np.float32]
 
 
-Training = Callable[[Scenario, Catalogue, Fleet, Kept], Iterator[Progress | TrainedNews]]
+Training = Callable[[Scenario, Catalogue, NewsClients, Kept], Iterator[Progress | TrainedNews]]
 
 
-def train_news(scenario: Scenario, catalogue: Catalogue, fleet: Fleet, *, kept: Kept = NOTHING) -> Iterator[Progress | TrainedNews]:
+def train_news(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, *, kept: Kept = NOTHING) -> Iterator[Progress | TrainedNews]:
     """Train the scenario's variant over a fleet, yielding progress and, last, the trained model; on from what is kept.
 
     Raises PrivacyError where a ledger refuses, and what the fleet raises.
@@ -61,7 +61,7 @@ class AdditiveRecommender:
         return reports_training.serve(self.trained, asked, mu=mu_for(guarantee.epsilon, guarantee.delta), key=key).scores
 
 
-def additive(scenario: Scenario, catalogue: Catalogue, fleet: Fleet, kept: Kept) -> Iterator[Progress | TrainedNews]:
+def additive(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
     """The default; `reports_training` proves its guarantee."""
     table, news, guarantee = topics_of(scenario, catalogue), scenario.news, promised(scenario)
     plan, settings = plan_training(guarantee, no_click=news.no_click == "report"), _report_settings(scenario)
@@ -98,7 +98,7 @@ def _report_settings(scenario: Scenario) -> ReportModelSettings:
     return ReportModelSettings(epochs=news.epochs or (8 if epsilon >= 3 else 4), learning_rate=news.learning_rate or 3e-3 * speed)
 
 
-def central_training(scenario: Scenario, catalogue: Catalogue, fleet: Fleet, kept: Kept) -> Iterator[Progress | TrainedNews]:
+def central_training(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
     """See `central`."""
     table, settings, plan, done = topics_of(scenario, catalogue), central_settings(scenario), central_plan(scenario), None
     guarantee = plan.guarantee

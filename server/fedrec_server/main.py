@@ -36,8 +36,8 @@ from fedrec.storage import write_json
 from fedrec_server.aggregation import desk_and_budget, memories
 from fedrec_server.bundle_endpoint import BundleEndpoint
 from fedrec_server.executor import Executor, LostRunError, require_pinned_flower
+from fedrec_server.fleet_proxy import Certificate, Gate, GateLimits
 from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
-from fedrec_server.gate import Certificate, Gate, GateLimits
 from fedrec_server.notes import only_one
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import Progress, check, run_rounds

@@ -145,7 +145,7 @@ class Roster:
 
 @dataclass(frozen=True)
 class RemoteFleet:
-    """A `news.clients.Fleet` of clients elsewhere."""
+    """A `news.clients.NewsClients` of clients elsewhere."""
 
     scenario: Scenario
     catalogue: Catalogue
@@ -160,12 +160,12 @@ class RemoteFleet:
 
     @property
     def num_users(self) -> int:
-        """See `Fleet`."""
+        """See `NewsClients`."""
         self.roster.begin()
         return self.roster.num_users
 
     def reports(self, topics: TopicTable, plan: TrainingPlan) -> Collected:
-        """See `Fleet`. The devices get the public rows and open categories by themselves (`TopicTable.told`)."""
+        """See `NewsClients`. The devices get the public rows and open categories by themselves (`TopicTable.told`)."""
         rows = public_table(self.scenario.news.topics, self.scenario, self.catalogue).rows.astype(np.int32)
         std = noise_std(topics, self.scenario.news.history, mu=plan.report_mu)
         users, parts = self.roster.users, []
@@ -201,7 +201,7 @@ class RemoteFleet:
         return longest_noised(self.scenario.news.clip or GRADIENT_CLIP, std, numbers)
 
     def link(self, plan: Plan, released: Sequence[str]) -> Link:
-        """See `Fleet`."""
+        """See `NewsClients`."""
         assert self.desk is not None  # `check`
         self.roster.begin()
         every = EveryClient(self.roster, self.absent_s, self.gathering.pause_s, self.gathering.sleep, self.gathering.clock)
@@ -209,7 +209,7 @@ class RemoteFleet:
         return AggregatedLink(self.terms, plan, desk, every, self.patience, self.notes.ledger_head, self._saw)
 
     def data(self) -> Impressions:
-        """See `Fleet`."""
+        """See `NewsClients`."""
         raise SettingsError("clicks stay on devices", "Choose a variant that trains on devices.")
 
     def _saw(self, status: RoundStatus, _: Sequence[Answer]) -> None:

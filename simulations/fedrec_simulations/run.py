@@ -20,7 +20,7 @@ from fedrec.recipes import client_recipe
 from fedrec.settings import Scenario
 from fedrec_simulations.data.budget import DataBudget
 from fedrec_simulations.outcomes import Outcome
-from fedrec_simulations.runtimes.choice import Cast
+from fedrec_simulations.runtimes.choice import RuntimeChoice
 from fedrec_simulations.runtimes.job import run_id
 from fedrec_simulations.training import Trained
 
@@ -33,7 +33,7 @@ class Run:
     """Everything a finished run knows; the report and the result are views of it."""
 
     scenario: Scenario
-    cast: Cast
+    cast: RuntimeChoice
     folder: Path
     dataset: Dataset
     split: Split

@@ -8,13 +8,13 @@ from pathlib import Path
 from fedrec.errors import RunError
 from fedrec.settings import Scenario
 from fedrec.storage import finite, read_json, write_json
-from fedrec_simulations.runtimes.choice import Cast
+from fedrec_simulations.runtimes.choice import RuntimeChoice
 
 RESULT = "result.json"
 SETTINGS = "settings.json"
 
 
-def open_folder(scenario: Scenario, name: str, cast: Cast, *, resume: bool) -> Path:
+def open_folder(scenario: Scenario, name: str, cast: RuntimeChoice, *, resume: bool) -> Path:
     """The scenario's run folder for this cast, fresh, or as an interrupted run left it where `resume`.
 
     Raises RunError where there is nothing to resume, where the folder belongs to another scenario, or cannot be written.

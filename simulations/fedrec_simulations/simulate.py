@@ -36,7 +36,7 @@ from fedrec_simulations.model_card import write_card
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate, ranked, ranked_fold
 from fedrec_simulations.run import BY_RULE, Run, promise_in_short
 from fedrec_simulations.run_folder import RESULT, open_folder
-from fedrec_simulations.runtimes.choice import ALONE, Cast
+from fedrec_simulations.runtimes.choice import LOOPBACK, RuntimeChoice
 from fedrec_simulations.runtimes.job import Runtime
 from fedrec_simulations.training import RoundRecord, Trained, Training
 
@@ -47,7 +47,7 @@ def run(
     scenario: Scenario,
     *,
     name: str,
-    cast: Cast = ALONE,
+    cast: RuntimeChoice = LOOPBACK,
     resume: bool = False,
     quiet: bool = False,
     given: Dataset | None = None,

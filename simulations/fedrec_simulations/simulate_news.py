@@ -41,12 +41,12 @@ from fedrec_simulations.data.news import NewsData, catalogue_of, load_news
 from fedrec_simulations.news_run import _NOISED, NewsOutcome, NewsRun, serving_guarantee
 from fedrec_simulations.run import promise_in_short
 from fedrec_simulations.run_folder import RESULT, open_folder
-from fedrec_simulations.runtimes.choice import ALONE, Cast
+from fedrec_simulations.runtimes.choice import LOOPBACK, RuntimeChoice
 from fedrec_simulations.runtimes.news import carrier
 from fedrec_simulations.runtimes.news_job import NewsJob, NewsRuntime
 
 
-def run(scenario: Scenario, *, name: str, cast: Cast = ALONE, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
+def run(scenario: Scenario, *, name: str, cast: RuntimeChoice = LOOPBACK, resume: bool = False, quiet: bool = False) -> dict[str, Any]:
     """Do everything and return what `--json` prints. Raises FedRecError."""
     from fedrec_simulations.report.news import report_content
     from fedrec_simulations.report.news_person import for_a_person

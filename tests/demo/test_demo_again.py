@@ -9,7 +9,7 @@ import pytest
 from fedrec.federation.round_driver import Patience
 from fedrec.recipes import guarantee_of
 from fedrec.settings import load
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_server.public import PublicData
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.processes
 
 def test_two_trainings_by_real_parties_the_second_from_the_first_are_those_of_one_process(tmp_path: Path) -> None:
     trial = Trial(load(None, ["data.preset=small", "privacy.noise=seeded", "privacy.epsilon=3.5"]), tmp_path)
-    there = trial.deployment(Company())
+    there = trial.deployment(Supervisor())
     catalogue, facts = trial.people.dataset.catalogue, trial.facts
     public = PublicData(catalogue.item_ids, facts.kind, facts.value_range, facts.features)
     for training in range(TRAININGS):

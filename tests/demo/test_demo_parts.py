@@ -16,7 +16,7 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.privacy.accounting import mu_for
 from fedrec.settings import load
 from fedrec_cli.main import guarded
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_client.clicks import read_clicks
 from fedrec_simulations.demo import shown
 from fedrec_simulations.demo.deployment import run, strike
@@ -54,7 +54,7 @@ def test_the_limit_of_all_parties_is_that_of_two_trainings_together(trial: Trial
 
 
 def test_every_party_is_killed_by_some_seed_and_always_in_a_round_that_there_is(trial: Trial) -> None:
-    there = trial.deployment(Company())
+    there = trial.deployment(Supervisor())
     rounds = [trial.alone(number).rounds for number in range(2)]
     strikes = [strike(seed, there, rounds) for seed in range(200)]
     assert {one.party for one in strikes} == set(there.parties)
@@ -144,14 +144,14 @@ def test_flags_of_a_deployment_need_one_and_news_is_refused(capsys: pytest.Captu
 def test_a_failure_shows_which_party_failed_with_the_end_of_its_log_and_ends_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    companies = list[Company]()
+    companies = list[Supervisor]()
 
-    class Failing(Company):
+    class Failing(Supervisor):
         def start(self, name: str, verb: Any, *, log: Path, ends: bool = False) -> None:
             companies.append(self)
             super().start(name, ["aggregator", "--settings", str(tmp_path / "missing.toml")], log=log, ends=ends)
 
-    monkeypatch.setattr("fedrec_simulations.demo.deployment.Company", Failing)
+    monkeypatch.setattr("fedrec_simulations.demo.deployment.Supervisor", Failing)
     with pytest.raises(RunError, match="the aggregator ended with exit code"):
         run(tuple(SMALLEST), seed=0, keep=tmp_path / "kept", quiet=False)
     said = capsys.readouterr().err

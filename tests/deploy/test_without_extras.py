@@ -5,7 +5,7 @@ import sys
 
 MODULES = """
 fedrec_aggregator.main fedrec_client.main fedrec_client.flower fedrec_client.participant fedrec_server.main fedrec_server.flower
-fedrec_server.rounds fedrec_server.serving.main fedrec_server.serving.http_door fedrec_server.serving.grpc_door fedrec.serving.exporting
+fedrec_server.rounds fedrec_server.serving.main fedrec_server.serving.http_api fedrec_server.serving.grpc_api fedrec.serving.exporting
 fedrec_simulations.account fedrec_simulations.audit.command fedrec_simulations.bench.command fedrec_simulations.data.describing
 fedrec_simulations.commands.demo fedrec_cli.doctor.preflight fedrec_simulations.faults.command fedrec_cli.disclosure.overview
 fedrec_simulations.runtimes.processes fedrec_cli.recommend fedrec_cli.recommend_demo fedrec_simulations.runtimes.choice

@@ -35,7 +35,7 @@ from safetensors import safe_open
 
 from fedrec.settings import NEWS_UNITS, load
 from fedrec_simulations import simulate, simulate_news
-from fedrec_simulations.runtimes.choice import Cast
+from fedrec_simulations.runtimes.choice import RuntimeChoice
 
 KEPT = Path(__file__).with_name("golden.json")
 TOLERANCE = 1e-3
@@ -98,7 +98,7 @@ def run(case: str, folder: Path) -> Path:
     else:
         data = ["data.planted={users=60, items=40, events=900}", "data.preset="]
         chosen = load(None, [*data, *common, *RATINGS[name]])
-        result = simulate.run(chosen, name="golden", cast=Cast("flower" if runtime == "flower" else "loopback"), quiet=True)
+        result = simulate.run(chosen, name="golden", cast=RuntimeChoice("flower" if runtime == "flower" else "loopback"), quiet=True)
     return Path(result["run_dir"])
 
 

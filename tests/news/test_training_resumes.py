@@ -14,7 +14,7 @@ from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.news import topics
 from fedrec.news.checkpoints import Kept
 from fedrec.news.device_noise import DeviceNoise
-from fedrec.news.local_clients import Together
+from fedrec.news.local_clients import LocalClients
 from fedrec.news.reports_training import Collected, collect, collected_arrays, joined
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, promised, topics_of
 from fedrec.news.variants import VARIANTS, train_news
@@ -40,7 +40,7 @@ def scenario(variant: str) -> Scenario:
 
 
 def finished(chosen: Scenario, world: tuple[Catalogue, Impressions], kept: Kept) -> TrainedNews:
-    *_, last = train_news(chosen, world[0], Together(chosen, *world), kept=kept)
+    *_, last = train_news(chosen, world[0], LocalClients(chosen, *world), kept=kept)
     assert isinstance(last, TrainedNews)
     return last
 
@@ -52,7 +52,7 @@ def model(trained: TrainedNews) -> dict[str, bytes]:
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 def test_a_stopped_training_goes_on_to_the_same_bytes(variant: str, world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
     chosen, kept = scenario(variant), Kept(tmp_path)
-    begun = train_news(chosen, world[0], Together(chosen, *world), kept=kept)
+    begun = train_news(chosen, world[0], LocalClients(chosen, *world), kept=kept)
     for _ in range(3):
         assert isinstance(next(begun), Progress)
     begun.close()
@@ -63,7 +63,7 @@ def test_a_stopped_training_goes_on_to_the_same_bytes(variant: str, world: tuple
 
 
 @dataclass(frozen=True)
-class Counted(Together):
+class Counted(LocalClients):
     """A fleet that remembers how often its clients were asked to report."""
 
     asked: list[TopicTable] = field(default_factory=list)

@@ -19,7 +19,7 @@ from fedrec.evaluation.impressions import with_swapped_histories
 from fedrec.news import fedadam, federated, labels, rounds, topics
 from fedrec.news.attention import gaussian_plan, renormalise_relu
 from fedrec.news.device_noise import DeviceNoise
-from fedrec.news.local_clients import Together
+from fedrec.news.local_clients import LocalClients
 from fedrec.news.local_update import Behind, Devices, NoisedGradients, Through, released_gradient, released_weights
 from fedrec.news.models import news_model
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
@@ -138,7 +138,7 @@ def test_the_answers_of_all_passes_cost_what_was_promised_by_another_accountant(
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 def test_every_variant_trains_serves_and_states_its_unit(variant: str, world: tuple[Catalogue, Impressions, Impressions]) -> None:
     catalogue, train, test = world
-    *progress, last = train_news(scenario(variant), catalogue, Together(scenario(variant), catalogue, train))
+    *progress, last = train_news(scenario(variant), catalogue, LocalClients(scenario(variant), catalogue, train))
     assert progress
     assert all(isinstance(done, Progress) for done in progress)
     assert isinstance(last, TrainedNews)
@@ -155,6 +155,6 @@ def test_every_variant_trains_serves_and_states_its_unit(variant: str, world: tu
 def test_the_other_models_and_padding_run_too(world: tuple[Catalogue, Impressions, Impressions]) -> None:
     for model in ("naml", "plm-nr"):
         chosen = scenario("local", f"news.model={model}", "news.padding=0.3")
-        *_, last = train_news(chosen, world[0], Together(chosen, world[0], world[1]))
+        *_, last = train_news(chosen, world[0], LocalClients(chosen, world[0], world[1]))
         assert isinstance(last, TrainedNews)
         assert last.spent == pytest.approx(5.0, rel=1e-6)

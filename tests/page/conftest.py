@@ -31,7 +31,7 @@ NOUNS = (
     "Letters",
     "Winter",
     "Secret",
-    "Company",
+    "Supervisor",
     "Return",
     "Morning",
     "Promise",

@@ -24,7 +24,7 @@ from fedrec.recipes import prepare
 from fedrec.settings import load
 from fedrec.storage import read_json
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_server.runs import run_folder
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
@@ -61,7 +61,7 @@ class Rehearsal:
     """One training by real processes, from outside: what they say, who they are, and what the server keeps."""
 
     files: PartyFiles[Any]
-    company: Company
+    company: Supervisor
 
     def start(self) -> None:
         start(self.files, self.company)
@@ -183,13 +183,13 @@ def stage(play: Play, tmp_path: Path) -> Iterator[Callable[..., Rehearsal]]:
             *,
             data: Interactions | None = None,
             files: Callable[..., PartyFiles[Any]] = StageFiles,
-            company: Company | None = None,
+            company: Supervisor | None = None,
             news: NewsJob | None = None,
             **options: Any,
         ) -> Rehearsal:
             job = replace(news or play.job, folder=tmp_path / f"run-{next(numbers)}", **({} if data is None else {"data": data}))
             held = holdings(job, 2) if isinstance(job, NewsJob) else ratings(job, play.catalogue, 2)
-            made = Rehearsal(files(job, held, **options), company or Company())
+            made = Rehearsal(files(job, held, **options), company or Supervisor())
             stack.callback(made.company.stop)
             return made
 

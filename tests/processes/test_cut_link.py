@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedrec.operations.certificates import write_development_certificates
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_client.ledger import read_entries
 from fedrec_simulations.runtimes.deployment_files import PartyFiles
 from fedrec_simulations.runtimes.job import Shard
@@ -80,7 +80,7 @@ class Hosts:
                 _enter(home.fileno())
 
 
-class Apart(Company):
+class Apart(Supervisor):
     """Parties each on its host. One that dies would come back on ours: nobody dies here."""
 
     def __init__(self, hosts: Hosts) -> None:

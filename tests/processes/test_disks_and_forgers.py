@@ -21,7 +21,7 @@ from fedrec.federation.messages import BlockReports, Question, Reports
 from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header, report_digest
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 from fedrec_transport.aggregator_api import methods
 from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk, Retry
@@ -35,7 +35,7 @@ DISK_BYTES = 8 * 2**20
 
 def test_full_disks_and_a_forger_change_no_byte_and_nothing_leaves_that_is_not_written_down(play: Any, stage: Callable[..., Any]) -> None:
     forger = {"clients": [{"name": name} for name in ("client-1", "client-2", "forger")], "pins": ""}
-    run = stage(more={"aggregator": forger}, company=Company(most_starts=20))
+    run = stage(more={"aggregator": forger}, company=Supervisor(most_starts=20))
     certificates = run.files.root / "certificates"
     write_development_certificates(certificates, clients=["forger"])
     with small_disk(run.files.state("aggregator")) as aggregator_disk, small_disk(run.files.state("client-1")) as client_disk:

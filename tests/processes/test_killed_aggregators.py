@@ -15,7 +15,7 @@ from fedrec.operations.certificates import PLACES, write_development_certificate
 from fedrec.operations.pins import read_pins, write_pins
 from fedrec.sharing.three_desk import ThreeDesk
 from fedrec_aggregator.ledger import ReleaseLedger
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.three_way import ThreeWay, names_of
@@ -36,7 +36,7 @@ class Aggregators:
     """Three processes that are started again where they listened."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder, self.company, self.addresses = folder, Company(most_starts=9), free_addresses(3)
+        self.folder, self.company, self.addresses = folder, Supervisor(most_starts=9), free_addresses(3)
         write_development_certificates(folder / "certificates", clients=["client-1", "client-2"], three_aggregators=True)
         self.pins = read_pins(write_pins(folder / "certificates"))
         stack.callback(self.company.stop)

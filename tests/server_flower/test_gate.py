@@ -21,7 +21,7 @@ from flwr.proto.node_pb2 import Node
 from fedrec.errors import SettingsError
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import pins, write_development_certificates
-from fedrec_server.gate import FLEET_ROUTES, Certificate, Gate, GateLimits
+from fedrec_server.fleet_proxy import FLEET_ROUTES, Certificate, Gate, GateLimits
 from fedrec_server.held_pulls import WAIT_HEADER
 from fedrec_server.nodes import MOST_NODES, Nodes
 from tests.waiting import HANG_S, until

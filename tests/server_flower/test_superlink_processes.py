@@ -18,8 +18,8 @@ from fedrec.federation.protocol import Answer, Broadcast, Terms
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import write_development_certificates
 from fedrec_server.executor import Executor, require_pinned_flower
+from fedrec_server.fleet_proxy import Certificate, Gate
 from fedrec_server.flower import bundle, server_app
-from fedrec_server.gate import Certificate, Gate
 from fedrec_server.superlink import SuperLink
 from tests.waiting import HANG_S
 

@@ -15,7 +15,7 @@ from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNews, PlantedNewsShape, planted_news
 from fedrec.errors import RunError, SettingsError, UnitMismatchError
 from fedrec.evaluation.impressions import evaluate_impressions
-from fedrec.news.local_clients import Together
+from fedrec.news.local_clients import LocalClients
 from fedrec.news.scoring import products
 from fedrec.news.topics import public_vectors
 from fedrec.news.variants import Catalogue, TrainedNews, train_news
@@ -52,7 +52,7 @@ def scenario(variant: str, **news: object) -> Scenario:
 
 
 def trained(world: tuple[PlantedNews, Catalogue], chosen: Scenario) -> TrainedNews:
-    *_, last = train_news(chosen, world[1], Together(chosen, world[1], world[0].log.train))
+    *_, last = train_news(chosen, world[1], LocalClients(chosen, world[1], world[0].log.train))
     assert isinstance(last, TrainedNews)
     return last
 

@@ -11,9 +11,9 @@ import pytest
 
 from fedrec.errors import RefusedError
 from fedrec.serving.ranking import Query
-from fedrec_server.serving import desk as desks
+from fedrec_server.serving import batcher as desks
+from fedrec_server.serving.batcher import Batcher
 from fedrec_server.serving.counts import Counts
-from fedrec_server.serving.desk import Desk
 from fedrec_server.serving.settings import RankingTable, validated
 from fedrec_server.serving.store import Model, load
 from tests.serving_server.conftest import B, planted
@@ -29,9 +29,9 @@ def model(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     return load(tmp_path / "a", RankingTable())
 
 
-def at_a_desk(work: Callable[[Desk], Awaitable[None]], **tables: Any) -> None:
+def at_a_desk(work: Callable[[Batcher], Awaitable[None]], **tables: Any) -> None:
     async def open_and_work() -> None:
-        desk = Desk(validated(tables), Counts("0"))
+        desk = Batcher(validated(tables), Counts("0"))
         try:
             await asyncio.wait_for(work(desk), 10)
         finally:
@@ -47,7 +47,7 @@ def test_queries_of_one_turn_are_ranked_together_and_answered_each(model: Model)
         sizes.append(len(queries))
         return model.rank(queries)
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: Batcher) -> None:
         watched = replace(model, rank=rank)
         waiting = [desk.answer(watched, query) for query in QUERIES]
         waiting[1].cancel()
@@ -70,7 +70,7 @@ def test_a_query_waits_for_others_only_where_there_are_some_and_never_past_a_ful
         sizes.append(len(queries))
         return model.rank(queries)
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: Batcher) -> None:
         watched = replace(model, rank=rank)
         with desk.coming():
             await desk.answer(watched, QUERIES[0])  # alone
@@ -92,7 +92,7 @@ def test_versions_are_not_mixed_in_one_product(model: Model, tmp_path: Path) -> 
     planted(tmp_path / "b", seed=2)
     other = load(tmp_path / "b", RankingTable())
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: Batcher) -> None:
         waiting = [(one, query, desk.answer(one, query)) for query in QUERIES for one in (model, other)]
         for one, query, future in waiting:
             assert (await future).scores.tolist() == one.rank([query])[0].scores.tolist()
@@ -104,7 +104,7 @@ def test_a_full_desk_is_busy_and_a_ranker_that_fails_tells_everybody(model: Mode
     def broken(_: Any) -> Any:
         raise MemoryError
 
-    async def work(desk: Desk) -> None:
+    async def work(desk: Batcher) -> None:
         failing = replace(model, rank=broken)
         waiting = [desk.answer(failing, query) for query in QUERIES[:2]]
         with pytest.raises(RefusedError, match="waiting"):

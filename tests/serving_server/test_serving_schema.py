@@ -11,7 +11,7 @@ import httpx
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from fedrec_server.serving import http_door
+from fedrec_server.serving import http_api
 from fedrec_transport.serving_api import serving_pb2 as pb
 
 NUMBERS_OF_A_QUERY, ONE_NUMBER = FieldDescriptor.TYPE_FLOAT, {FieldDescriptor.TYPE_FIXED64, FieldDescriptor.TYPE_UINT32}
@@ -129,7 +129,7 @@ def test_the_document_describes_every_route_and_no_other(start: Any) -> None:
         for way in ("get", "post", "put", "delete"):
             told = running.http.request(way, path.replace("{version}", running.told.newest)).status_code
             assert (told == 405) == (way not in ways), (way, path, told)
-    source = (Path(http_door.__file__)).read_text()
+    source = (Path(http_api.__file__)).read_text()
     assert set(re.findall(r'"(/(?:v1|health|metrics)[^" ]*)"', source)) == set(described)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
-from fedrec.news.local_clients import Together
+from fedrec.news.local_clients import LocalClients
 from fedrec.news.topics import public_vectors
 from fedrec.news.variants import Catalogue, TrainedNews, train_news
 from fedrec.operations.addresses import Address
@@ -46,7 +46,7 @@ def _news() -> Write:
         "privacy": {"epsilon": 8, "unit": "click"},
         "news": {"variant": "additive", "history": 12, "rounds": 2, "epochs": 1},
     }
-    *_, first, last = train_news(chosen := validated(content, source="test"), catalogue, Together(chosen, catalogue, planted.log.train))
+    *_, first, last = train_news(chosen := validated(content, source="test"), catalogue, LocalClients(chosen, catalogue, planted.log.train))
     models = [model for model in (first, last) if isinstance(model, TrainedNews)]
 
     def write(path: Path, number: int) -> str:

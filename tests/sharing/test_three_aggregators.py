@@ -32,7 +32,7 @@ from fedrec.sharing.promises import sentences, stated
 from fedrec_server.aggregation import desk_and_budget
 from fedrec_server.settings import validated
 from fedrec_simulations import simulate
-from fedrec_simulations.runtimes.choice import Cast
+from fedrec_simulations.runtimes.choice import RuntimeChoice
 from fedrec_transport.aggregator_client import Retry
 
 ITEMS = 30
@@ -223,4 +223,4 @@ def test_a_server_runs_a_scenario_with_the_aggregators_that_it_names_and_no_othe
 
 def test_a_simulation_of_processes_needs_no_word_on_shares() -> None:
     with pytest.raises(SettingsError, match="always shares"):
-        simulate.run(load(None, [*THREE, "privacy.shares=real"]), name="x", cast=Cast("flower"), quiet=True)
+        simulate.run(load(None, [*THREE, "privacy.shares=real"]), name="x", cast=RuntimeChoice("flower"), quiet=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedrec.news.local_clients import Together
+from fedrec.news.local_clients import LocalClients
 from fedrec.news.trained import TrainedNews
 from fedrec.news.variants import train_news
 from fedrec.privacy.accounting import epsilon_of, mu_for
@@ -43,7 +43,7 @@ def test_what_account_says_of_a_variant_is_what_its_run_charges(name: str) -> No
     scenario = load(None, [*KEYS, *VARIANTS[name]])
     said, data = describe(scenario), load_news(scenario)
     catalogue = catalogue_of(scenario, data)
-    (*_, done) = train_news(scenario, catalogue, Together(scenario, catalogue, data.log.train))
+    (*_, done) = train_news(scenario, catalogue, LocalClients(scenario, catalogue, data.log.train))
     assert isinstance(done, TrainedNews)
     units = [float(value) for unit, value in said["training"].items() if "at once" not in unit]
     if name == "printed":

@@ -34,7 +34,7 @@ from fedrec_client.click_ledger import ClickSpending
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_of
 from fedrec_client.store import write_shard
-from fedrec_server.gate import Certificate, Gate, GateLimits
+from fedrec_server.fleet_proxy import Certificate, Gate, GateLimits
 from fedrec_server.public import write_public
 from tests.waiting import HANG_S
 

@@ -11,7 +11,7 @@ import pytest
 from fedrec.data.impressions import Impressions
 from fedrec.errors import DataError, MalformedRowError, SettingsError
 from fedrec.evaluation.impressions import evaluate_impressions
-from fedrec.news.local_clients import Together
+from fedrec.news.local_clients import LocalClients
 from fedrec.news.trained import TrainedNews
 from fedrec.news.variants import train_news
 from fedrec.settings import Scenario, load
@@ -80,7 +80,7 @@ def scenario(path: Path, *more: str) -> Scenario:
 def trained(chosen: Scenario) -> tuple[NewsData, TrainedNews]:
     data = load_news(chosen)
     catalogue = catalogue_of(chosen, data)
-    (*_, done) = train_news(chosen, catalogue, Together(chosen, catalogue, data.log.train))
+    (*_, done) = train_news(chosen, catalogue, LocalClients(chosen, catalogue, data.log.train))
     assert isinstance(done, TrainedNews)
     return data, done
 
@@ -151,7 +151,7 @@ def test_impressions_without_a_click_are_left_out_or_answer_like_all_others(mind
     from fedrec.privacy.click_accounting import plan_training
 
     plan = plan_training(promised(chosen), no_click=True)
-    got = Together(chosen, catalogue, data.log.train).reports(topics_of(chosen, catalogue), plan)
+    got = LocalClients(chosen, catalogue, data.log.train).reports(topics_of(chosen, catalogue), plan)
     assert len(got.labels.null) == len(data.log.train)
     assert got.labels.null.any()
 

@@ -15,7 +15,7 @@ from fedrec.errors import RefusedError, SettingsError
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, TrainedNews
 from fedrec.settings import NEWS_UNITS, Scenario, load
-from fedrec_simulations.runtimes.choice import Cast, Name
+from fedrec_simulations.runtimes.choice import Name, RuntimeChoice
 from fedrec_simulations.runtimes.news import carrier
 from fedrec_simulations.runtimes.news_job import NewsJob, news_shards
 
@@ -38,7 +38,7 @@ def scenario(variant: str, *more: str) -> Scenario:
 
 
 def trained(chosen: Scenario, world: tuple[Catalogue, Impressions], folder: Path, runtime: Name) -> TrainedNews:
-    *_, last = carrier(chosen, Cast(runtime, 3))(NewsJob(chosen, *world, folder))
+    *_, last = carrier(chosen, RuntimeChoice(runtime, 3))(NewsJob(chosen, *world, folder))
     assert isinstance(last, TrainedNews)
     return last
 
@@ -74,7 +74,7 @@ def test_flower_s_strategy_steps_as_the_loopback_does(more: list[str], world: tu
 def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
     for more in (["additive"], ["local"], ["central", "news.rounds=3"]):
         chosen, folder = scenario(*more), tmp_path / more[0]
-        begun = carrier(chosen, Cast("flower", 3))(NewsJob(chosen, *world, folder))
+        begun = carrier(chosen, RuntimeChoice("flower", 3))(NewsJob(chosen, *world, folder))
         next(begun), next(begun)
         begun.close()
         resumed, alone = trained(chosen, world, folder, "flower"), trained(chosen, world, tmp_path / f"{more[0]}-alone", "flower")
@@ -84,7 +84,7 @@ def test_over_flower_a_stopped_training_goes_on_to_the_same_bytes(world: tuple[C
 
 def test_an_aggregator_put_back_in_time_is_refused(world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
     chosen = scenario("central", "news.rounds=3")
-    begun = carrier(chosen, Cast("flower", 3))(NewsJob(chosen, *world, tmp_path))
+    begun = carrier(chosen, RuntimeChoice("flower", 3))(NewsJob(chosen, *world, tmp_path))
     next(begun), next(begun)
     begun.close()
     shutil.rmtree(tmp_path / "aggregator")
@@ -97,7 +97,7 @@ def test_an_aggregator_put_back_in_time_is_refused(world: tuple[Catalogue, Impre
 def test_real_processes_give_the_loopback_s_bytes(world: tuple[Catalogue, Impressions], tmp_path: Path) -> None:
     chosen = scenario("additive")
     alone = trained(chosen, world, tmp_path / "loopback", "loopback")
-    *_, apart = carrier(chosen, Cast("processes", 2))(NewsJob(chosen, *world, tmp_path / "processes"))
+    *_, apart = carrier(chosen, RuntimeChoice("processes", 2))(NewsJob(chosen, *world, tmp_path / "processes"))
     assert isinstance(apart, TrainedNews)
     assert {n: a.tobytes() for n, a in apart.parameters.items()} == {n: a.tobytes() for n, a in alone.parameters.items()}
     assert (tmp_path / "processes" / "server" / "model" / "model.safetensors").exists()
@@ -107,7 +107,7 @@ def test_what_has_no_devices_and_what_is_not_sent_is_refused_with_the_reason(tmp
     for more, words in ((["centralized"], "no devices"), (["local", "news.word_vectors=glove.txt"], "word_vectors")):
         for runtime in ("flower", "processes"):
             with pytest.raises(SettingsError, match=words):
-                carrier(scenario(*more), Cast(runtime, 2))  # type: ignore[arg-type]
+                carrier(scenario(*more), RuntimeChoice(runtime, 2))  # type: ignore[arg-type]
 
 
 def test_clients_share_all_users_and_each_has_some(world: tuple[Catalogue, Impressions]) -> None:

@@ -20,7 +20,7 @@ from fedrec.settings import load
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.papers import am_ssp, am_ssp_costs, am_ssp_runs
 from fedrec_simulations.experiments.papers.ada_dpals_runs import Kind
-from fedrec_simulations.experiments.papers.am_ssp_runs import ALONE, PRINTED, SSP, SSP1, Bench, best_rate, one_run, resampled
+from fedrec_simulations.experiments.papers.am_ssp_runs import LOOPBACK, PRINTED, SSP, SSP1, Bench, best_rate, one_run, resampled
 from fedrec_simulations.experiments.papers.starts import Start, path_of
 
 EPSILONS = (0.5, 1.0, 5.0, 10.0, 20.0, math.inf)
@@ -112,7 +112,7 @@ def test_every_resample_of_ssp1_is_a_release_that_the_plan_pays_for(folder: Path
 
 
 def test_the_model_without_features_gets_none(folder: Path) -> None:
-    scenario = bench_in(folder).scenario(ALONE, 5.0, 1)
+    scenario = bench_in(folder).scenario(LOOPBACK, 5.0, 1)
     assert scenario.model.encoder == "id"
     assert not scenario.data.features
 

@@ -39,7 +39,7 @@ def test_every_figure_has_a_scenario_that_is_valid(path: Path) -> None:
 def test_a_quick_figure_has_every_curve_its_guarantee_and_every_bucket(tmp_path: Path) -> None:
     rows = dp_cmf.figure("figure3", "planted", True, tmp_path)
     whole = {row["series"]: row for row in rows if row["metric"] == "rmse"}
-    assert set(whole) == {dp_cmf.ALONE.label, "genre", "topic", "cast", dp_cmf.METADATA.label}
+    assert set(whole) == {dp_cmf.LOOPBACK.label, "genre", "topic", "cast", dp_cmf.METADATA.label}
     assert all(0.5 < row["value"] < 1.5 and row["guarantee"].startswith("epsilon 1 ") for row in whole.values())
     assert [row["x"] for row in rows if row["series"] == "cast" and "bucket" in row["metric"]] == [1, 2, 3, 4]
 

@@ -25,12 +25,12 @@ from fedrec.errors import RunError, SettingsError
 from fedrec.federation.rounds import State
 from fedrec.settings import Scenario, load
 from fedrec_cli import main
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_server import settings as server_settings
 from fedrec_simulations.bench import grid as bench
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.runtimes import ray_engine
-from fedrec_simulations.runtimes.choice import ALONE, Cast
+from fedrec_simulations.runtimes.choice import LOOPBACK, RuntimeChoice
 from fedrec_simulations.runtimes.deployment_files import PartyFiles, ratings
 from fedrec_simulations.runtimes.in_process import FIRST_NODE
 from fedrec_simulations.runtimes.in_process_grid import RUN_ID, InProcessGrid
@@ -61,7 +61,7 @@ def model(done: Training) -> dict[str, bytes]:
 
 
 def loopback(chosen: Scenario, folder: Path) -> tuple[dict[str, bytes], list[RoundRecord]]:
-    one = training(chosen, folder, ALONE.carrier(load_dataset(chosen).catalogue))
+    one = training(chosen, folder, LOOPBACK.carrier(load_dataset(chosen).catalogue))
     rounds = list(one.run())
     return model(one), rounds
 
@@ -74,7 +74,7 @@ def test_without_ray_the_extra_is_named_before_anything_is_read(
 ) -> None:
     monkeypatch.setattr(ray_engine, "find_spec", lambda name: None)
     with pytest.raises(SettingsError, match="Ray is not installed") as caught:
-        Cast("flower", 2, "ray")
+        RuntimeChoice("flower", 2, "ray")
     assert "fedrec[ray]" in caught.value.remedy
     words = ["simulate", "--runtime", "flower", "--backend", "ray", "--set", f"run.directory={tmp_path}"]
     assert main.guarded(words) == 2
@@ -85,7 +85,7 @@ def test_without_ray_the_extra_is_named_before_anything_is_read(
 @pytest.mark.parametrize("runtime", ["loopback", "processes"])
 def test_ray_plays_the_nodes_of_flower_and_nothing_else(runtime: str) -> None:
     with pytest.raises(SettingsError, match=f"--runtime {runtime}"):
-        Cast(runtime, 2, "ray")  # type: ignore[arg-type]
+        RuntimeChoice(runtime, 2, "ray")  # type: ignore[arg-type]
 
 
 @pytest.mark.processes
@@ -130,7 +130,7 @@ def served_here(catalogue: Catalogue) -> Runtime:
     """As `ray_engine.ray`, with the server in this process."""
 
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
-        files, company = PartyFiles(job, ratings(job, catalogue, CLIENTS)), Company()
+        files, company = PartyFiles(job, ratings(job, catalogue, CLIENTS)), Supervisor()
         try:
             ray_engine.start_aggregator_for(files, company)
             settings = server_settings.load(files.settings("server"))

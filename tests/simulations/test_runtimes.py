@@ -14,9 +14,9 @@ import pytest
 
 from fedrec.errors import RunError, SettingsError
 from fedrec.settings import Scenario, load
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.runtimes.choice import Cast, Name
+from fedrec_simulations.runtimes.choice import Name, RuntimeChoice
 from fedrec_simulations.runtimes.deployment_files import toml
 from fedrec_simulations.runtimes.job import shards
 from fedrec_simulations.simulate import run
@@ -33,7 +33,7 @@ def scenario(*more: str) -> Scenario:
 def training(chosen: Scenario, folder: Path, runtime: Name, clients: int = 3) -> Training:
     dataset = load_dataset(chosen)
     split = load_split(chosen, dataset)
-    facts, carrier = public_facts(chosen, dataset, split), Cast(runtime, clients).carrier(dataset.catalogue)
+    facts, carrier = public_facts(chosen, dataset, split), RuntimeChoice(runtime, clients).carrier(dataset.catalogue)
     return Training(chosen, facts, split.train, split.validation, folder, runtime=carrier)
 
 
@@ -111,13 +111,13 @@ def test_clients_share_users_in_order_and_none_has_nobody() -> None:
     with pytest.raises(SettingsError, match="cannot share"):
         shards(data, data.num_users + 1)
     with pytest.raises(SettingsError, match="at least 1"):
-        Cast("flower", 0).carrier(load_dataset(chosen).catalogue)
+        RuntimeChoice("flower", 0).carrier(load_dataset(chosen).catalogue)
 
 
 def test_a_result_names_its_runtime_and_keeps_its_own_folder(tmp_path: Path) -> None:
     chosen = scenario(*SHORT, "compare.als=false", "run.examples=2", f"run.directory={tmp_path}")
     alone = run(chosen, name="r", quiet=True)
-    over_flower = run(chosen, name="r", cast=Cast("flower", 3), quiet=True)
+    over_flower = run(chosen, name="r", cast=RuntimeChoice("flower", 3), quiet=True)
     assert alone["runtime"]["runtime"] == "loopback"
     assert over_flower["runtime"] == {"runtime": "flower", "clients": 3, "backend": "grid"}
     assert alone["run_dir"] != over_flower["run_dir"]
@@ -148,8 +148,8 @@ def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_b
     keys = ["data.preset=small", "privacy.noise=seeded", "recipe=am-dpsgd", "model.steps=2", f"run.directory={tmp_path}"]
     script = (
         "from fedrec.settings import load; from fedrec_simulations.simulate import run; "
-        "from fedrec_simulations.runtimes.choice import Cast; "
-        f"run(load(None, {keys!r}), name='r', cast=Cast('processes', 2), quiet=True)"
+        "from fedrec_simulations.runtimes.choice import RuntimeChoice; "
+        f"run(load(None, {keys!r}), name='r', cast=RuntimeChoice('processes', 2), quiet=True)"
     )
     parent = subprocess.Popen([sys.executable, "-c", script])
     try:
@@ -159,7 +159,7 @@ def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_b
         parent.wait()
     until(lambda: not running(tmp_path))
     chosen = load(None, keys)
-    resumed = run(chosen, name="r", cast=Cast("processes", 2), resume=True, quiet=True)
+    resumed = run(chosen, name="r", cast=RuntimeChoice("processes", 2), resume=True, quiet=True)
     alone = run(chosen, name="r", quiet=True)
     released = [Path(result["run_dir"], "model", "model.safetensors").read_bytes() for result in (resumed, alone)]
     assert released[0] == released[1]
@@ -167,7 +167,7 @@ def test_after_kill_9_of_the_parent_nobody_is_left_and_resuming_gives_the_same_b
 
 @pytest.mark.processes
 def test_a_party_that_gives_up_ends_the_run_with_its_own_words_and_its_log(tmp_path: Path) -> None:
-    company = Company()
+    company = Supervisor()
     try:
         company.start(
             "server", ["server", "--settings", str(tmp_path / "none.toml"), "--scenario", "none.toml"], log=tmp_path / "process.log"
@@ -181,7 +181,7 @@ def test_a_party_that_gives_up_ends_the_run_with_its_own_words_and_its_log(tmp_p
 
 @pytest.mark.processes
 def test_a_party_that_is_killed_over_and_over_ends_the_run(tmp_path: Path) -> None:
-    company = Company(most_starts=2)
+    company = Supervisor(most_starts=2)
     try:
         company.start("party", ["bench", "--help"], log=tmp_path / "process.log")
         for _ in range(2):

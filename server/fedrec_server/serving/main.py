@@ -25,17 +25,17 @@ from fedrec.operations.addresses import Address
 from fedrec.operations.memory import keep_little
 from fedrec.operations.party_state import Doing
 from fedrec.storage import write_json
+from fedrec_server.serving.batcher import Batcher
+from fedrec_server.serving.bundle_watcher import Watch
+from fedrec_server.serving.connection_limits import bounded
+from fedrec_server.serving.context import ServingContext
 from fedrec_server.serving.counts import Counts
-from fedrec_server.serving.desk import Desk
 from fedrec_server.serving.fetching import Source, fetch_on, first_models, is_address
-from fedrec_server.serving.grpc_door import GrpcDoor
-from fedrec_server.serving.http_door import HttpDoor
-from fedrec_server.serving.http_lines import bounded
-from fedrec_server.serving.office import Office
-from fedrec_server.serving.peers import Peers
+from fedrec_server.serving.grpc_api import GrpcApi
+from fedrec_server.serving.http_api import HttpApi
+from fedrec_server.serving.rate_limit import Peers
 from fedrec_server.serving.settings import ServingSettings
 from fedrec_server.serving.store import Store
-from fedrec_server.serving.watch import Watch
 
 _LOOK_S = 0.1
 """How often the process looks whether it was told something."""
@@ -110,7 +110,7 @@ async def _serve(
     stop: threading.Event,
 ) -> None:
     counts = Counts(__version__)
-    office = Office(settings, Store(settings.models), Desk(settings, counts), Peers(settings.limits), counts, log)
+    office = ServingContext(settings, Store(settings.models), Batcher(settings, counts), Peers(settings.limits), counts, log)
     watch = Watch(paths, office, demo=demo)
     with ExitStack() as stack:
         stack.callback(office.desk.close)
@@ -137,14 +137,14 @@ async def _serve(
         logs.say(log, "stopped")
 
 
-async def _open_grpc(office: Office) -> tuple[Any, str]:
+async def _open_grpc(office: ServingContext) -> tuple[Any, str]:
     if not office.settings.grpc:
         return None, ""
-    server, address = await GrpcDoor(office).open(Address.of(office.settings.grpc), office.settings.tls)
+    server, address = await GrpcApi(office).open(Address.of(office.settings.grpc), office.settings.tls)
     return server, str(address)
 
 
-async def _open_http(office: Office, page: bool, stack: ExitStack) -> tuple[tuple[uvicorn.Server, asyncio.Task[None]] | None, str]:
+async def _open_http(office: ServingContext, page: bool, stack: ExitStack) -> tuple[tuple[uvicorn.Server, asyncio.Task[None]] | None, str]:
     if not office.settings.http:
         return None, ""
     listening = stack.enter_context(_listening(Address.of(office.settings.http)))
@@ -165,12 +165,12 @@ class _HttpServer(uvicorn.Server):
         yield
 
 
-def _http_config(office: Office, page: bool) -> uvicorn.Config:
+def _http_config(office: ServingContext, page: bool) -> uvicorn.Config:
     settings, tls = office.settings, office.settings.tls
     # Its words are about malformed requests of anybody who finds the port, and not in our form.
     logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
     config = uvicorn.Config(
-        HttpDoor(office, page=page),
+        HttpApi(office, page=page),
         http=bounded(settings.limits, office.peers),
         ws="none",
         lifespan="off",
@@ -207,7 +207,7 @@ def _tell(told: Serving, settings: ServingSettings, stack: ExitStack) -> None:
         stack.callback(lambda: file.unlink(missing_ok=True))
 
 
-async def _until_told(office: Office, watch: Watch, stop: threading.Event) -> None:
+async def _until_told(office: ServingContext, watch: Watch, stop: threading.Event) -> None:
     over, again, loop = asyncio.Event(), asyncio.Event(), asyncio.get_running_loop()
 
     def hung_up() -> None:
@@ -230,7 +230,7 @@ async def _until_told(office: Office, watch: Watch, stop: threading.Event) -> No
             await asyncio.wait_for(over.wait(), _LOOK_S)
 
 
-async def _drain(office: Office, grpc_server: Any, http: tuple[uvicorn.Server, asyncio.Task[None]] | None) -> None:
+async def _drain(office: ServingContext, grpc_server: Any, http: tuple[uvicorn.Server, asyncio.Task[None]] | None) -> None:
     limits, office.stopping = office.settings.limits, True
     logs.say(office.log, "stopping")
     office.counts.state.doing(Doing.STOPPING)

@@ -26,7 +26,7 @@ from fedrec.errors import SettingsError
 from fedrec.news import central, federated
 from fedrec.news.central_client import client_steps
 from fedrec.news.device_noise import DeviceNoise
-from fedrec.news.local_clients import Together
+from fedrec.news.local_clients import LocalClients
 from fedrec.news.local_update import Behind, NoisedGradients
 from fedrec.news.models import news_model
 from fedrec.news.trained import Catalogue, promised, topics_of
@@ -178,7 +178,7 @@ def _reports(inside: Side, outside: Side, *, member: bool, runs: int) -> Iterato
     plan, H = plan_training(promised(inside.scenario)), inside.scenario.news.history
     exact = [bounded_mean.coefficients(side.train.last_clicks(H), topics) for side in (inside, outside)]
     for _, scenario in _sources(mine, member=member, runs=runs):
-        got = Together(scenario, mine.catalogue, mine.train).reports(topics, plan).coefficients
+        got = LocalClients(scenario, mine.catalogue, mine.train).reports(topics, plan).coefficients
         yield [_along(got.values, exact[0], exact[1], got.noise_std)]
 
 
@@ -187,7 +187,7 @@ def _labels(side: Side, runs: int) -> Iterator[float]:
     plan, topics = plan_training(promised(side.scenario)), topics_of(side.scenario, side.catalogue)
     for seed, scenario in _sources(side, member=bool(side.train.clicked[0]), runs=runs):
         if side.scenario.news.variant == "additive":
-            reported = Together(scenario, side.catalogue, side.train).reports(topics, plan).labels.reported[:2]
+            reported = LocalClients(scenario, side.catalogue, side.train).reports(topics, plan).labels.reported[:2]
         else:
             update = _device(scenario, side.train, seed)
             assert isinstance(update, Behind)

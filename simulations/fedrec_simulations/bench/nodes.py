@@ -68,8 +68,8 @@ def serve(keys: Path, names: Sequence[str], seconds: float, messages: int, there
     import fedrec_server.main  # noqa: F401 - what a server has loaded counts
     from fedrec.operations.addresses import Address
     from fedrec_server.executor import Executor
+    from fedrec_server.fleet_proxy import Certificate, Gate
     from fedrec_server.flower import bundle, server_app
-    from fedrec_server.gate import Certificate, Gate
     from fedrec_server.superlink import SuperLink
 
     certificate = Certificate(keys / "server.pem", keys / "server-key.pem", keys / "ca.pem")

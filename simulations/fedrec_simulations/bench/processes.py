@@ -19,7 +19,7 @@ from fedrec.recipes import Prepared
 from fedrec.settings import Scenario, validated
 from fedrec.storage import Checkpoints
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.runtimes.choice import Cast
+from fedrec_simulations.runtimes.choice import RuntimeChoice
 from fedrec_simulations.training import RoundRecord, Trained, Training
 
 CLIENTS = 2
@@ -61,11 +61,11 @@ def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-proce
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
 
-    def timed(cast: Cast) -> Timed:
+    def timed(cast: RuntimeChoice) -> Timed:
         facts, kept = public_facts(scenario, dataset, split), folder / cast.runtime
         return _timed(Training(scenario, facts, split.train, split.validation, kept, runtime=cast.carrier(dataset.catalogue)))
 
-    alone, apart = timed(Cast("loopback")), timed(Cast("processes", CLIENTS))
+    alone, apart = timed(RuntimeChoice("loopback")), timed(RuntimeChoice("processes", CLIENTS))
     one = _bytes_of_one(apart.trained.prepared, Checkpoints(folder / "processes" / "checkpoints"))
     allowed_s = alone.seconds + A_ROUND_S * len(apart.rounds) + A_START_S
     return {

@@ -25,10 +25,14 @@ from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec.storage import read_arrays
 from fedrec_simulations.experiments.progress import Progress, Tell
-from fedrec_simulations.runtimes.choice import ALONE, Cast
+from fedrec_simulations.runtimes.choice import LOOPBACK, RuntimeChoice
 
 CLIENTS = 2
-CASTS: Mapping[str, Cast] = {"loopback": ALONE, "flower": Cast("flower", CLIENTS), "processes": Cast("processes", CLIENTS)}
+CASTS: Mapping[str, RuntimeChoice] = {
+    "loopback": LOOPBACK,
+    "flower": RuntimeChoice("flower", CLIENTS),
+    "processes": RuntimeChoice("processes", CLIENTS),
+}
 RAY = "ray"
 RATINGS = ("data.path=", "data.format=auto", "data.preset=small")
 NEWS = ("data.path=", "data.format=planted-news", "data.preset=small")
@@ -53,9 +57,9 @@ def reduced(path: Path, *more: str) -> tuple[Scenario, tuple[str, ...]]:
     return load(path, words), words
 
 
-def casts() -> dict[str, Cast]:
+def casts() -> dict[str, RuntimeChoice]:
     """Those that this machine has: Ray's only where it is installed."""
-    return dict(CASTS) | ({RAY: Cast("flower", CLIENTS, "ray")} if find_spec("ray") is not None else {})
+    return dict(CASTS) | ({RAY: RuntimeChoice("flower", CLIENTS, "ray")} if find_spec("ray") is not None else {})
 
 
 ROUNDED = ("printed", "local", "dp-fedrec")
@@ -81,7 +85,7 @@ class Came:
         return all(one.tobytes() == two.tobytes() for one, two in pairs) and self.said == other.said
 
 
-def carried(scenario: Scenario, cast: Cast, folder: Path) -> Came:
+def carried(scenario: Scenario, cast: RuntimeChoice, folder: Path) -> Came:
     """Run a scenario on a runtime, in a folder of its own."""
     from fedrec_simulations import simulate, simulate_news
 
@@ -106,7 +110,7 @@ def run(*, quick: bool, tell: Tell = lambda _: None) -> dict[str, Any]:
         tell(Progress(path.stem, done * len(casts()), len(paths) * len(casts())))
         scenario, words = reduced(path)
         with TemporaryDirectory(prefix="fedrec-runtimes-") as place:
-            alone = carried(scenario, ALONE, Path(place) / "loopback")
+            alone = carried(scenario, LOOPBACK, Path(place) / "loopback")
             for name, cast in casts().items():
                 came = alone if name == "loopback" else carried(scenario, cast, Path(place) / name)
                 rounded = scenario.recipe == "privaterec" and scenario.news.variant in ROUNDED

@@ -71,14 +71,14 @@ def simulate(
       fedrec simulate --set data.preset=small --set privacy.epsilon=1 --json
     """
     from fedrec.settings import load
-    from fedrec_simulations.runtimes.choice import Cast
+    from fedrec_simulations.runtimes.choice import RuntimeChoice
 
     settings, name = load(scenario, overrides or ()), scenario.stem if scenario else "run"
     if settings.recipe == "privaterec":
         from fedrec_simulations.simulate_news import run
     else:
         from fedrec_simulations.simulate import run
-    cast = Cast(runtime.value, clients, backend.value)
+    cast = RuntimeChoice(runtime.value, clients, backend.value)
     result = run(settings, name=name, resume=resume, quiet=as_json, cast=cast)
     if as_json:
         typer.echo(json.dumps(result))

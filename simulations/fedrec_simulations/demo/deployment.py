@@ -25,7 +25,7 @@ from fedrec.settings import Scenario, load
 from fedrec.shipped import path_of
 from fedrec.storage import finite
 from fedrec_cli import recommend as asking
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_simulations.demo import evidence
 from fedrec_simulations.demo.parties import SERVER, Deployment
 from fedrec_simulations.demo.shown import Screen
@@ -48,7 +48,7 @@ def run(overrides: tuple[str, ...], *, seed: int, keep: Path | None, quiet: bool
     if scenario.recipe == "privaterec":
         raise SettingsError("the demonstration of a deployment is of ratings or clicks", 'Leave recipe = "privaterec" out.')
     with _told_to_end(), _folder(keep) as folder:
-        company = Company()
+        company = Supervisor()
         try:
             done = _Demo(scenario, folder, company, screen, seed).carry_out()
         except FedRecError:
@@ -72,7 +72,7 @@ def run(overrides: tuple[str, ...], *, seed: int, keep: Path | None, quiet: bool
 class _Demo:
     """The steps, and what is noted on the way."""
 
-    def __init__(self, scenario: Scenario, folder: Path, company: Company, screen: Screen, seed: int) -> None:
+    def __init__(self, scenario: Scenario, folder: Path, company: Supervisor, screen: Screen, seed: int) -> None:
         self._trial, self._screen = Trial(scenario, folder.resolve()), screen
         with screen.step("people are invented, and what is to be trained is tried in one process"):
             self._there = self._trial.deployment(company)
@@ -187,7 +187,7 @@ def _verdict(content: dict[str, Any]) -> str:
     return f"It did NOT hold that {' and that '.join(words for words, holds in content['checks'].items() if not holds)}."
 
 
-def _show_logs(company: Company, screen: Screen) -> None:
+def _show_logs(company: Supervisor, screen: Screen) -> None:
     """Of whoever ended badly; where nobody did, of everybody."""
     for party, log in company.fallen() or company.logs():
         screen.failed(party, str(log), evidence.tail(log))

@@ -18,7 +18,7 @@ from typing import Any
 from fedrec.errors import RunError
 from fedrec.operations.pins import read_pins
 from fedrec.storage import read_json, write_bytes
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_client.serving_link import Trust
 from fedrec_client.worker import MAIN
 from fedrec_server.runs import Runs, TrainingRun, run_folder
@@ -37,7 +37,7 @@ class Deployment:
     """An aggregator or three, a server, clients and a serving process, in the folders of `files`."""
 
     files: PartyFiles[Shard]
-    company: Company
+    company: Supervisor
 
     @property
     def parties(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
 from fedrec_cli import recommend as asking
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.demo.parties import Deployment
 from fedrec_simulations.demo.people import People, invented, write_history
@@ -94,7 +94,7 @@ class Trial:
         """What is promised of a training, and to whom."""
         return self._job(training, prepare(self.scenario, self.facts))
 
-    def deployment(self, company: Company) -> Deployment:
+    def deployment(self, company: Supervisor) -> Deployment:
         """The parties, not started yet."""
         return Deployment(self.files(0), company)
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from fedrec.errors import FedRecError, ProtocolError
 from fedrec.randomness import Streams
 from fedrec.settings import load
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_client.serving_ledger import read_answers
 from fedrec_simulations.demo import evidence
 from fedrec_simulations.demo.parties import SERVER, SERVING, Deployment
@@ -66,7 +66,7 @@ class Tally:
         return self.killed.total()
 
 
-class Assault(Company):
+class Assault(Supervisor):
     """Parties that are killed while anybody waits, and started again whatever they said. `armed`: whether a kill may come."""
 
     def __init__(self, seed: int, kills: int, tally: Tally) -> None:

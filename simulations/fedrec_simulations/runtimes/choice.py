@@ -20,7 +20,7 @@ Backend = Literal["grid", "ray"]
 
 
 @dataclass(frozen=True)
-class Cast:
+class RuntimeChoice:
     """What `fedrec simulate` was asked for: a runtime, how many clients share the users, and what plays Flower's nodes.
 
     In loopback every user is a client. Raises SettingsError where there is less than one client, and where Ray is asked for and
@@ -64,5 +64,5 @@ class Cast:
         return loopback
 
 
-ALONE = Cast()
+LOOPBACK = RuntimeChoice()
 """Everybody in one process, as long as nothing else is asked for."""

@@ -6,15 +6,15 @@ from collections.abc import Generator
 
 from fedrec.errors import SettingsError
 from fedrec.news.checkpoints import Kept
-from fedrec.news.local_clients import Together
+from fedrec.news.local_clients import LocalClients
 from fedrec.news.trained import Progress, TrainedNews
 from fedrec.news.variants import train_news
 from fedrec.settings import Scenario
-from fedrec_simulations.runtimes.choice import Cast
+from fedrec_simulations.runtimes.choice import RuntimeChoice
 from fedrec_simulations.runtimes.news_job import NewsJob, NewsRuntime
 
 
-def carrier(scenario: Scenario, cast: Cast) -> NewsRuntime:
+def carrier(scenario: Scenario, cast: RuntimeChoice) -> NewsRuntime:
     """The cast's runtime. Raises SettingsError where it cannot carry the scenario."""
     if cast.runtime == "loopback":
         return loopback
@@ -39,4 +39,4 @@ def carrier(scenario: Scenario, cast: Cast) -> NewsRuntime:
 
 def loopback(job: NewsJob) -> Generator[Progress | TrainedNews, None, None]:
     """Everybody in this process."""
-    yield from train_news(job.scenario, job.catalogue, Together(job.scenario, job.catalogue, job.train), kept=Kept(job.folder))
+    yield from train_news(job.scenario, job.catalogue, LocalClients(job.scenario, job.catalogue, job.train), kept=Kept(job.folder))

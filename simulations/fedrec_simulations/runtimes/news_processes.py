@@ -23,7 +23,7 @@ from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.storage import read_json
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_client.readers import write_news_shard
 from fedrec_server.news import check
 from fedrec_server.public_news import write_public_news
@@ -39,7 +39,7 @@ def processes(*, clients: int) -> NewsRuntime:
 
     def carry(job: NewsJob) -> Generator[Progress | TrainedNews, None, None]:
         check(job.scenario, job)
-        files, company = PartyFiles(job, holdings(job, clients)), Company()
+        files, company = PartyFiles(job, holdings(job, clients)), Supervisor()
         try:
             start(files, company)
             yield from _followed(files.state("server"), company)
@@ -66,8 +66,8 @@ def holdings(job: NewsJob, clients: int) -> Holdings[NewsShard]:
     )
 
 
-def _followed(server: Path, company: Company) -> Iterator[Progress]:
-    """What the server says of its steps, until it has finished. Raises RunError as `Company.look` does."""
+def _followed(server: Path, company: Supervisor) -> Iterator[Progress]:
+    """What the server says of its steps, until it has finished. Raises RunError as `Supervisor.look` does."""
     told = 0
     while True:
         finished = company.has_finished("server")
@@ -96,15 +96,15 @@ class Finished:
     num_users: int
 
     def reports(self, topics: TopicTable, plan: TrainingPlan) -> NoReturn:
-        """See `Fleet`."""
+        """See `NewsClients`."""
         raise _unfinished()
 
     def step(self, course: Course, users: Int64s, rule: FedAdam) -> NoReturn:
-        """See `Fleet`."""
+        """See `NewsClients`."""
         raise _unfinished()
 
     def link(self, plan: Plan, released: Sequence[str]) -> Finished:
-        """See `Fleet`."""
+        """See `NewsClients`."""
         return self
 
     def answer(self, question: Question) -> NoReturn:
@@ -112,7 +112,7 @@ class Finished:
         raise _unfinished()
 
     def data(self) -> Impressions:
-        """See `Fleet`."""
+        """See `NewsClients`."""
         raise _unfinished()
 
 

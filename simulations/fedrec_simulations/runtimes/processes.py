@@ -16,7 +16,7 @@ from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError
 from fedrec.federation.rounds import State
 from fedrec.storage import read_json
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_server.public import PublicData
 from fedrec_server.rounds import check
 from fedrec_simulations.runtimes.deployment_files import ANY_PORT, PartyFiles, ratings
@@ -31,7 +31,7 @@ def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
 
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
         check(job.scenario, PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features))
-        files, company = PartyFiles(job, ratings(job, catalogue, clients)), Company()
+        files, company = PartyFiles(job, ratings(job, catalogue, clients)), Supervisor()
         try:
             start(files, company)
             yield from follow(files, company, after=int(state["round"]))
@@ -41,7 +41,7 @@ def processes(catalogue: Catalogue, *, clients: int) -> Runtime:
     return carry
 
 
-def start(files: PartyFiles[Any], company: Company, *, server: Sequence[str] = ()) -> None:
+def start(files: PartyFiles[Any], company: Supervisor, *, server: Sequence[str] = ()) -> None:
     """Start all parties, each when it can be told where the others are; a party keeps the port it got, so that it is found again.
 
     server: further words of the server's command.
@@ -57,7 +57,7 @@ def start(files: PartyFiles[Any], company: Company, *, server: Sequence[str] = (
         company.start(shard.name, ["client", "--settings", str(files.settings(shard.name))], log=files.log(shard.name))
 
 
-def start_aggregator(files: PartyFiles[Any], company: Company) -> str:
+def start_aggregator(files: PartyFiles[Any], company: Supervisor) -> str:
     """The address where it listens, and listens again when it is started again; of three, with commas between them."""
     if files.of_three:
         return ",".join(_start_three(files, company))
@@ -68,7 +68,7 @@ def start_aggregator(files: PartyFiles[Any], company: Company) -> str:
     return address
 
 
-def _start_three(files: PartyFiles[Any], company: Company) -> list[str]:
+def _start_three(files: PartyFiles[Any], company: Supervisor) -> list[str]:
     """Each must know where the others are before any listens, so that their ports are chosen here."""
     addresses = free_addresses(len(files.aggregators))
     files.write_three(addresses)
@@ -90,8 +90,8 @@ def free_addresses(count: int) -> list[str]:
         return [f"127.0.0.1:{line.getsockname()[1]}" for line in lines]
 
 
-def follow(files: PartyFiles[Any], company: Company, *, after: int) -> Iterator[Carried]:
-    """Every round from number `after` on, when the server has kept it, until it has finished. Raises RunError as `Company.look` does."""
+def follow(files: PartyFiles[Any], company: Supervisor, *, after: int) -> Iterator[Carried]:
+    """Every round from number `after` on, when the server has kept it, until it has finished. Raises RunError as `Supervisor.look` does."""
     server = files.state("server")
     while True:
         finished = company.has_finished("server")  # first: what is kept by then is everything
@@ -104,7 +104,7 @@ def follow(files: PartyFiles[Any], company: Company, *, after: int) -> Iterator[
         company.rest()
 
 
-def _listening(files: PartyFiles[Any], company: Company, party: str, verb: Sequence[str], told: Path, key: str) -> str:
+def _listening(files: PartyFiles[Any], company: Supervisor, party: str, verb: Sequence[str], told: Path, key: str) -> str:
     """The address that a party writes into `told` when it listens."""
     told.unlink(missing_ok=True)
     company.start(party, verb, log=files.log(party), ends=party == "server")

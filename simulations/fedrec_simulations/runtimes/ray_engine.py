@@ -35,7 +35,7 @@ from fedrec.federation.rounds import State
 from fedrec.operations import logs
 from fedrec.operations.metrics import Metrics
 from fedrec.settings import Scenario
-from fedrec_cli.supervisor import Company
+from fedrec_cli.supervisor import Supervisor
 from fedrec_client import settings as client_settings
 from fedrec_client.flower import ASK, JOIN, client_app
 from fedrec_client.held import HELD, HeldArrays
@@ -75,7 +75,7 @@ def ray(catalogue: Catalogue, *, clients: int) -> Runtime:
 
     def carry(job: Job, state: State, released: Sequence[str]) -> Generator[Carried, None, None]:
         check(job.scenario, PublicData(catalogue.item_ids, job.facts.kind, job.facts.value_range, job.facts.features))
-        files, company = PartyFiles(job, ratings(job, catalogue, clients)), Company()
+        files, company = PartyFiles(job, ratings(job, catalogue, clients)), Supervisor()
         with rays_folder() as folder:  # cleaned here: whoever is killed leaves it
             try:
                 start_aggregator_for(files, company)
@@ -97,7 +97,7 @@ def _verb(files: PartyFiles[Any], folder: str) -> list[str]:
     return ["engine", *(str(word) for pair in chosen.items() for word in pair), *map(str, files_of_clients(files))]
 
 
-def start_aggregator_for(files: PartyFiles[Any], company: Company) -> None:
+def start_aggregator_for(files: PartyFiles[Any], company: Supervisor) -> None:
     """Write all settings, those of server and clients when it is known where the aggregator listens."""
     files.prepare()
     address = start_aggregator(files, company)

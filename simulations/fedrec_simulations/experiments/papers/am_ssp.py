@@ -22,8 +22,8 @@ from fedrec.storage import finite
 from fedrec_simulations.experiments.papers import am_ssp_costs as costs
 from fedrec_simulations.experiments.papers.ada_dpals_runs import BUCKETS, Kind
 from fedrec_simulations.experiments.papers.am_ssp_runs import (
-    ALONE,
     DPSGD,
+    LOOPBACK,
     OURS,
     PLAIN,
     PRINTED,
@@ -44,7 +44,7 @@ ALS = "ALS (not private)"
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "figure1": {
         "how": "printed in 4.2, of ML-10M; the curves have no printed values",
-        "order, best first": ("AM-SSP", "DP-CMF and AM-DPSGD", ALONE.label),
+        "order, best first": ("AM-SSP", "DP-CMF and AM-DPSGD", LOOPBACK.label),
         "AM-SSP ahead of DP-CMF, RMSE by epsilon": {1: 0.025, 20: 0.0123},
         "DP-SGD": "worse at epsilon 20 than the others at 5",
     },
@@ -121,9 +121,9 @@ def _privacy_utility(work: _Work) -> Iterator[_Line]:
     """Figures 1 and 2: quality against epsilon; SSP1 on ratings alone, as its 16 releases a step are 16 times the work."""
     bench = work.bench
     of_ratings = (SSP1, DPSGD) if bench.kind == "ratings" else ()
-    for curve, epsilon in product((ALONE, SSP, *of_ratings, PRINTED, OURS), work.epsilons):
+    for curve, epsilon in product((LOOPBACK, SSP, *of_ratings, PRINTED, OURS), work.epsilons):
         yield _point(bench, curve, epsilon)
-    for curve in (ALONE, SSP):
+    for curve in (LOOPBACK, SSP):
         yield _point(bench, curve, math.inf)
     for epsilon in work.epsilons if bench.kind == "ratings" else ():
         found = bench.central(epsilon)
@@ -167,7 +167,7 @@ def _resampling(work: _Work) -> Iterator[_Line]:
 def _slices(work: _Work) -> Iterator[_Line]:
     """Figure 9: quality by popularity, the rarest fifth of the items first."""
     bench = work.bench
-    for curve, epsilon in product((ALONE, SSP, *_rival(bench)), work.epsilons):
+    for curve, epsilon in product((LOOPBACK, SSP, *_rival(bench)), work.epsilons):
         found = bench.rows(curve, epsilon)
         for b in range(BUCKETS):
             each = [r["buckets"][b] for r in found]

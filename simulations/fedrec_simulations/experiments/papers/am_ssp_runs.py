@@ -59,7 +59,7 @@ class Curve:
     features: bool = True
 
 
-ALONE = Curve("DP-ALS (id only)", model={"encoder": "id"}, features=False)
+LOOPBACK = Curve("DP-ALS (id only)", model={"encoder": "id"}, features=False)
 SSP = Curve("AM-SSP")
 SSP1 = Curve("AM-SSP by SSP1, 16 resamples", line="AM-SSP", model={"resamples": STEPS})
 PRINTED = Curve("AM-SSP as printed (Theorem 2)", line="AM-SSP", model={"weights": "printed"}, accountant="am-ssp")

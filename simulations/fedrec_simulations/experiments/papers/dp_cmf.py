@@ -36,7 +36,7 @@ from fedrec_simulations.experiments.papers.dp_cmf_runs import (
 from fedrec_simulations.experiments.papers.starts import started
 from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error
 
-ALONE, OURS = Curve("DPALS (no sides)", recipe="published"), Curve("our default, all metadata", recipe="default")
+LOOPBACK, OURS = Curve("DPALS (no sides)", recipe="published"), Curve("our default, all metadata", recipe="default")
 PEOPLE_OF_OURS = Curve("our default, public users", {"sides": ["public-users"]}, recipe="default")
 WITH_PEOPLE = Curve("our default, metadata and public users", {"sides": ["metadata", "public-users"]}, recipe="default")
 METADATA, SIMILAR = Curve("metadata", {"sides": ["metadata"]}), Curve("similar items", {"sides": ["similar-items"]})
@@ -48,7 +48,7 @@ PARTS = tuple(Curve(kind, {"sides": ["metadata"], "categories": list(names)}) fo
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "figure1": {
         "how": "printed in 4.2 and 4.2.1, of ML-10M; the curves have no printed values",
-        "order, best first": (ALL.label, "public users", "similar items or metadata", ALONE.label),
+        "order, best first": (ALL.label, "public users", "similar items or metadata", LOOPBACK.label),
         "share of the gap to non-private ALS that sides close, at most": 0.6,
         "buckets 2 to 4 at epsilon 1": "the order of bucket 1 is reversed: metadata gains most",
         "share of ratings by bucket": {1: 0.866, 2: 0.094, 3: 0.03, 4: 0.01},
@@ -80,7 +80,7 @@ def figure(name: str, data: str, quick: bool, folder: Path, *, overrides: Sequen
 
 def _privacy_utility(name: str, bench: Bench) -> Iterator[Row]:
     """Figure 1: RMSE against epsilon, and by popularity at epsilon 1."""
-    yield from _curves(name, bench, (ALONE, METADATA, SIMILAR, BINARY, RAW, ALL, STARTED, OURS, WITH_PEOPLE))
+    yield from _curves(name, bench, (LOOPBACK, METADATA, SIMILAR, BINARY, RAW, ALL, STARTED, OURS, WITH_PEOPLE))
     for label, make in (("ALS (not private)", als_row), ("public users alone", public_alone_row)):
         rows = [bench.row(f"{label}-{seed}", make, bench, seed) for seed in bench.seeds]
         yield from _points(name, bench, label, "any", rows)
@@ -89,21 +89,21 @@ def _privacy_utility(name: str, bench: Bench) -> Iterator[Row]:
 
 def _metadata(name: str, bench: Bench) -> Iterator[Row]:
     """Figure 3: the same for parts of the metadata."""
-    return _curves(name, bench, (ALONE, *PARTS, METADATA))
+    return _curves(name, bench, (LOOPBACK, *PARTS, METADATA))
 
 
 def _similarity(name: str, bench: Bench) -> Iterator[Row]:
     """Figure 4: similarity functions and numbers of neighbours."""
     ways = product(("inner-product", "cosine"), map(int, _points_of(bench)))
     lines = [Curve(f"{way}, k = {k}", {"sides": ["similar-items"], "similarity": way, "neighbours": k}) for way, k in ways]
-    return _curves(name, bench, (ALONE, *lines))
+    return _curves(name, bench, (LOOPBACK, *lines))
 
 
 def _people(name: str, bench: Bench) -> Iterator[Row]:
     """Figure 5: numbers of public users, raw and binarised."""
     ways = product((RAW, BINARY, PEOPLE_OF_OURS), (*map(int, _points_of(bench)), 0))
     lines = [Curve(f"{way.label}, {s or 'all'}", {**way.collective, "users_limit": s}) for way, s in ways]
-    return _curves(name, bench, (ALONE, *lines))
+    return _curves(name, bench, (LOOPBACK, *lines))
 
 
 def _points_of(bench: Bench) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""The only door of the SuperLink to the network: mutual TLS, and the twelve routes that SuperNodes need. All else is 404.
+"""Reverse proxy of the SuperLink, its only way to the network: mutual TLS, and the twelve routes that SuperNodes need. All else is 404.
 
 Flower serves SuperNodes, run control and task tokens on one port, and asks nobody who starts a run for a credential. So
 the SuperLink listens on loopback, and this gate forwards a POST whose path is, byte for byte, a fleet route: nothing is

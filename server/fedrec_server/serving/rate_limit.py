@@ -1,4 +1,4 @@
-"""What one peer uses of this process: connections, requests in progress, and requests a second (a bucket that fills again).
+"""Rate limiter for one peer: connections, requests in progress, and requests a second (a token bucket).
 
 Used on the event loop alone, so there is no lock. A peer is an address: who asks is not known here, and is not to be.
 """

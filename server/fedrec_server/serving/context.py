@@ -1,4 +1,4 @@
-"""What both doors stand in front of: models, desk, limits, counts, and whether the process is about to end."""
+"""Context of both APIs: models, batcher, limits, counts, and whether the process is about to end."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from fedrec.errors import RefusedError
 from fedrec.operations import logs
+from fedrec_server.serving.batcher import Batcher
 from fedrec_server.serving.counts import Counts
-from fedrec_server.serving.desk import Desk
-from fedrec_server.serving.peers import Peers
+from fedrec_server.serving.rate_limit import Peers
 from fedrec_server.serving.refusals import draining, failed
 from fedrec_server.serving.settings import ServingSettings
 from fedrec_server.serving.store import Store
@@ -19,12 +19,12 @@ PIECE_BYTES = 2**19
 
 
 @dataclass
-class Office:
+class ServingContext:
     """One server's parts. `stopping`: not ready any more; `closed`: new requests are refused."""
 
     settings: ServingSettings
     store: Store
-    desk: Desk
+    desk: Batcher
     peers: Peers
     counts: Counts
     log: logging.Logger

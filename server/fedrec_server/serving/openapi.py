@@ -1,6 +1,6 @@
 """The OpenAPI document of all routes, made by FastAPI from the types that the routes read and write.
 
-The functions here are described and never called: `http_door` answers. A test holds the two side by side.
+The functions here are described and never called: `http_api` answers. A test holds the two side by side.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from fastapi import FastAPI, Header, Path, Response
 from fastapi.responses import StreamingResponse
 
 from fedrec import __version__
-from fedrec_server.serving.http_forms import VERSION, Answer, Health, Models, Problem, Question
 from fedrec_server.serving.refusals import HTTP_STATUS
+from fedrec_server.serving.schemas import VERSION, Answer, Health, Models, Problem, Question
 
 _PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in sorted(set(HTTP_STATUS.values()) - {404})}
 _BUNDLE: dict[int | str, dict[str, Any]] = {

@@ -1,5 +1,5 @@
-"""uvicorn's fast HTTP protocol with the bounds that it leaves open: how many connections, in all and of one peer, how long a head may
-take and be.
+"""Limits of connections: uvicorn's fast HTTP protocol with the bounds that it leaves open: how many connections, in all and of one peer,
+how long a head may take and be.
 
 The parser is fed in pieces that end where a head reaches its bound, so a longer one is refused however it arrives. A piece that ends
 one request and begins the next is counted whole.
@@ -12,7 +12,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from fedrec_server.serving.peers import Peers
+from fedrec_server.serving.rate_limit import Peers
 from fedrec_server.serving.settings import LimitsTable
 
 _WORDS = {408: "Request Timeout", 429: "Too Many Requests", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}

@@ -1,4 +1,4 @@
-"""Looks whether another bundle stands at a path, and loads it beside the ones that answer."""
+"""Watcher of a bundle's path: another bundle there is loaded beside the ones that answer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 from fedrec.errors import FedRecError
 from fedrec.operations import logs
-from fedrec_server.serving.office import Office
+from fedrec_server.serving.context import ServingContext
 from fedrec_server.serving.store import Model, found, load
 
 
 class Watch:
     """The paths of one server. A bundle that cannot be used is logged and left alone: what answers goes on answering."""
 
-    def __init__(self, paths: Sequence[Path], office: Office, *, demo: bool = False) -> None:
+    def __init__(self, paths: Sequence[Path], office: ServingContext, *, demo: bool = False) -> None:
         self._paths, self._office, self._demo = tuple(paths), office, demo
         self._seen = {path: found(path) for path in self._paths}
 

@@ -1,4 +1,4 @@
-"""What goes in and out over HTTP, as types that the OpenAPI document is made from."""
+"""Schemas of requests and answers over HTTP: the types that the OpenAPI document is made from."""
 
 from __future__ import annotations
 

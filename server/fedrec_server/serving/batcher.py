@@ -1,4 +1,4 @@
-"""Queries in, answers out: what is wrong with a query is said before it costs anything; those that wait are ranked together.
+"""Batcher of queries: what is wrong with a query is said before it costs anything; those that wait are ranked together.
 
 A query alone is ranked in the same turn of the event loop. Where another request has begun to arrive, or the batch before held several,
 it waits a moment for more: with 32 callers over gRPC that took about a quarter less of a core a query. Small catalogues are ranked on
@@ -33,7 +33,7 @@ LARGEST = 1e9
 Waiting = tuple[Model, Query, "asyncio.Future[Best]"]
 
 
-class Desk:
+class Batcher:
     """Made and used on the event loop."""
 
     def __init__(self, settings: ServingSettings, counts: Counts) -> None:

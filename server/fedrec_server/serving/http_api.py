@@ -25,10 +25,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fedrec.errors import RefusedError
 from fedrec.serving.ranking import Query
 from fedrec_server.serving import counts
-from fedrec_server.serving.desk import coefficients_of
-from fedrec_server.serving.http_forms import VERSION, Models, Served, question
-from fedrec_server.serving.office import PIECE_BYTES, Office
+from fedrec_server.serving.batcher import coefficients_of
+from fedrec_server.serving.context import PIECE_BYTES, ServingContext
 from fedrec_server.serving.refusals import HTTP_STATUS, Code, malformed, refused, too_large, too_slow
+from fedrec_server.serving.schemas import VERSION, Models, Served, question
 from fedrec_server.serving.store import Model, newest_hint
 
 PAGE = FilePath(__file__).parent / "page"
@@ -43,10 +43,10 @@ _PAGE_HEADERS = {
 }
 
 
-class HttpDoor:
+class HttpApi:
     """All requests over one office."""
 
-    def __init__(self, office: Office, *, page: bool) -> None:
+    def __init__(self, office: ServingContext, *, page: bool) -> None:
         self._office, self._limits = office, office.settings.limits
         self._app: ASGIApp = application(office, page=page)
 
@@ -109,7 +109,7 @@ class HttpDoor:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def application(office: Office, *, page: bool) -> Starlette:
+def application(office: ServingContext, *, page: bool) -> Starlette:
     """Every route; the query itself never comes here."""
     routes: list[BaseRoute] = [
         Route(QUERY_PATH, _not_here, methods=["POST"]),
@@ -127,7 +127,7 @@ async def _not_here(_: Request) -> Response:
     raise AssertionError("answered before it comes here")
 
 
-def _models(office: Office) -> list[BaseRoute]:
+def _models(office: ServingContext) -> list[BaseRoute]:
     async def models(_: Request) -> Response:
         served = [_served(model, retiring) for model, retiring in office.store.all()]
         told = Models(newest=office.store.newest.version, models=served)
@@ -148,7 +148,7 @@ def _models(office: Office) -> list[BaseRoute]:
     return [Route("/v1/models", models), Route("/v1/models/{version}/bundle", bundle)]
 
 
-def _operations(office: Office) -> list[BaseRoute]:
+def _operations(office: ServingContext) -> list[BaseRoute]:
     async def live(_: Request) -> Response:
         return JSONResponse({"status": "live"})
 
@@ -159,7 +159,7 @@ def _operations(office: Office) -> list[BaseRoute]:
         return Response(office.counts.text(), media_type=counts.CONTENT_TYPE)
 
     async def schema(_: Request) -> Response:
-        from fedrec_server.serving.http_schema import document  # brings FastAPI
+        from fedrec_server.serving.openapi import document  # brings FastAPI
 
         return JSONResponse(document())
 
@@ -197,7 +197,7 @@ def _served(model: Model, retiring: bool) -> Served:
     )
 
 
-async def _pieces(office: Office, model: Model) -> AsyncIterator[bytes]:
+async def _pieces(office: ServingContext, model: Model) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     with office.peers.enter_download():
         for start in range(0, model.size, PIECE_BYTES):
@@ -220,7 +220,7 @@ def _announced(scope: Scope) -> int:
     return 0
 
 
-def _problem(office: Office, failure: Exception, status: int | None = None) -> Response:
+def _problem(office: ServingContext, failure: Exception, status: int | None = None) -> Response:
     refusal = office.refusal(failure, "http")
     code = Code(refusal.code)
     content = {"code": refusal.code, "cause": refusal.cause, "remedy": refusal.remedy}
@@ -231,7 +231,7 @@ def _problem(office: Office, failure: Exception, status: int | None = None) -> R
     return JSONResponse(content, status or HTTP_STATUS[code], headers=unread, media_type=_PROBLEM)
 
 
-def _not_found(office: Office) -> Any:
+def _not_found(office: ServingContext) -> Any:
     async def told(_: Request, failure: HTTPException) -> Response:
         nothing = refused(Code.NOT_FOUND, "there is nothing at this path", "/openapi.json lists what there is.")
         return _problem(office, nothing, failure.status_code)

@@ -24,8 +24,8 @@ from fedrec.errors import SettingsError
 from fedrec.federation.versions import PROTOCOL
 from fedrec.operations.addresses import Address
 from fedrec.serving.ranking import Query
-from fedrec_server.serving.desk import coefficients_of
-from fedrec_server.serving.office import PIECE_BYTES, Office
+from fedrec_server.serving.batcher import coefficients_of
+from fedrec_server.serving.context import PIECE_BYTES, ServingContext
 from fedrec_server.serving.refusals import CODE_KEY, NEWEST_KEY, REMEDY_KEY, Code, malformed, too_slow
 from fedrec_server.serving.settings import TlsTable
 from fedrec_server.serving.store import newest_hint
@@ -47,10 +47,10 @@ _STATUS = {
 Answer = Callable[[Any], Awaitable[Any]]
 
 
-class GrpcDoor:
+class GrpcApi:
     """All calls over one office."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: ServingContext) -> None:
         self._office = office
         self._reflection = reflection.ReflectionServicer([SERVICE, _HEALTH, _REFLECTION])
 
