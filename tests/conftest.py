@@ -45,7 +45,8 @@ def _watched(begin: Any) -> Any:
     def started(process: Any, args: Any, *rest: Any, **named: Any) -> None:
         words = [str(word) for word in args] if isinstance(args, (list, tuple)) else []
         flower = any(Path(word).name == "flower-superlink" or word == "fedrec_client.supernode_main" for word in words)
-        if flower or (COMMAND in words and PARTIES & set(words)):
+        verb = words[words.index(COMMAND) + 1 :][:1] if COMMAND in words else []
+        if flower or PARTIES & set(verb):
             _started.append(" ".join(words))
         begin(process, args, *rest, **named)
 

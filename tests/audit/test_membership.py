@@ -41,7 +41,7 @@ def test_the_right_noise_passes_and_half_of_it_is_caught(recipe: str) -> None:
     assert ratio.measured <= length.measured <= 5.0
     if recipe == "default":  # every report has norm exactly 1, so an attack comes close
         assert length.tightness > 0.999
-        assert ratio.tightness > 0.75
+        assert ratio.tightness > 0.6  # .70 to .82 over three seeds of the noise: a bound at 99.9% from so few draws
     broken = replace(prepared.recipe, plan=with_half_the_noise(prepared.plan))
     caught = membership(replace(prepared, recipe=broken, plan=broken.plan), data, variant=recipe, draws=DRAWS, streams=Streams(1))
     assert [finding.verdict for finding in caught] == ["EXCEEDED", "EXCEEDED"]

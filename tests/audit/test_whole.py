@@ -92,8 +92,9 @@ def test_with_a_planted_bug_the_bound_is_above_the_claim(
 
 
 def test_the_operating_systems_noise_is_attacked_where_the_scenario_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise that is the same in every run. The bound of 60 runs is 3.6, below the claim of 5; of 100 and of 200 it is 72."""
     monkeypatch.setattr("fedrec.randomness.SystemStreams.key", lambda self, name, *, round=0: bytes(32))
-    assert whole_finding(scenario_of("ratings", "privacy.noise=system"), runs=60).verdict == "EXCEEDED"
+    assert whole_finding(scenario_of("ratings", "privacy.noise=system"), runs=200).verdict == "EXCEEDED"
 
 
 def test_the_two_files_differ_in_one_persons_rows_alone(tmp_path: Path) -> None:
