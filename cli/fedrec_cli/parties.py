@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedrec.errors import SettingsError
-from fedrec_cli.flags import Overrides, scenario_option
+from fedrec_cli.flags import Json, Overrides, scenario_option
 
 if TYPE_CHECKING:
     from fedrec.operations.party_settings import LoggedTable
@@ -136,6 +136,7 @@ def server(
 def export(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Run folder, state folder of a server, or model folder.")],
     output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where the bundle is written, replaced in one step.")],
+    as_json: Json = False,
 ) -> None:
     """Make the serving bundle of a trained model: one public file that fedrec serve serves, with the guarantee of training in it.
 
@@ -150,8 +151,11 @@ def export(
     from fedrec.serving.bundle import sha256_of
     from fedrec.serving.model_bundles import export as write_export
 
-    about = write_export(source, output)
-    typer.echo(f"bundle   {output}, version {sha256_of(output)[:16]}")
+    about, version = write_export(source, output), sha256_of(output)[:16]
+    if as_json:
+        typer.echo(json.dumps({"bundle": str(output), "version": version, **about.model_dump(mode="json")}))
+        return
+    typer.echo(f"bundle   {output}, version {version}")
     typer.echo(f"training {about.trained}")
 
 

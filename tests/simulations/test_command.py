@@ -259,7 +259,9 @@ def test_account_says_what_is_not_established(said: Said) -> None:
 
 
 def test_planted_data_in_files_can_be_read_back(said: Said, tmp_path: Path) -> None:
-    assert said("data", "plant", str(tmp_path / "planted"), "--preset", "small")[0] == 0
+    code, out, _ = said("data", "plant", str(tmp_path / "planted"), "--preset", "small", "--json")
+    assert code == 0
+    assert all(Path(file).is_file() for file in json.loads(out)["files"])
     code, out, err = said("data", "describe", str(tmp_path / "planted"), *AS_RATINGS)
     assert code == 0, err
     assert re.search(r"^ +users  300$", out, re.MULTILINE)

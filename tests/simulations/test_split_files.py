@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -47,6 +48,12 @@ def test_the_three_files_hold_every_row_of_the_source_once_as_a_run_divides_them
         assert not set(parts["train"]["user"]) & (set(parts["validation"]["user"]) | set(parts["test"]["user"]))
     assert read_json(tmp_path / "parts" / "split.json")["split"]["sha256"] == split.describe()["sha256"]
     assert ("the cuts in time" in done.output) == (kind == "temporal")
+
+
+def test_for_programs_it_prints_what_split_json_says(source: Path, tmp_path: Path) -> None:
+    words = [word for option in OPTIONS for word in ("--set", option)]
+    done = CliRunner().invoke(app, ["data", "split", str(source), "--output", str(tmp_path / "parts"), "--json", *words])
+    assert json.loads(done.output) == {"folder": str(tmp_path / "parts"), **read_json(tmp_path / "parts" / "split.json")}
 
 
 def test_a_folder_that_holds_something_is_not_written_into_unless_told(source: Path, tmp_path: Path) -> None:

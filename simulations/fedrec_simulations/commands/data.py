@@ -65,6 +65,7 @@ def data_split(
     output: Annotated[Path, typer.Option("--output", metavar="DIR", help="Folder for the three files, new or empty.")],
     overrides: Overrides = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Write into a folder that holds something already.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Divide a data set as a run with these settings would, and write train.parquet, validation.parquet and test.parquet.
 
@@ -79,11 +80,13 @@ def data_split(
       fedrec data split ml-1m --output parts --set split.kind=held-out-users
     """
     from fedrec.settings import load
+    from fedrec.storage import read_json
     from fedrec_simulations.data.describing import keys_of_news
     from fedrec_simulations.data.split_files import write_split
 
     words = [f"data.path={json.dumps(path, ensure_ascii=False)}", *keys_of_news(path, overrides or ()), *(overrides or ())]
-    typer.echo(write_split(load(None, words), output, overwrite=overwrite))
+    told = write_split(load(None, words), output, overwrite=overwrite)
+    typer.echo(json.dumps({"folder": str(output), **read_json(output / "split.json")}) if as_json else told)
 
 
 @app.command("plant", short_help="Write a planted data set.")
@@ -94,6 +97,7 @@ def data_plant(
     items: Annotated[int, typer.Option(metavar="N", min=0, max=1_000_000, help="Items, with --users.")] = 0,
     events: Annotated[int, typer.Option(metavar="N", min=0, max=2_000_000_000, help="Ratings, with --users.")] = 0,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the generator, 0 or more.")] = 1,
+    as_json: Json = False,
 ) -> None:
     """Write a planted data set with a long tail and public features, piece by piece, in bounded memory.
 
@@ -105,4 +109,5 @@ def data_plant(
     """
     from fedrec_simulations.data.describing import plant
 
-    typer.echo(plant(folder, preset, seed, users=users, items=items, events=events))
+    files = plant(folder, preset, seed, users=users, items=items, events=events)
+    typer.echo(json.dumps({"files": files}) if as_json else "\n".join(files))

@@ -91,8 +91,8 @@ def _words(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def plant(folder: Path, preset: str, seed: int, *, users: int = 0, items: int = 0, events: int = 0) -> str:
-    """Write a planted data set, of a preset or of sizes of one's own; returns what was written in a line."""
+def plant(folder: Path, preset: str, seed: int, *, users: int = 0, items: int = 0, events: int = 0) -> list[str]:
+    """Write a planted data set, of a preset or of sizes of one's own; returns the files."""
     if seed < 0:
         raise SettingsError(f"--seed {seed} is negative", "Give 0 or more.")
     sizes = {"users": users, "items": items, "events": events}
@@ -102,5 +102,4 @@ def plant(folder: Path, preset: str, seed: int, *, users: int = 0, items: int = 
         data = DataSettings(planted=PlantedSettings(**sizes))
     else:
         data = DataSettings(preset=preset)
-    files = write_parquet(folder, planted_shape(data), seed=seed)
-    return "\n".join(str(file) for file in files)
+    return [str(file) for file in write_parquet(folder, planted_shape(data), seed=seed)]
