@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ def test_the_kill_is_in_the_log_and_no_process_of_it_is_left(demonstration: Any)
 def test_ctrl_c_ends_every_process_and_frees_the_ports(tmp_path: Path) -> None:
     words = [word for key in SMALLEST for word in ("--set", key)]
     command = [sys.executable, "-m", "fedrec_cli", "demo", "--deployment", "--keep", "kept", *words]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    listens = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a shell's background job, and so this process, may ignore it
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=listens)
     told = tmp_path / "kept" / "aggregator" / "address.json"
     until(lambda: told.exists() or process.poll() is not None, "an aggregator that listens")
     host, port = json.loads(told.read_text())["address"].split(":")
