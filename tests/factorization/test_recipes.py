@@ -20,7 +20,7 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
-from fedrec.factorization import default, default_settings
+from fedrec.factorization import clicks, default, default_settings
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import Question
@@ -52,6 +52,8 @@ RECIPES: dict[str, list[str]] = {
     "default, public users alone": ["recipe=default", 'collective.sides=["public-users"]', "collective.users_share=0.5"],
     "published, clicks": ["recipe=published", "model.dimension=3", "model.steps=1", "model.encoder=id"],
     "default, clicks": ["recipe=default"],
+    "default, clicks, few people": ["recipe=default"],
+    "default, clicks, one Gram": ["recipe=default"],
     "default, clicks, public users": [
         "recipe=default",
         'collective.sides=["public-users"]',
@@ -84,10 +86,19 @@ every_recipe = pytest.mark.parametrize("name", list(RECIPES))
 
 @pytest.fixture(autouse=True)
 def _pairs_of_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Gram of pairs is asked for where noise lets a hundred items be told apart: here of six, whatever noise says."""
+    """The Gram of pairs is asked for where noise lets a hundred items be told apart: here of six, whatever noise says.
+
+    Of clicks too few people would get counts alone: that is "few people"; here steps are asked for as well, or the Gram again.
+    """
     if "default, pairs" in request.node.name:
         monkeypatch.setattr(default_settings, "LEAST_HEAD", 0)
         monkeypatch.setattr(default, "head_size", lambda **_: 6)
+    if "default, clicks" in request.node.name and "few people" not in request.node.name:
+        monkeypatch.setattr(clicks, "LEAST_TOLD", 0.0)
+        monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
+        monkeypatch.setattr(clicks, "FEW_DIRECTIONS", math.inf if "one Gram" in request.node.name else 0)
+        monkeypatch.setattr(clicks, "AGAIN", (math.inf, 0))
+        monkeypatch.setattr(clicks, "RESOLVED", math.inf)
 
 
 def some_ratings(seed: int, num_users: int = 8) -> Interactions:
@@ -398,6 +409,23 @@ def test_who_has_no_events_reports_zeros_as_if_not_there(name: str) -> None:
     nobody = ratings.select(np.zeros(len(ratings), np.bool_))
     for question in questions_of(ratings, made):
         assert not any(total.any() for total in plain_sums(question, nobody, made)), question.step
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("default, clicks", ["counts", "tastes", "step"]),
+        ("default, clicks, public users", ["counts", "tastes", "step"]),
+        ("default, clicks, few people", ["counts"]),
+        ("default, clicks, one Gram", ["counts", "tastes"]),
+    ],
+)
+def test_every_kind_of_round_of_clicks_is_asked_for_here(name: str, steps: list[str]) -> None:
+    """Without them the tests above would say nothing of them."""
+    events = some_events(name, 2)
+    asked = [question.step.removeprefix("clicks/") for question in questions_of(events, prepared_for(name, events, 5.0))]
+    assert list(dict.fromkeys(asked)) == steps
+    assert len(asked) > 2
 
 
 @pytest.mark.parametrize("name", ["default, pairs"])
