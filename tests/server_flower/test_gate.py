@@ -393,12 +393,11 @@ def test_a_waiting_node_holds_no_large_read_buffer(upstream: SuperLinkStandIn, s
 
 
 def test_a_message_that_was_sent_before_the_node_asks_is_not_waited_for(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
+    upstream.reply = b"a message" * 10
     holding.wake([7])
-    assert site.post(holding, "client-hospital", content=pull(7)) == 200
+    assert site.post(holding, "client-hospital", content=pull(7), wait_s=200) == 200  # held, it would end by the caller's own limit
     assert len(upstream.paths) == 2
-    upstream.reply = b"a message" * 10  # after one there may be another
-    holding.wake([7])
-    assert [site.post(holding, "client-hospital", content=pull(7)) for _ in range(3)] == [200] * 3
+    assert [site.post(holding, "client-hospital", content=pull(7), wait_s=200) for _ in range(3)] == [200] * 3  # there may be another
 
 
 def test_nothing_is_fetched_for_who_has_hung_up(upstream: SuperLinkStandIn, site: Site, holding: Gate) -> None:
