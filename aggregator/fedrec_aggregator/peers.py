@@ -1,4 +1,4 @@
-"""What an aggregator heard of the other two, so that its rules are applied to answers that are there already.
+"""Answers of the other two aggregators, kept so that the rules are applied to what is there already.
 
 An aggregator that asked while it holds its own lock would wait for one that waits for it. So a thread asks first, without any lock, and
 keeps the answers; the rules then read what was kept. An answer that is kept for a moment is an answer that came late, which the rules of

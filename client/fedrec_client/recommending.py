@@ -56,7 +56,7 @@ _ATTEMPTS = 3
 
 
 class Keys(Protocol):
-    """Where noise comes from: `streams.SystemStreams`, or for tests `streams.Streams`."""
+    """Where noise comes from: `randomness.SystemStreams`, or for tests `randomness.Streams`."""
 
     def key(self, name: str, *, round: int = 0) -> bytes:
         """32 bytes."""

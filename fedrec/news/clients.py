@@ -1,4 +1,4 @@
-"""What a server may ask of all who hold clicks, whoever carries it: one process, Flower, or real processes."""
+"""Questions that a server may put to all who hold clicks, whoever carries them: one process, Flower, or real processes."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     score(a, j) = k a' P_j + f(a)' g(x_j) / sqrt(d) + c_j,    f(a) = A a + MLP(a),  g(x) = MLP(x)
 
-a are decoded coefficients (`additive.decode`), centred and scaled by public numbers; x_j is public. No history is ever an input.
+a are decoded coefficients (`bounded_mean.decode`), centred and scaled by public numbers; x_j is public. No history is ever an input.
 P (B, m) is the fit of topics and items that is known before any training (`prior`). f begins at zero, so the model begins at the
 prior and what little is learnt under much noise is added to it.
 """

@@ -6,7 +6,7 @@
 3. A user who asks sends noised coefficients at the serving epsilon, decoded with the same population: `serve`.
 
 Guarantee: (epsilon, delta)-DP, unit "click", neighbours "replace", for 1 and all of 2, however many epochs: 2 never sees a history.
-A click is in a history or a label, never both, so the price is that of the dearer (`spending`). Serving pays for itself.
+A click is in a history or a label, never both, so the price is that of the dearer (`click_accounting`). Serving pays for itself.
 
 What is served is noisier than what was trained on wherever the serving epsilon is smaller. So `fit` adds noise to the decoded
 reports at training time, up to each serving level: a draw of the server's own, which costs nothing (`NoiseLevels`).
@@ -317,7 +317,7 @@ class Served:
 
 
 def serve(trained: Trained, asked: Impressions, *, mu: float, key: bytes) -> Served:
-    """Rank for users who each send one noised report; it answers all their impressions (`spending.Memory`)."""
+    """Rank for users who each send one noised report; it answers all their impressions (`click_accounting.Memory`)."""
     reports = bounded_mean.report(asked.last_clicks(trained.history), trained.topics, mu=mu, name="serving", key=key)
     with torch.no_grad():
         users = trained.model.users(torch.from_numpy(trained.decoder(reports)))

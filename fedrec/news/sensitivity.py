@@ -6,7 +6,7 @@ tells its open click; every other answers among its protected candidates alone (
 
 Guarantee of both: that of the plain report or label; unit "click", neighbours "replace" where both clicks, the one exchanged and the
 one it is exchanged for, are of protected items; in a history either may also be missing. Proof: the declaration is public. Neighbours
-have the same open clicks, so the exact part, and which labels are told, are the same. The noised part is `additive.report` with
+have the same open clicks, so the exact part, and which labels are told, are the same. The noised part is `bounded_mean.report` with
 a table in which open items have the row of padding: one term changes by at most the largest distance of two protected rows, or of one
 and 0, which is the table's diameter. A label is told where no protected candidate was clicked, which is so in both neighbours or in
 none; else one protected click is drawn, and answers among the same protected candidates with the same mechanism.

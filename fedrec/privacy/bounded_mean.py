@@ -14,7 +14,7 @@ smaller: it leaves the distances of rows as they are, and two rows are further a
 follow a public schedule: if exchanging a click could move others in or out of it, the bound would not hold.
 
 Any number of training epochs on one report is post-processing: its epsilon is that of training. Serving uses the same
-mechanism at its own mu; an answer is remembered until a public date, so that asking again costs nothing (`spending`).
+mechanism at its own mu; an answer is remembered until a public date, so that asking again costs nothing (`click_accounting`).
 `decode` needs the population's mean and covariance, taken from noised reports only.
 """
 

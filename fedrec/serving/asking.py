@@ -41,7 +41,7 @@ def exact(bundle: Bundle, history: Histories) -> Floats:
 def ask(bundle: Bundle, history: Histories, *, guarantee: Guarantee, key: bytes) -> Asked:
     """One query a row of `history` (n, H), each with `guarantee`; exact for an infinite one.
 
-    key: 32 bytes, secret and never used before (`streams.SystemStreams`). Raises ValueError on a history of another length or an item
+    key: 32 bytes, secret and never used before (`randomness.SystemStreams`). Raises ValueError on a history of another length or an item
     that there is none of, UnitMismatchError on a guarantee of another unit.
     """
     if bundle.about.form == "attention":

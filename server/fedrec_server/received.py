@@ -2,7 +2,7 @@
 
 Anybody who holds a client's key may lie. A lie is either no answer, and left out, or an answer like others, and bounded:
 
-- A report is shortened to what a true one does not pass (`additive.within_reach`), and one client answers for so many impressions a user.
+- A report is shortened to what a true one does not pass (`bounded_mean.within_reach`), and a client answers for so many impressions a user.
 - A gradient of `dp-fedrec` is shortened to its clip and its noise: longer is a true one by exp(-32). Other gradients have no such bound by
   the protocol: they are shortened to `_FAR` times the median of the clients', by users, so that fewer than half of the users
   cannot raise it (norm bounding, Sun et al. 2019). Weights likewise; one of `dp-fedrec` is its number of users.

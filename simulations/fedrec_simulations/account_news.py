@@ -131,7 +131,7 @@ def _central(scenario: Scenario, users: int) -> tuple[Releases, ...]:
 
 
 def _per_click(scenario: Scenario, users: int) -> tuple[Releases, ...]:
-    """What ledgers are charged, which is stated once (`spending.Costs`): by role, or for both together where both see the same."""
+    """What ledgers are charged, which is stated once (`click_accounting.Costs`): by role, or for both together where both see the same."""
     additive = scenario.news.variant == "additive"
     costs = plan_training(promised(scenario)).costs if additive else FORMS[scenario.news.variant].costs(scenario, _passes(scenario, users))
     if costs.history == costs.labels:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrec.errors import RefusedError
+from fedrec.factorization.default_client import UNITS
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Refusal
 from fedrec.federation.reports import block, squared_norms
@@ -138,7 +139,7 @@ def test_a_step_that_makes_too_large_a_report_leaves_that_user_silent(make_site,
 
 
 NUMBERS = st.one_of(st.floats(-1e30, 1e30), st.sampled_from([0.0, -1.0, 1e-38, 3e38]))
-NAMES = st.sampled_from(["phi", "bias", "variance", "omega", "mean", "alpha", "width"])
+NAMES = st.sampled_from(["phi", "bias", "variance", "omega", "mean", "alpha", "width", "scales_energy", "most_ratings", *UNITS])
 
 
 @pytest.fixture(scope="module")

@@ -281,7 +281,7 @@ def _jumped(jump: ClockJump | None) -> tuple[str, ...]:
 
 
 def _cleared(state: Path) -> tuple[str, ...]:
-    """Files that a crash left beside their place: `checkpoint.write_bytes` writes there, and moves what is whole."""
+    """Files that a crash left beside their place: `storage.write_bytes` writes there, and moves what is whole."""
     left = sorted(path for path in state.rglob(".*.part") if path.is_file())
     for path in left:
         path.unlink()

@@ -1,4 +1,4 @@
-"""Who carries a training of news: this process alone, Flower in this process, or real processes; the same runtimes as for ratings."""
+"""Runtimes of a training of news: this process alone, Flower in this process, or real processes; the same runtimes as for ratings."""
 
 from __future__ import annotations
 
