@@ -51,7 +51,7 @@ class Bench(StrEnum):
 
 _OF = {
     "--endurance": (Bench.serving, Bench.nodes),
-    "--jobs": (Bench.paper, Bench.study, Bench.sizes, Bench.simple),
+    "--jobs": (Bench.paper, Bench.study, Bench.sizes, Bench.simple, Bench.runtimes),
     "--only": (Bench.study,),
     "--seeds": (Bench.study, Bench.sizes, Bench.simple),
     "--users": (Bench.sizes, Bench.simple),
@@ -123,7 +123,9 @@ def bench(
     jobs: Annotated[
         int,
         typer.Option(
-            min=1, metavar="N", help="Of paper, study, sizes and simple: rows at a time, in processes with their share of the cores each."
+            min=1,
+            metavar="N",
+            help="Of paper, study, sizes, simple, runtimes: rows at a time, in processes that share the cores.",
         ),
     ] = 1,
     only: Annotated[
@@ -171,7 +173,7 @@ def bench(
     row at a time whatever --jobs says. study trains every system at every epsilon and five seeds on one data set, MovieLens 1M or a
     folder of click lists; stopped, the same command goes on, and docs/study.md is made of what it writes. sizes trains the default on
     planted ratings of many sizes and asks whether it is ever above item biases, a smaller epsilon or fewer users; simple sets it beside
-    the simple private methods on the data given. Both write --output after every row and go on from it.
+    the simple private methods on the data given. These two and runtimes write --output after every row and go on from it.
 
     Examples:
 
@@ -195,7 +197,7 @@ def bench(
     if what not in {Bench.kernels, Bench.als, Bench.encoder}:  # these compare against BLAS on all cores
         one_blas_thread()
     from fedrec.storage import finite, write_json
-    from fedrec_simulations.bench.verbs import endure, paper, run, simple, sizes, study
+    from fedrec_simulations.bench.verbs import endure, paper, run, runtimes, simple, sizes, study
 
     path = "".join(folders[:1])
     chosen: dict[str, Any] = {"users": _sizes(users), "items": _sizes(items), "epsilons": _epsilons(epsilons)}
@@ -206,6 +208,8 @@ def bench(
         result = study(path, only=only or (), **shared)
     elif what is Bench.sizes:
         result = sizes(output=output, **chosen, **shared)
+    elif what is Bench.runtimes:
+        result = runtimes(quick=quick, jobs=jobs, output=output, silent=as_json)
     elif what is Bench.simple:
         result = simple(folders, overrides=overrides or (), output=output, **chosen, **shared)
     else:

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +25,9 @@ from fedrec.errors import FedRecError
 from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec.storage import read_arrays
-from fedrec_simulations.experiments.progress import Progress, Tell
+from fedrec_simulations.experiments.cells import made
+from fedrec_simulations.experiments.progress import Tell
+from fedrec_simulations.experiments.rows import Row
 from fedrec_simulations.runtimes.choice import LOOPBACK, RuntimeChoice
 
 CLIENTS = 2
@@ -95,30 +98,47 @@ def carried(scenario: Scenario, cast: RuntimeChoice, folder: Path) -> Came:
         result = run(here, name="r", cast=cast, quiet=True)
     except FedRecError as failure:
         return Came({}, None, time.perf_counter() - started, why=failure.cause)
-    made = Path(result["run_dir"])
-    files = [path for path in sorted(made.glob("**/model/*.safetensors")) if "server" not in path.parts]
-    models = {f"{path.relative_to(made)}/{name}": array for path in files for name, array in read_arrays(path).items()}
+    left = Path(result["run_dir"])
+    files = [path for path in sorted(left.glob("**/model/*.safetensors")) if "server" not in path.parts]
+    models = {f"{path.relative_to(left)}/{name}": array for path in files for name, array in read_arrays(path).items()}
     said = {name: result[name] for name in COMPARED if name in result}
     return Came(models, json.loads(json.dumps(said)), time.perf_counter() - started)
 
 
-def run(*, quick: bool, tell: Tell = lambda _: None) -> dict[str, Any]:
-    """One row for each scenario and runtime; `quick`: one scenario of each recipe and kind of data. Nothing is kept."""
-    rows, paths = list[dict[str, Any]](), list(shipped().values())
-    paths = families(paths) if quick else paths
-    for done, path in enumerate(paths):
-        tell(Progress(path.stem, done * len(casts()), len(paths) * len(casts())))
-        scenario, words = reduced(path)
-        with TemporaryDirectory(prefix="fedrec-runtimes-") as place:
-            alone = carried(scenario, LOOPBACK, Path(place) / "loopback")
-            for name, cast in casts().items():
-                came = alone if name == "loopback" else carried(scenario, cast, Path(place) / name)
-                rounded = scenario.recipe == "privaterec" and scenario.news.variant in ROUNDED
-                same = {"same_bytes": came.same_as(alone), "same": came.same_as(alone, rounded=rounded)}
-                told = {"scenario": path.stem, "runtime": name, **same, "why": came.why, "seconds": round(came.seconds, 1)}
-                rows.append({**told, "set": list(words)})
+def run(*, quick: bool, jobs: int = 1, output: Path | None = None, tell: Tell = lambda _: None) -> dict[str, Any]:
+    """One row a scenario, with every runtime in it; rows that `output` holds are not made again. `quick`: one scenario of each kind."""
+    paths = list(shipped().values())
+    asked = {path.stem: partial(scenario_row, path) for path in (families(paths) if quick else paths)}
+    return made(asked, output=output, jobs=jobs, summary=summary, tell=tell)
+
+
+def scenario_row(path: Path) -> Row:
+    """One scenario on every runtime, beside one process; no file is kept."""
+    scenario, words = reduced(path)
+    rounded = scenario.recipe == "privaterec" and scenario.news.variant in ROUNDED
+    found = dict[str, Row]()
+    with TemporaryDirectory(prefix="fedrec-runtimes-") as place:
+        alone = carried(scenario, LOOPBACK, Path(place) / "loopback")
+        for name, cast in casts().items():
+            came = alone if name == "loopback" else carried(scenario, cast, Path(place) / name)
+            same = {"same_bytes": came.same_as(alone), "same": came.same_as(alone, rounded=rounded)}
+            found[name] = {**same, "why": came.why, "seconds": round(came.seconds, 1)}
+    return {"set": list(words), "runtimes": found}
+
+
+def summary(rows: Mapping[str, Row]) -> Row:
+    """Which scenarios differ where, and which runtimes this machine has not."""
+    differ = {name: [runtime for runtime, came in row["runtimes"].items() if not came["same"]] for name, row in rows.items()}
+    compared = sum(len(row["runtimes"]) for row in rows.values())
     missing = [] if RAY in casts() else ["ray: not installed (pip install 'fedrec[ray]')"]
-    return {"rows": rows, "left_out": missing, "within": all(row["same"] for row in rows)}
+    return {
+        "scenarios": len(rows),
+        "compared": compared,
+        "same_bytes": sum(came["same_bytes"] for row in rows.values() for came in row["runtimes"].values()),
+        "differ": {name: where for name, where in differ.items() if where},
+        "left_out": missing,
+        "within": not any(differ.values()),
+    }
 
 
 def families(paths: Sequence[Path]) -> list[Path]:

@@ -147,14 +147,6 @@ def _linkage(data: str, quick: bool) -> dict[str, Any]:
     return linkage.run(data, quick=quick)
 
 
-def _runtimes(data: str, quick: bool) -> dict[str, Any]:
-    from fedrec_simulations.bench import runtimes
-    from fedrec_simulations.experiments.progress import shown
-
-    with shown(silent=False) as tell:
-        return runtimes.run(quick=quick, tell=tell)
-
-
 def _sgld(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import sgld
 
@@ -196,6 +188,15 @@ def study(data: str, *, quick: bool, jobs: int, only: Sequence[str], seeds: int,
         return measure.run(data, quick=quick, jobs=jobs, only=only, seeds=seeds, tell=tell)
 
 
+def runtimes(*, silent: bool, **chosen: Any) -> dict[str, Any]:
+    """`fedrec bench runtimes`: one JSON object; the rest as `runtimes.run`."""
+    from fedrec_simulations.bench import runtimes
+    from fedrec_simulations.experiments.progress import shown
+
+    with shown(silent=silent) as tell:
+        return runtimes.run(tell=tell, **chosen)
+
+
 def sizes(*, silent: bool, **chosen: Any) -> dict[str, Any]:
     """`fedrec bench sizes`: one JSON object; the rest as `sizes.run`."""
     from fedrec_simulations.bench import sizes
@@ -231,7 +232,6 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "cohorts": _cohorts,
     "sharing": _sharing,
     "processes": _processes,
-    "runtimes": _runtimes,
     "grid": _grid,
     "sgld": _sgld,
     "serving": _serving,
