@@ -13,7 +13,7 @@ class Limits:
     max_users_per_batch, max_events_per_user, max_batch_bytes: of one batch; checking it takes about ten times its bytes for
     as long as it is checked. max_round_s: how long reports are taken at most, whatever the server asks for.
     max_accumulator_bytes: sums of all open rounds together; releasing a round takes about five times its sums for a moment.
-    max_shares_bytes: of one of three aggregators, shares of all open rounds together; they are held until all three agree on the users.
+    max_shares_bytes: of one of three aggregators, shares of all open rounds together, until all three agree on the users; on disk.
     allow_not_established: whether to serve plans that only reproduce a paper (`Guarantee.established` is False).
     """
 
@@ -24,7 +24,7 @@ class Limits:
     max_batch_bytes: int = 16 * 2**20
     max_round_s: float = 3_600.0
     max_accumulator_bytes: int = 2**29
-    max_shares_bytes: int = 2**30
+    max_shares_bytes: int = 2**34
     allow_not_established: bool = False
 
     def __post_init__(self) -> None:

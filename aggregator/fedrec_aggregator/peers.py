@@ -30,6 +30,9 @@ class PeerDesk(Protocol):
     def key(self, run: str, round: int, attempt: int) -> bytes:
         """Its masking key of an attempt. Raises as `standing`."""
 
+    def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
+        """Explicit shares of agreed users, as `sharing.protocol.Peer`. Raises as `standing`."""
+
 
 def packed_list(users: Sequence[Committed]) -> bytes:
     """Every user's ids and hashes, one after the other."""
@@ -53,6 +56,9 @@ class PeerCore(Protocol):
     def key(self, run: str, round: int, attempt: int, *, caller: int) -> bytes:
         """As `PeerDesk.key`, for the aggregator `caller`."""
 
+    def explicit(self, run: str, round: int, attempt: int, first: int, last: int, *, caller: int) -> bytes:
+        """As `PeerDesk.explicit`, for the aggregator `caller`."""
+
 
 @dataclass(frozen=True)
 class CoreAsPeer:
@@ -75,6 +81,10 @@ class CoreAsPeer:
         """As the protocol's."""
         return self._core.key(run, round, attempt, caller=self.caller)
 
+    def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
+        """As the protocol's."""
+        return self._core.explicit(run, round, attempt, first, last, caller=self.caller)
+
     @property
     def _core(self) -> PeerCore:
         if self.place >= len(self.cores):
@@ -90,9 +100,11 @@ class HeardPeer:
     _standings: dict[Round, Standing | FedRecError] = field(default_factory=dict)
     _held: dict[tuple[str, int, int], tuple[Committed, ...]] = field(default_factory=dict)
     _keys: dict[tuple[str, int, int], bytes] = field(default_factory=dict, repr=False)
+    _explicit: dict[Round, tuple[tuple[int, int, int], bytes]] = field(default_factory=dict, repr=False)
 
-    def listen(self, run: str, round: int, *, attempt: int, wants_key: bool = False) -> None:
-        """Ask where it is. Where it is at `attempt` too: also whom it holds once it has a list, and its key where that is wanted."""
+    def listen(self, run: str, round: int, *, attempt: int, wants_key: bool = False, wants_explicit: tuple[int, int] | None = None) -> None:
+        """Ask where it is. Where it is at `attempt` too: also whom it holds once it has a list, its key where that is wanted, and explicit
+        shares of users whom it agreed on."""
         try:
             said, has_list = self.desk.standing(run, round)
             here = said.attempt == attempt
@@ -100,6 +112,10 @@ class HeardPeer:
                 said = replace(said, held=self._list(run, round, attempt))
             if here and wants_key and (run, round, attempt) not in self._keys:
                 self._keys[run, round, attempt] = self.desk.key(run, round, attempt)
+            if here and wants_explicit and said.agreed and said.nonce:
+                piece = (attempt, *wants_explicit)
+                if self._explicit.get((run, round), ((), b""))[0] != piece:
+                    self._explicit[run, round] = piece, self.desk.explicit(run, round, *piece)
             self._standings[run, round] = said
         except FedRecError as failure:  # also a refusal, and words that are none: it says nothing that could be used
             self._standings[run, round] = failure
@@ -126,9 +142,17 @@ class HeardPeer:
             raise UnreachableError("a peer has not told its key", "Check that all three aggregators run, and go on.")
         return found
 
+    def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
+        """As it was heard. Raises UnreachableError where it was not."""
+        piece, content = self._explicit.get((run, round), ((), b""))
+        if piece != (attempt, first, last):
+            raise UnreachableError("a peer has not passed these shares on", "Check that all three aggregators run, and go on.")
+        return content
+
     def forget(self, run: str, round: int) -> None:
         """A round that is over."""
         self._standings.pop((run, round), None)
+        self._explicit.pop((run, round), None)
         self._held = {key: users for key, users in self._held.items() if key[:2] != (run, round)}
         self._keys = {key: found for key, found in self._keys.items() if key[:2] != (run, round)}
 

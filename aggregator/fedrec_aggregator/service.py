@@ -11,6 +11,7 @@ known, counted and timed before its first message, where gRPC's unary handlers w
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -108,7 +109,7 @@ class Service:
         }
         streams: dict[Method, Callable[[Call], Awaitable[None]]] = {methods.GET_RELEASE: self._get_release}
         if self._shares is not None:
-            streams[methods.GET_HELD] = self._shares.get_held
+            streams |= self._shares.streams()
         table |= {
             method.name: grpc.stream_stream_rpc_method_handler(
                 self._guarded(method, send), _readable(method.request), method.reply.SerializeToString
@@ -341,15 +342,24 @@ class _Shares:
             methods.GET_KEY: self._get_key,
         }
 
+    def streams(self) -> dict[Method, Callable[[Call], Awaitable[None]]]:
+        """By method, what is answered in frames."""
+        return {methods.GET_HELD: self._get_held, methods.GET_EXPLICIT: self._get_explicit}
+
     def close(self) -> None:
         """End the threads when their work is done."""
         self._threads.shutdown()
 
-    async def get_held(self, call: Call) -> None:
-        """In frames."""
+    async def _get_held(self, call: Call) -> None:
         asked = await self._service._first(call, pb.GetHeldRequest)
         content = await self._service._in(self._threads, call, self._core.held, asked.run, asked.round, asked.attempt)
         await self._service._sent(call, content)
+
+    async def _get_explicit(self, call: Call) -> None:
+        asked = await self._service._first(call, pb.GetExplicitRequest)
+        piece = asked.run, asked.round, asked.attempt, asked.first, asked.last
+        read = functools.partial(self._core.explicit, *piece, caller=int(call.caller) - 1)
+        await self._service._sent(call, await self._service._in(self._threads, call, read))
 
     async def _get_attempt(self, call: Call) -> Message:
         asked = await self._service._first(call, pb.GetAttemptRequest)

@@ -148,7 +148,7 @@ class LimitSettings(Table):
     max_batch_bytes: int = Field(16 * 2**20, ge=1_024)
     max_round_s: float = Field(3_600.0, gt=0)
     max_accumulator_bytes: int = Field(2**29, ge=1)
-    max_shares_bytes: int = Field(2**30, ge=1)
+    max_shares_bytes: int = Field(2**34, ge=1)
     allow_not_established: bool = False
 
     def limits(self) -> Limits:

@@ -2,8 +2,8 @@
 
 NOT YET REVIEWED from outside. What is promised, and against whom, is in `fedrec.sharing`.
 
-Who may report, what a plan may cost and when a round is over is decided as in `core.Aggregator`. In place of sums it holds shares, in
-memory, until all three agree on the users. Threads apply the rules one at a time; none of them asks a peer meanwhile (`peers`).
+Who may report, what a plan may cost and when a round is over is decided as in `core.Aggregator`. In place of sums it holds shares
+until all three agree on the users (`sharing.holding`). Threads apply the rules one at a time; none of them asks a peer meanwhile (`peers`).
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ _WHY = {
     "unknown-user": Refusal.NOT_ENROLLED,
     "replayed": Refusal.ALREADY_REPORTED,
     "malformed": Refusal.MALFORMED,
+    "no-room": Refusal.BUSY,
 }
 
 
@@ -94,7 +95,7 @@ class ThreePartyAggregator(Aggregator):
         super().__init__(ledger, limits, noise=noise, clock=clock)
         self.place, self._store, self._sleep = place, OutputStore(ledger), sleep
         self._peers = {i: HeardPeer(desk) for i, desk in peers.items()}
-        self._party = OneOfThree(place, names, self._peers, self._store, PartyStreams(noise, place))
+        self._party = OneOfThree(place, names, self._peers, self._store, PartyStreams(noise, place), folder=ledger.folder)
         self._shares = dict[tuple[str, int], _Attempt]()
         self._turn = threading.RLock()  # the rules; nobody holds it while a peer is asked
         self._asking = threading.Lock()  # one thread asks the peers at a time
@@ -240,6 +241,14 @@ class ThreePartyAggregator(Aggregator):
         except ProtocolError as failure:
             raise refused(Refusal.FORBIDDEN, failure.cause, failure.remedy) from None
 
+    def explicit(self, run: str, round: int, attempt: int, first: int, last: int, *, caller: int) -> bytes:
+        """Explicit shares of agreed users, of aggregator 1 for 2 alone. Raises RefusedError (`FORBIDDEN`)."""
+        try:
+            with self._turn:
+                return self._party.explicit(run, round, attempt, first, last, caller=caller)
+        except ProtocolError as failure:
+            raise refused(Refusal.FORBIDDEN, failure.cause, failure.remedy) from None
+
     # --- how it goes on ---
 
     def _begin(self, opening: Opening) -> None:
@@ -274,15 +283,8 @@ class ThreePartyAggregator(Aggregator):
         if not self._asking.acquire(blocking=False):
             return
         try:
-            with self._turn:
-                progress = self._party.progress(run, round)
-            for i, peer in self._peers.items():
-                wants_key = i == (self.place + 1) % 3 and progress is not None and not progress.ticket and not progress.ended
-                peer.listen(run, round, attempt=progress.attempt if progress else 0, wants_key=wants_key)
-            with self._turn:
-                self._party.advance(run, round)
-                if self._store.published(run, round):
-                    self._forget_round(run, round)
+            while self._advance_once(run, round):
+                pass
         except UnreachableError:
             pass  # `HeardPeer.failure` says who; asked again at the next tick
         except FedRecError as failure:
@@ -291,6 +293,22 @@ class ThreePartyAggregator(Aggregator):
             attempt.failure = refused(Refusal.BUDGET, failure.cause, failure.remedy) if isinstance(failure, PrivacyError) else failure
         finally:
             self._asking.release()
+
+    def _advance_once(self, run: str, round: int) -> bool:
+        """Whether another piece of the users was summed, so that it goes on at once; in between, peers and clients are answered."""
+        with self._turn:
+            before = self._party.progress(run, round)
+        wanted = before.wanted if before else None
+        for i, peer in self._peers.items():
+            wants_key = i == (self.place + 1) % 3 and before is not None and not before.ticket and not before.ended
+            wants_explicit = wanted if (self.place, i) == (2, 1) else None
+            peer.listen(run, round, attempt=before.attempt if before else 0, wants_key=wants_key, wants_explicit=wants_explicit)
+        with self._turn:
+            self._party.advance(run, round)
+            after = self._party.progress(run, round)
+            if self._store.published(run, round):
+                self._forget_round(run, round)
+        return wanted is not None and after is not None and not after.ended and after.wanted != wanted
 
     def _forget_round(self, run: str, round: int) -> None:
         self._party.forget(run, round)

@@ -16,7 +16,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.layout import layout
-from fedrec.sharing.shares import upload_bytes
+from fedrec.sharing.record import upload_bytes
 
 
 @dataclass

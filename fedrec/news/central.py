@@ -44,7 +44,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.layout import layout
-from fedrec.sharing.shares import upload_bytes
+from fedrec.sharing.record import upload_bytes
 
 Floats = npt.NDArray[np.float64]
 Float32s = npt.NDArray[np.float32]

@@ -8,7 +8,9 @@ aggregator publishes what it kept for one ticket after both others said directly
 users. So of two honest ones that publish under one ticket, both summed the same users. (c) A ticket holds a nonce that each draws once
 for an attempt, so masks and noise are fresh in every attempt, and an attempt has one ticket or none: a peer that shows two nonces ends
 it. (d) Outputs of two honest aggregators under different tickets never meet: each is masked by a key of its own attempt that only they
-know. (e) What was kept and not published may be given up for another attempt, since it never left and from then on never will.
+know. (e) Aggregator 2 sums the explicit shares that aggregator 1 passes on
+only where they are those of the clients' hashes; to anybody else none is passed on, since aggregator 0 has both seeds. (f) What was kept
+and not published may be given up for another attempt, since it never left and from then on never will.
 What a lying peer can do: drop users, end attempts, keep a round from being published.
 
 Peers are asked, they do not call: an answer that is lost or comes twice changes nothing. `advance` does what can be done next.
@@ -16,19 +18,22 @@ Peers are asked, they do not call: an answer that is lost or comes twice changes
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fedrec.errors import ProtocolError
 from fedrec.federation.messages import Question
 from fedrec.federation.releases import Source, party_noise
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.commitments import NONCE_BYTES, Committed, batch_digest, held_alike, ticket
+from fedrec.sharing.holding import Holding
 from fedrec.sharing.layout import layout
 from fedrec.sharing.protocol import Kept, Peer, Standing, Store
-from fedrec.sharing.record import SharedUser, opened, packed_output
+from fedrec.sharing.record import SharedUser, packed_output, passed_on_as_committed, users_a_piece
 from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.servers import ShareSums
 
@@ -49,8 +54,9 @@ class _Attempt:
     key: bytes = field(default_factory=lambda: os.urandom(SEED_BYTES), repr=False)
     following_key: bytes = field(default=b"", repr=False)
     ticket: bytes = b""
-    shares: dict[bytes, SharedUser] = field(default_factory=dict, repr=False)
-    users: set[bytes] = field(default_factory=set)
+    holding: Holding = field(kw_only=True)
+    sums: ShareSums = field(kw_only=True, repr=False)
+    summed: int = 0
     held: tuple[Committed, ...] | None = None
     alike: tuple[Committed, ...] = ()
     agreed: bytes = b""
@@ -61,7 +67,7 @@ class _Attempt:
 class Progress:
     """What the server and clients may know of an attempt. ticket: b"" until it is fixed. users: whose shares are held.
 
-    closed: no more are taken. ended: why nothing will come of it.
+    closed: no more are taken. ended: why nothing will come of it. wanted: positions of the users who are summed next, in the agreed list.
     """
 
     attempt: int
@@ -70,12 +76,13 @@ class Progress:
     users: int
     closed: bool
     ended: str
+    wanted: tuple[int, int] | None = None
 
 
 class OneOfThree:
     """Aggregator `index` of three. names: of all three with their keys, in order. peers: the other two, by index.
 
-    enrolled: whether a pseudonym may report. noise: where its own comes from.
+    enrolled: whether a pseudonym may report. noise: where its own comes from. folder: for shares until they are summed (`Holding`).
     """
 
     def __init__(
@@ -87,11 +94,12 @@ class OneOfThree:
         noise: Source,
         *,
         enrolled: Callable[[bytes], bool] = lambda user: True,
+        folder: Path | None = None,
     ) -> None:
         if index not in range(3) or set(peers) != {0, 1, 2} - {index} or len(set(names)) != 3:
             raise ValueError(f"aggregator {index} needs two peers and three different names, found {sorted(peers)} and {list(names)}")
         self.index, self._names, self._peers, self._store, self._noise = index, tuple(names), peers, store, noise
-        self._enrolled = enrolled
+        self._enrolled, self._folder = enrolled, folder
         self._attempts: dict[tuple[str, int], _Attempt] = {}
 
     # --- the server's and the clients' side ---
@@ -114,34 +122,43 @@ class OneOfThree:
             if any(self._published_elsewhere(run, round, kept.ticket)):
                 raise ProtocolError(f"round {round} was published by a peer", "Wait for this aggregator to publish it too.")
             self._store.abandon(run, round)
-        layout(question)
+        shape = layout(question)
         self._store.begin(run, round, attempt, digest)
-        self._attempts[run, round] = _Attempt(attempt, question, plan, named or digest, needed)
+        self._drop(run, round)
+        holding = Holding(self.index, shape.length, self._folder)
+        self._attempts[run, round] = _Attempt(attempt, question, plan, named or digest, needed, holding=holding, sums=ShareSums(shape))
 
     def receive(self, run: str, round: int, ticket: bytes, user: SharedUser) -> str:
         """Take one user's shares; "" or why not. A client that sends the same again is told the same."""
         attempt = self._attempts.get((run, round))
         if attempt is None or attempt.ended or not attempt.ticket or ticket != attempt.ticket:
             return "another-ticket"
-        if (known := attempt.shares.get(user.committed.report)) is not None:
-            return "" if known == user else "replayed"
+        holding = attempt.holding
+        known, checked = holding.committed(user.committed.report), functools.partial(self._is_sound, attempt, user)
+        if known is not None:
+            return "" if known == user.committed and checked() else "replayed"
         if attempt.held is not None:
             return "round-closed"
         if not self._enrolled(user.committed.user):
             return "unknown-user"
-        if user.committed.user in attempt.users:
+        if holding.names(user.committed.user):
             return "replayed"
-        if not user.fits(self.index, layout(attempt.question).length) or not user.is_committed(self.index, attempt.ticket):
+        if not checked():
             return "malformed"
-        attempt.users.add(user.committed.user)
-        attempt.shares[user.committed.report] = user
+        try:
+            holding.add(user)
+        except OSError:
+            return "no-room"
         return ""
+
+    def _is_sound(self, attempt: _Attempt, user: SharedUser) -> bool:
+        return user.fits(self.index, attempt.holding.length) and user.is_committed(self.index, attempt.ticket)
 
     def close(self, run: str, round: int) -> None:
         """Take no more shares."""
         attempt = self._attempts.get((run, round))
         if attempt is not None and attempt.ticket and attempt.held is None:
-            attempt.held = tuple(sorted((user.committed for user in attempt.shares.values()), key=lambda one: one.report))
+            attempt.held = attempt.holding.everybody()
 
     def output(self, run: str, round: int) -> bytes:
         """`record.packed_output` of a published round, the same bytes every time. Raises ProtocolError before."""
@@ -155,14 +172,21 @@ class OneOfThree:
         attempt = self._attempts.get((run, round))
         if attempt is None:
             return None
-        users = len(attempt.shares if attempt.held is None else attempt.held)
-        return Progress(attempt.number, attempt.nonce, attempt.ticket, users, attempt.held is not None, attempt.ended)
+        users, wanted = (
+            len(attempt.holding if attempt.held is None else attempt.held),
+            self._next_piece(attempt) if attempt.agreed else None,
+        )
+        return Progress(attempt.number, attempt.nonce, attempt.ticket, users, attempt.held is not None, attempt.ended, wanted)
 
     def forget(self, run: str, round: int) -> None:
         """An attempt that has ended, or whose output was published: nobody asks for more of it than is kept."""
         attempt = self._attempts.get((run, round))
         if attempt is not None and (attempt.ended or self._store.published(run, round)):
-            del self._attempts[run, round]
+            self._drop(run, round)
+
+    def _drop(self, run: str, round: int) -> None:
+        if (attempt := self._attempts.pop((run, round), None)) is not None:
+            attempt.holding.close()
 
     # --- the peers' side ---
 
@@ -185,6 +209,16 @@ class OneOfThree:
         if caller != (self.index - 1) % 3 or current is None or current.number != attempt:
             raise ProtocolError(f"aggregator {caller} gets no key of attempt {attempt}", "Only the one before this may ask.")
         return current.key
+
+    def explicit(self, run: str, round: int, attempt: int, first: int, last: int, *, caller: int) -> bytes:
+        """`Holding.explicit` of users first..last of the agreed list, for aggregator 2. Raises ProtocolError for anybody else, and where
+        nothing is agreed: aggregator 0 has both seeds of every user."""
+        current = self._attempts.get((run, round))
+        if (self.index, caller) != (1, 2) or current is None or current.number != attempt or not current.agreed or current.ended:
+            raise ProtocolError(f"aggregator {caller} gets no explicit shares of attempt {attempt}", "Only aggregator 2 may ask 1.")
+        if not 0 <= first < last <= min(len(current.alike), first + users_a_piece(current.holding.length)):
+            raise ProtocolError(f"there are no users {first}..{last} to pass on", "Ask for the users that were agreed on.")
+        return current.holding.explicit(current.alike[first:last])
 
     # --- what follows ---
 
@@ -217,6 +251,27 @@ class OneOfThree:
         if len(attempt.alike) < attempt.needed:
             return self._end(attempt, TOO_FEW)
         if all(other.agreed == attempt.agreed for other in theirs.values()):
+            self._sum_next(run, attempt, theirs)
+        return None
+
+    def _next_piece(self, attempt: _Attempt) -> tuple[int, int] | None:
+        last = min(len(attempt.alike), attempt.summed + users_a_piece(attempt.holding.length))
+        return (attempt.summed, last) if last > attempt.summed else None
+
+    def _sum_next(self, run: str, attempt: _Attempt, theirs: Mapping[int, Standing]) -> None:
+        """Add a piece of the users; keep the output after the last."""
+        piece, length = self._next_piece(attempt), attempt.holding.length
+        if piece is not None:
+            users, explicit = attempt.alike[slice(*piece)], b""
+            if self.index == 2:
+                if not theirs[1].nonce:
+                    return self._end(attempt, "a peer has lost the attempt")
+                explicit = self._peers[1].explicit(run, attempt.question.round, attempt.number, *piece)
+                if not passed_on_as_committed(explicit, users, attempt.ticket, length):
+                    return self._end(attempt, "a peer passed on shares that are not those of their hashes")
+            attempt.sums.add(*attempt.holding.rows(users, explicit))
+            attempt.summed = piece[1]
+        if self._next_piece(attempt) is None:
             self._keep_output(run, attempt)
         return None
 
@@ -237,14 +292,12 @@ class OneOfThree:
         """Charge, then noise and mask, then keep."""
         question, plan = attempt.question, attempt.plan
         self._store.charge(run, question, plan)
-        sums = ShareSums(layout(question))
-        for own, following in opened([attempt.shares[user.report] for user in attempt.alike], self.index, layout(question).length):
-            sums.add(own, following)
-        parts = sums.output(party_noise(question, plan, self._noise), (attempt.key, attempt.following_key), attempt.ticket)
+        parts = attempt.sums.output(party_noise(question, plan, self._noise), (attempt.key, attempt.following_key), attempt.ticket)
         content = packed_output(attempt.ticket, len(attempt.alike), parts)
         output = Kept(attempt.number, attempt.ticket, attempt.agreed, len(attempt.alike), content)
         self._store.keep(run, question.round, output)
-        attempt.shares = {}
+        if self.index != 1:  # aggregator 2 may still ask it for explicit shares
+            attempt.holding.close()
 
     def _publish_if_all_are_ready(self, run: str, round: int) -> None:
         kept = self._store.kept(run, round)
@@ -259,4 +312,5 @@ class OneOfThree:
         return [other.published and other.ticket == ticket for other in theirs]
 
     def _end(self, attempt: _Attempt, why: str) -> None:
-        attempt.ended, attempt.shares = why, {}
+        attempt.ended = why
+        attempt.holding.close()

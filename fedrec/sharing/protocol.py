@@ -37,6 +37,9 @@ class Peer(Protocol):
     def key(self, run: str, round: int, attempt: int) -> bytes:
         """Its masking key of an attempt, which it tells the aggregator before it and nobody else. Raises UnreachableError."""
 
+    def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
+        """Blinds and explicit shares of users first..last of the agreed list, of aggregator 1 for 2 alone. Raises UnreachableError."""
+
 
 @dataclass(frozen=True)
 class Kept:

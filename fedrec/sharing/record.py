@@ -1,15 +1,17 @@
 """Bytes of three-party aggregation: what a device sends to each aggregator, and what an aggregator gives the server.
 
-Little endian, of lengths that the question alone decides, never pickle. A user's content is two seeds (aggregator 0), a seed, a blind
-and the explicit share (1), or the explicit share, the blind and the other seed (2).
+Little endian, of lengths that the question alone decides, never pickle. A user's content is two seeds (aggregator 0), a seed, the
+explicit share and a blind (1), or the other seed (2). Aggregator 1 passes the explicit share and its blind on to aggregator 2, which
+compares them with the hash that it has from the client: a device sends its long share once.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,35 +20,34 @@ from fedrec.federation.messages import Question
 from fedrec.sharing.commitments import COMMITTED_BYTES, HASH_BYTES, Committed, commitment, committed
 from fedrec.sharing.layout import layout
 from fedrec.sharing.ring import SEED_BYTES, UInt64s
-from fedrec.sharing.shares import SEEDS, expanded, share
+from fedrec.sharing.shares import SEEDS, share
 
 BLIND_BYTES = 32
 _OUTPUT, _SHARES = b"FRO1", b"FRS1"
 _SENT = struct.Struct(f"<4s{HASH_BYTES}sBI")
-_BATCH_WORDS = 2**23
-"""Of expanded shares in memory at a time."""
+_PIECE_WORDS = 2**21
+"""Numbers of one share that are worked on at a time; about ten times as many are in memory then."""
 
 
 @dataclass(frozen=True)
 class SharedUser:
-    """One user's part of what one aggregator gets: who, which hashes, and its two shares, in the order own, following."""
+    """One user's part of what a client sends one aggregator: who, which hashes, and shares by rising number (`sent_numbers`)."""
 
     committed: Committed
-    shares: tuple[bytes, bytes] = field(repr=False)
+    shares: tuple[bytes, ...] = field(repr=False)
     blind: bytes = field(default=b"", repr=False)
 
     def fits(self, aggregator: int, length: int) -> bool:
-        """Whether both shares and the blind have the lengths of a row of so many numbers."""
-        sizes = [8 * length if number == SEEDS else SEED_BYTES for number in _numbers(aggregator)]
-        return [len(share) for share in self.shares] == sizes and len(self.blind) == (BLIND_BYTES if SEEDS in _numbers(aggregator) else 0)
+        """Whether shares and blind have the lengths of a row of so many numbers."""
+        return [len(share) for share in self.shares] == _sizes(aggregator, length) and len(self.blind) == _blind_bytes(aggregator)
 
     def is_committed(self, aggregator: int, ticket: bytes) -> bool:
-        """Whether both shares are those of the hashes: what another holder compares."""
+        """Whether the shares are those of the hashes: what another holder compares."""
         found = (
             commitment(ticket, self.committed.report, number, self.blind if number == SEEDS else b"", content)
-            for number, content in zip(_numbers(aggregator), self.shares, strict=True)
+            for number, content in zip(sent_numbers(aggregator), self.shares, strict=True)
         )
-        said = (self.committed.hashes[number] for number in _numbers(aggregator))
+        said = (self.committed.hashes[number] for number in sent_numbers(aggregator))
         return all(hmac.compare_digest(a, b) for a, b in zip(found, said, strict=True))
 
 
@@ -68,8 +69,8 @@ def addressed(
         hashes = tuple(commitment(ticket, report, n, blind if n == SEEDS else b"", content) for n, content in enumerate(contents))
         committed = Committed(report, user, hashes)  # type: ignore[arg-type]
         for aggregator, sent in enumerate(found):
-            own, following = _numbers(aggregator)
-            sent.append(SharedUser(committed, (contents[own], contents[following]), blind if SEEDS in (own, following) else b""))
+            numbers_sent = sent_numbers(aggregator)
+            sent.append(SharedUser(committed, tuple(contents[n] for n in numbers_sent), blind if SEEDS in numbers_sent else b""))
     return found
 
 
@@ -79,25 +80,48 @@ def _keys(secret: bytes, ticket: bytes, report: bytes, row: UInt64s) -> list[byt
     return [hmac.digest(secret, b"fedrec/share-seeds" + of + bytes([number]), "sha256") for number in range(SEEDS + 1)]
 
 
-def opened(users: Sequence[SharedUser], aggregator: int, length: int) -> Iterator[tuple[UInt64s, UInt64s]]:
-    """The two shares (n, length) that an aggregator holds of these users, a part of them at a time."""
-    few = max(1, _BATCH_WORDS // max(length, 1))
-    for start in range(0, len(users), few):
-        some = users[start : start + few]
-        own, following = (_rows([user.shares[k] for user in some], n, length) for k, n in enumerate(_numbers(aggregator)))
-        yield own, following
+def sent_numbers(aggregator: int) -> tuple[int, ...]:
+    """Numbers of the shares that a client sends an aggregator, rising. Aggregator 2 gets share 2 from aggregator 1."""
+    return ((0, 1), (1, SEEDS), (0,))[aggregator]
 
 
-def _rows(contents: Sequence[bytes], number: int, length: int) -> UInt64s:
-    joined = b"".join(contents)
-    if number == SEEDS:
-        return np.frombuffer(joined, "<u8").astype(np.uint64).reshape(len(contents), length)
-    return expanded(np.frombuffer(joined, np.uint8).reshape(len(contents), SEED_BYTES), length)
+def explicit_bytes(length: int) -> int:
+    """Of one user in what aggregator 1 passes on: blind and explicit share."""
+    return BLIND_BYTES + 8 * length
 
 
-def _numbers(aggregator: int) -> tuple[int, int]:
-    """Of the shares that it holds: its own, and the following."""
-    return aggregator, (aggregator + 1) % 3
+def explicit_of(content: bytes, length: int) -> UInt64s:
+    """(n, length) explicit shares out of what was passed on of n users."""
+    rows = np.frombuffer(content, np.uint8).reshape(-1, explicit_bytes(length))[:, BLIND_BYTES:]
+    return np.ascontiguousarray(rows).view("<u8").astype(np.uint64, copy=False)
+
+
+def passed_on_as_committed(content: bytes, users: Sequence[Committed], ticket: bytes, length: int) -> bool:
+    """Whether these are blind and explicit share of just these users, by the hashes that their clients gave this aggregator too.
+
+    Without it aggregator 1 chooses share 2 of aggregator 2: it multiplies one user's part of the sum by any number, past all noise.
+    """
+    size = explicit_bytes(length)
+    if len(content) != size * len(users):
+        return False
+    parts = (content[at : at + size] for at in range(0, len(content), size))
+    return all(
+        hmac.compare_digest(commitment(ticket, user.report, SEEDS, part[:BLIND_BYTES], part[BLIND_BYTES:]), user.hashes[SEEDS])
+        for user, part in zip(users, parts, strict=True)
+    )
+
+
+def users_a_piece(length: int) -> int:
+    """Users whose shares are expanded, passed on or summed at a time."""
+    return max(1, _PIECE_WORDS // max(length, 1))
+
+
+def _sizes(aggregator: int, length: int) -> list[int]:
+    return [8 * length if number == SEEDS else SEED_BYTES for number in sent_numbers(aggregator)]
+
+
+def _blind_bytes(aggregator: int) -> int:
+    return BLIND_BYTES if SEEDS in sent_numbers(aggregator) else 0
 
 
 def pack_shares(users: Sequence[SharedUser], aggregator: int, ticket: bytes) -> bytes:
@@ -110,9 +134,12 @@ def pack_shares(users: Sequence[SharedUser], aggregator: int, ticket: bytes) -> 
 
 def user_bytes(aggregator: int, length: int) -> int:
     """Of one user of `length` numbers in `pack_shares`."""
-    numbers = _numbers(aggregator)
-    shares = sum(8 * length if number == SEEDS else SEED_BYTES for number in numbers)
-    return COMMITTED_BYTES + shares + (BLIND_BYTES if SEEDS in numbers else 0)
+    return COMMITTED_BYTES + sum(_sizes(aggregator, length)) + _blind_bytes(aggregator)
+
+
+def upload_bytes(length: int) -> int:
+    """What a user of `length` numbers sends to all three."""
+    return sum(user_bytes(aggregator, length) for aggregator in range(3))
 
 
 def read_shares(content: bytes, aggregator: int, length: int) -> tuple[bytes, list[SharedUser]]:
@@ -123,13 +150,11 @@ def read_shares(content: bytes, aggregator: int, length: int) -> tuple[bytes, li
     each = user_bytes(aggregator, length)
     if magic != _SHARES or number != aggregator or len(content) != _SENT.size + users * each:
         raise ValueError(f"these are no shares of {length} numbers a user for aggregator {aggregator}")
-    sizes = [8 * length if n == SEEDS else SEED_BYTES for n in _numbers(aggregator)]
-    found = list[SharedUser]()
+    found, ends = list[SharedUser](), list(itertools.accumulate(_sizes(aggregator, length), initial=COMMITTED_BYTES))
     for start in range(_SENT.size, len(content), each):
-        own = start + COMMITTED_BYTES
-        following, blind, end = own + sizes[0], own + sum(sizes), start + each
-        shares = content[own:following], content[following:blind]
-        found.append(SharedUser(committed(content[start:own]), shares, content[blind:end]))
+        user = content[start : start + each]
+        shares = tuple(user[a:b] for a, b in itertools.pairwise(ends))
+        found.append(SharedUser(committed(user[:COMMITTED_BYTES]), shares, user[ends[-1] :]))
     return ticket, found
 
 

@@ -61,8 +61,3 @@ def expanded(seeds: Bytes, length: int) -> UInt64s:
     for row, seed in zip(out, seeds, strict=True):
         row[:] = expand(seed.tobytes(), length)
     return out
-
-
-def upload_bytes(length: int) -> int:
-    """What a user of `length` numbers sends to three aggregators: four seeds, and the explicit share once, which one passes on."""
-    return 4 * SEED_BYTES + 8 * length

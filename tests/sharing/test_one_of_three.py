@@ -1,20 +1,27 @@
 """Three aggregators agree on users, publish once, and give nothing away however messages and crashes fall, or one of them lies."""
 
 import itertools
+import os
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from fedrec.errors import ProtocolError
+from fedrec.federation.sums import exact_sums
 from fedrec.privacy.calibration import calibrate
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.randomness import SystemStreams
 from fedrec.sharing.commitments import Committed, commitment, held_alike, ticket
-from fedrec.sharing.layout import layout
+from fedrec.sharing.holding import Holding
+from fedrec.sharing.layout import layout, plain_numbers
+from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import SharedUser, addressed, read_output
-from fedrec.sharing.servers import total
-from tests.sharing.three_worlds import DIGEST, NAMES, PLAN, QUESTION, RUN, USERS, World
+from fedrec.sharing.servers import ShareSums, total
+from tests.sharing.three_worlds import DIGEST, NAMES, PLAN, QUESTION, RUN, USERS, Line, World, reports_of
 
 SEEDS = 50
 """Scripts in a run of the tests; 1,000 were run once."""
@@ -277,6 +284,135 @@ def test_a_trusted_plan_and_three_of_one_name_are_refused() -> None:
         type(world.parties[0])(0, (b"a", b"a", b"c"), {1: world.parties[1], 2: world.parties[2]}, world.disks[0], PLAN)  # type: ignore[arg-type,dict-item]
 
 
+# --- explicit shares, passed on ---
+
+
+class Altering(World):
+    """Aggregator 1 passes on other explicit shares than the clients': each plus what makes aggregator 2 count its user a thousand times."""
+
+    def passed_on(self, content: bytes) -> bytes:
+        numbers = np.frombuffer(content, np.uint8).reshape(-1, 32 + 8 * layout(QUESTION).length).copy()
+        numbers[:, 32] ^= 1
+        return numbers.tobytes()
+
+
+def test_explicit_shares_that_are_not_those_of_the_hashes_end_the_attempt_before_anything_leaves() -> None:
+    world = Altering(np.random.default_rng(1))
+    found = opened(world)
+    send(world, 0, found)
+    finish(world)
+    assert world.disks[2].output is None
+    assert not any(world.left)
+    assert "not those of their hashes" in world.parties[2].progress(RUN, 1).ended  # type: ignore[union-attr]
+
+
+def test_a_share_that_was_altered_on_its_way_would_multiply_one_users_part_of_the_sum() -> None:
+    """Why it is compared: aggregator 1 adds d to share 2 of one coefficient, and the sum has d times that user's vector."""
+    rng, length = np.random.default_rng(2), layout(QUESTION).length
+    part = layout(QUESTION).parts[0]
+    numbers = plain_numbers(reports_of([0]), layout(QUESTION))
+    shares = [rng.integers(0, 2**64, (1, length), np.uint64, endpoint=False) for _ in range(2)]
+    shares.append(numbers - shares[0] - shares[1])
+    altered, by = shares[2].copy(), np.uint64(2**40)
+    altered[0, part.left.start] += by
+    sums = [ShareSums(layout(QUESTION)) for _ in range(3)]
+    for i, one in enumerate(sums):
+        own, following = shares[i], shares[(i + 1) % 3]
+        one.add(altered if i == 2 else own, following)  # aggregator 1's own output moves by what it knows
+    nothing = [np.zeros(part.shape, np.int64)]
+    keys = [bytes([i]) * 32 for i in range(3)]
+    (found,) = total([one.output(nothing, (keys[i], keys[(i + 1) % 3]), b"x") for i, one in enumerate(sums)])
+    (honest,) = exact_sums(reports_of([0]), QUESTION.blocks)
+    y = [share[0, part.right][:2] for share in shares]
+    known = by * y[1]  # what aggregator 1 holds of the vector, and takes off
+    assert ((found[0] - honest[0]).view(np.uint64) + known == by * numbers[0, part.right][:2]).all()
+
+
+def test_explicit_shares_are_passed_on_to_aggregator_2_alone_and_of_agreed_users_alone() -> None:
+    world = world_of()
+    found = opened(world)
+    for user in range(3):
+        send(world, user, found)
+    asked = [(place, caller) for place in range(3) for caller in range(3) if caller != place]
+    for place, caller in asked:
+        with pytest.raises(ProtocolError, match="no explicit shares"):  # nothing is agreed yet
+            world.parties[place].explicit(RUN, 1, 1, 0, 1, caller=caller)
+    for party in world.parties:
+        party.close(RUN, 1)
+    world.advance(1)
+    for place, caller in asked:
+        if (place, caller) != (1, 2):
+            with pytest.raises(ProtocolError, match="no explicit shares"):
+                world.parties[place].explicit(RUN, 1, 1, 0, 1, caller=caller)
+    size = 32 + 8 * layout(QUESTION).length
+    assert len(world.parties[1].explicit(RUN, 1, 1, 0, 3, caller=2)) == 3 * size
+    for first, last in ((0, 4), (-1, 1), (2, 2)):
+        with pytest.raises(ProtocolError, match="no users"):
+            world.parties[1].explicit(RUN, 1, 1, first, last, caller=2)
+
+
+def test_an_attempt_whose_explicit_shares_were_lost_ends_and_the_next_is_released() -> None:
+    world = world_of()
+    found = opened(world)
+    send(world, 0, found)
+    for party in world.parties:
+        party.close(RUN, 1)
+    for i in (2, 0, 1):  # 2 agreed before the others, so that 1 keeps its output and ends before 2 asks it for shares
+        world.advance(i)
+    assert world.disks[1].output is not None
+    world.restart(1)
+    world.advance(2)
+    assert world.parties[2].progress(RUN, 1).ended == "a peer has lost the attempt"  # type: ignore[union-attr]
+    second = opened(world, 2)
+    send(world, 1, second)
+    finish(world)
+    world.check()
+    assert all(world.left)
+
+
+def test_what_lies_on_the_disk_is_not_the_shares_and_a_full_disk_takes_no_user(tmp_path: Path) -> None:
+    world = world_of()
+    found, length = bytes(32), layout(QUESTION).length
+    users = [world.sent(user, found)[1] for user in range(3)]
+    holding, plain = Holding(1, length, tmp_path), Holding(1, length)
+    for user in users:
+        holding.add(user)
+        plain.add(user)
+    everybody = holding.everybody()
+    assert holding.explicit(everybody) == plain.explicit(everybody)
+    assert all((a == b).all() for a, b in zip(holding.rows(everybody), plain.rows(everybody), strict=True))
+    assert not list(tmp_path.iterdir())
+    on_disk = os.pread(holding._file.fileno(), 10**6, 0)  # type: ignore[union-attr]
+    assert len(on_disk) == 3 * (32 + 8 * length)
+    for user in users:
+        assert user.shares[1][:16] not in on_disk
+        assert user.blind[:16] not in on_disk
+    again, key = Holding(1, length, tmp_path), holding._key
+    again.add(users[0])
+    assert again._key != key
+    holding.close()
+    assert (len(holding), holding._key) == (0, b"")
+    with patch("os.pwrite", side_effect=OSError(28, "no room")), pytest.raises(OSError, match="no room"):
+        again.add(users[1])
+    assert again.committed(users[1].committed.report) is None
+    again.add(users[1])
+    assert again.explicit([users[1].committed]) == plain.explicit([users[1].committed])
+    world.parties[1] = OneOfThree(1, NAMES, {j: Line(world, 1, j) for j in (0, 2)}, world.disks[1], SystemStreams(), folder=tmp_path)
+    ticket_now = opened(world)
+    with patch("os.pwrite", side_effect=OSError(28, "no room")):
+        assert send(world, 0, ticket_now) == ["", "no-room", ""]
+    assert send(world, 0, ticket_now) == [""] * 3
+
+
+def test_no_two_users_on_the_disk_have_one_key_stream(tmp_path: Path) -> None:
+    holding = Holding(1, 4, tmp_path)
+    for number in range(2):
+        ids = Committed(bytes([number]) * 16, bytes([number]) * 16, (bytes(32),) * 3)
+        holding.add(SharedUser(ids, (bytes(32), bytes(32)), bytes(32)))
+    on_disk = os.pread(holding._file.fileno(), 200, 0)  # type: ignore[union-attr]
+    assert on_disk[:64] != on_disk[64:]
+
+
 # --- one client lies ---
 
 
@@ -295,7 +431,7 @@ def hostile(name: str, sent: tuple[SharedUser, ...], found: bytes) -> list[Share
         case "short row":
             return [zero, replace(one, shares=(one.shares[0], one.shares[1][:-8])), two]
         case "no blind":
-            return [zero, one, replace(two, blind=b"")]
+            return [zero, replace(one, blind=b""), two]
         case _:
             return [replace(zero, committed=replace(zero.committed, user=bytes(16))), one, two]
 
@@ -329,6 +465,7 @@ def test_one_user_reports_once_in_a_round() -> None:
     again = replace(second, committed=replace(second.committed, user=first.committed.user))
     assert world.parties[0].receive(RUN, 1, found, again) == "replayed"
     assert world.parties[0].receive(RUN, 1, found, replace(first, blind=b"x")) == "replayed"
+    assert world.parties[0].receive(RUN, 1, found, replace(first, shares=first.shares[::-1])) == "replayed"
 
 
 def test_shares_of_numbers_that_changed_within_an_attempt_have_other_seeds() -> None:

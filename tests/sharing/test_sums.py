@@ -11,8 +11,9 @@ from fedrec.federation.messages import Question, ReleaseSpec, Reports
 from fedrec.federation.reports import block
 from fedrec.federation.sums import exact_sums
 from fedrec.sharing.layout import Layout, layout, plain_numbers
+from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.servers import ShareSums, total
-from fedrec.sharing.shares import Shares, fresh_seeds, share, upload_bytes
+from fedrec.sharing.shares import Shares, fresh_seeds, share
 from fedrec.sharing.zeros import zero_share
 from tests.sharing.reports import ITEMS, QUESTION, some_reports
 
@@ -60,7 +61,7 @@ def test_a_row_is_as_long_for_one_item_as_for_all() -> None:
     assert np.diff(reports.user_ptr).tolist() == [ITEMS, 0, 3]
     assert shared(reports).explicit.shape == (3, LAYOUT.length)
     assert LAYOUT.length == (ITEMS + 8 * 5) + (1 + 7) + (ITEMS + 1) + (1 + 1) + (4 + 4)
-    assert upload_bytes(LAYOUT.length) == 8 * LAYOUT.length + 4 * 32
+    assert upload_bytes(LAYOUT.length) == 8 * LAYOUT.length + 5 * 32 + 3 * 128
 
 
 def test_a_matrix_for_each_item_is_refused() -> None:

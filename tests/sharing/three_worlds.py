@@ -96,6 +96,13 @@ class Line:
         self.world.maybe_lose()
         return self.world.parties[self.callee].key(run, round, attempt, caller=self.caller)
 
+    def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
+        self.world.maybe_lose()
+        try:
+            return self.world.passed_on(self.world.parties[self.callee].explicit(run, round, attempt, first, last, caller=self.caller))
+        except ProtocolError as failure:
+            raise UnreachableError(failure.cause, "Ask again.") from None
+
 
 def reports_of(users: list[int]) -> Reports:
     rng = np.random.default_rng(3)
@@ -128,6 +135,10 @@ class World:
     def lies(self, caller: int, callee: int, said: Standing) -> Standing:
         """What the callee says to the caller in place of the truth."""
         return said
+
+    def passed_on(self, content: bytes) -> bytes:
+        """Explicit shares on their way."""
+        return content
 
     def restart(self, i: int) -> None:
         self.disks[i].at = -1

@@ -14,6 +14,9 @@ from fedrec_transport.channel import Access
 MAX_LIST_BYTES = 2**30
 """The longest list of users that is taken from a peer: eight million users."""
 
+MAX_EXPLICIT_BYTES = 2**26
+"""The longest piece of explicit shares that is taken from a peer."""
+
 _ONCE = Retry(patience_s=0.0, deadline_s=60.0)
 """A peer is asked again at the next tick; its answer waits while it adds shares up."""
 
@@ -48,3 +51,8 @@ class RemotePeer(Line):
         if len(key) != SEED_BYTES:
             raise refused(Refusal.MALFORMED, "the peer's key is none", "Use the same version of fedrec everywhere.")
         return key
+
+    def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
+        """As the protocol's, its length bounded. Raises as `standing`."""
+        request = pb.GetExplicitRequest(run=run, round=round, attempt=attempt, first=first, last=last)
+        return self._stream(methods.GET_EXPLICIT, request, most=MAX_EXPLICIT_BYTES)

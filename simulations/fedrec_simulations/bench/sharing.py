@@ -24,8 +24,9 @@ from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import validated
 from fedrec.sharing.layout import layout, plain_numbers
+from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.servers import ShareSums
-from fedrec.sharing.shares import fresh_seeds, share, upload_bytes
+from fedrec.sharing.shares import fresh_seeds, share
 from fedrec.storage import finite
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.experiments.rows import table

@@ -10,7 +10,8 @@ import numpy as np
 from fedrec.data.interactions import Interactions
 from fedrec.federation.messages import BlockReports, BlockSpec, Question, Reports
 from fedrec.sharing.layout import layout, plain_numbers
-from fedrec.sharing.shares import SEEDS, share, upload_bytes
+from fedrec.sharing.record import upload_bytes
+from fedrec.sharing.shares import SEEDS, share
 from fedrec_simulations.report.content import TO_THREE, Departure, ExampleReport
 
 if TYPE_CHECKING:  # which imports what is drawn from this

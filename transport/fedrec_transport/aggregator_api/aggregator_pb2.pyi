@@ -256,6 +256,20 @@ class GetHeldRequest(_message.Message):
     attempt: int
     def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ...) -> None: ...
 
+class GetExplicitRequest(_message.Message):
+    __slots__ = ("run", "round", "attempt", "first", "last")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    round: int
+    attempt: int
+    first: int
+    last: int
+    def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ..., attempt: _Optional[int] = ..., first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+
 class GetKeyRequest(_message.Message):
     __slots__ = ("run", "round", "attempt")
     RUN_FIELD_NUMBER: _ClassVar[int]

@@ -61,6 +61,7 @@ GET_RELEASE = Method("GetRelease", "server", pb.GetReleaseRequest, pb.ReleaseFra
 GET_ATTEMPT = Method("GetAttempt", "client", pb.GetAttemptRequest, pb.GetAttemptReply)
 GET_STANDING = Method("GetStanding", "aggregator", pb.GetStandingRequest, pb.GetStandingReply)
 GET_HELD = Method("GetHeld", "aggregator", pb.GetHeldRequest, pb.ReleaseFrame)
+GET_EXPLICIT = Method("GetExplicit", "aggregator", pb.GetExplicitRequest, pb.ReleaseFrame)
 GET_KEY = Method("GetKey", "aggregator", pb.GetKeyRequest, pb.GetKeyReply)
 
 
