@@ -150,7 +150,12 @@ def planted_truth(shape: PlantedShape, *, seed: int) -> PlantedTruth:
 
 def planted_features(shape: PlantedShape, *, seed: int) -> PublicFeatures:
     """The public features of `planted` with the same arguments."""
-    return _plant(shape, seed)[1].features
+    return planted_items(shape, seed=seed).features
+
+
+def planted_items(shape: PlantedShape, *, seed: int) -> PlantedItems:
+    """The items of `planted` with the same arguments."""
+    return _plant(shape, seed)[1]
 
 
 def generate_chunks(shape: PlantedShape, *, seed: int, events_per_chunk: int = 5_000_000) -> Iterator[PlantedChunk]:

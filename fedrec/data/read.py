@@ -14,6 +14,7 @@ from fedrec.data.dataset import Dataset
 from fedrec.data.divided_files import is_divided
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, MovieLensFormat, read_movielens
+from fedrec.data.partitions import MANIFEST, read_partitions
 from fedrec.data.tables import read_recbole, read_table
 from fedrec.data.text_tables import suffix_of
 from fedrec.errors import DataError, SettingsError
@@ -125,7 +126,13 @@ def _is_npz(path: Path) -> bool:
     return (path.suffix == ".npz" and path.is_file()) or (path.is_dir() and any(path.glob("*train*.npz")))
 
 
+def _is_partitions(path: Path) -> bool:
+    return (path / MANIFEST).is_file()
+
+
 def _is_table(path: Path) -> bool:
+    if _is_partitions(path):
+        return False
     if path.is_dir():
         return is_divided(path) or any(file.suffix in PARQUET for file in path.iterdir())
     known = (".csv", ".tsv", ".tab", ".txt", ".dat", *PARQUET)
@@ -141,5 +148,6 @@ FORMATS: dict[str, Reader] = {
     "table": Reader("CSV and its kin (also .gz), Parquet; or a folder of train.csv, validation.csv, test.csv", read_table, _is_table),
     "recbole": Reader("RecBole .inter and .item", read_recbole, _is_recbole),
     "clicks-lists": Reader("train.txt, test.txt: a user and its items per line", read_click_lists, _is_lists),
+    "partitions": Reader("partitions by user, as fedrec data partition makes them", read_partitions, _is_partitions),
     "clicks-npz": Reader("sparse matrices *train*.npz, *test*.npz", read_click_matrices, _is_npz),
 }

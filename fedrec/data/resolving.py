@@ -55,7 +55,7 @@ class Rows:
     values: Float32s | None
     times: Int64s | None
     first_line: int = 1
-    lines: Int32s | None = None
+    lines: Int32s | Int64s | None = None
 
     def __len__(self) -> int:
         return len(self.users)

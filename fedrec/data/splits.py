@@ -11,7 +11,7 @@
 Where an event goes is a function of the seed, its user's id, its item's id and, where times count, of its user's own times and of
 public cuts: one person more or less in the data changes no other person's rows. Shares are therefore met in expectation, not to the
 event. The one exception: a temporal split without `cuts` reads them off the data (80% and 90% of the events), and says so in
-`Split.not_covered`.
+`Split.not_covered`. So a part of a data set, some of its users with all of their events, is divided as within the whole (`some_users`).
 """
 
 from __future__ import annotations
@@ -69,47 +69,53 @@ class Split:
         return {**described, "sha256": _digest(self)}
 
 
-def random_split(interactions: Interactions, *, seed: int) -> Split:
+def random_split(interactions: Interactions, *, seed: int, some_users: bool = False) -> Split:
     """Each event to train with probability .8, to validation .1, to test .1, by a hash of the seed, its user's and its item's id.
 
-    Raises DataError where a part stays empty.
+    some_users: these are some users of a larger data set; any part may then be empty. Raises DataError where a part stays empty.
     """
     part = _drawn_parts(interactions.draws(_key(seed)), 0.1)
-    _require_all(part, "events", "a random 80/10/10 split")
+    if not some_users:
+        _require_all(part, "events", "a random 80/10/10 split")
     return _checked(_by_event(interactions, part, "random", seed))
 
 
-def temporal(interactions: Interactions, *, seed: int, cuts: tuple[int, int] | None = None) -> Split:
+def temporal(interactions: Interactions, *, seed: int, cuts: tuple[int, int] | None = None, some_users: bool = False) -> Split:
     """Events up to the first cut to train, up to the second to validation, later ones to test; equal times stay together.
 
     cuts: public times in seconds. None takes those after 80% and 90% of the events: a fact of all users' data, see `not_covered`.
-    The seed is recorded and changes nothing. Raises DataError where times are missing, mostly one value, or more than 1% zero, or
-    where a part stays empty; ValueError on cuts that do not rise.
+    The seed is recorded and changes nothing. some_users: as for `random_split`; there must be cuts then. Raises DataError where times are
+    missing, mostly one value, or more than 1% zero, or where a part stays empty; ValueError on cuts that do not rise.
     """
-    times = _known_times(interactions)
+    if some_users and cuts is None:
+        raise ValueError("cuts read off some users are not those of all")
+    times = _known_times(interactions, some_users=some_users)
     if cuts is not None and not cuts[0] < cuts[1]:
         raise ValueError(f"the second cut must come after the first, found {cuts}")
     first, second = cuts or (int(np.quantile(times, share, method="lower")) for share in (0.8, 0.9))
     part = (np.int8(_TRAIN) + (times > first) + (times > second)).astype(np.int8)
     if cuts is None:
         _require(len(np.unique(part)) == 3, "too many events share their time to cut the last 20% in two", "Choose another split.")
-    _require_all(part, "events", f"a split in time at {first} and {second}")
+    if not some_users:
+        _require_all(part, "events", f"a split in time at {first} and {second}")
     said = () if cuts else (f"the cuts in time of the split ({first}, {second}), read off all events; split.cuts gives public ones",)
     return _checked(replace(_by_event(interactions, part, "temporal", seed), cuts=(first, second), not_covered=said))
 
 
-def leave_last_out(interactions: Interactions, *, seed: int) -> Split:
+def leave_last_out(interactions: Interactions, *, seed: int, some_users: bool = False) -> Split:
     """Each user's last event to test, the one before to validation; users with fewer than three events stay in train.
 
-    A hash of the seed, the user's and the item's id breaks ties between equal times.
+    A hash of the seed, the user's and the item's id breaks ties between equal times. some_users: as for `random_split`.
     Raises DataError where times are missing, mostly one value, or more than 1% zero.
     """
-    times = _known_times(interactions)
+    times = _known_times(interactions, some_users=some_users)
     ties = (interactions.draws(_key(seed)) >> np.uint64(1)).astype(np.int64)
     sizes = np.diff(interactions.user_ptr)
     part = np.full(len(interactions), _TRAIN, dtype=np.int8)
     for which, left in ((_TEST, 3), (_VALIDATION, 2)):
         left_over = np.repeat(sizes >= 3, sizes) & (part == _TRAIN)
+        if some_users and not left_over.any():
+            break
         _require(bool(left_over.any()), "no user has three events", "Choose another split.")
         events = np.flatnonzero(left_over)
         starts = np.concatenate([[0], np.cumsum(sizes[sizes >= 3] - (3 - left))[:-1]])
@@ -117,29 +123,37 @@ def leave_last_out(interactions: Interactions, *, seed: int) -> Split:
     return _checked(_by_event(interactions, part, "leave-last-out", seed))
 
 
-def held_out_users(interactions: Interactions, *, seed: int, share: float = 0.1) -> Split:
+def held_out_users(interactions: Interactions, *, seed: int, share: float = 0.1, some_users: bool = False) -> Split:
     """Train on some users, predict for others from 80% of their events (Liang et al. 2018, section 4.2).
 
     Each user goes to validation and to test with probability `share`, by a hash of the seed and the user's id. A number of held-out
     users, as in the paper, would be shared out among all users, and one more would move another. Users of each part are numbered
-    anew, in the data set's order; a held-out user with one event has history only. Raises DataError where a part stays empty.
+    anew, in the data set's order; a held-out user with one event has history only. some_users: as for `random_split`. Raises DataError
+    where a part stays empty.
     """
     active = np.flatnonzero(np.diff(interactions.user_ptr) > 0).astype(np.int32)
     part = _drawn_parts(interactions.user_draws(Streams(seed).key("split-users"))[active], share)
-    _require_all(part, "users with events", "a split by users")
+    if not some_users:
+        _require_all(part, "users with events", "a split by users")
     train, validation, test = (active[part == which] for which in (_TRAIN, _VALIDATION, _TEST))
     folds = [_user_fold(interactions, users, seed) for users in (validation, test)]
     return _checked(Split("held-out-users", seed, interactions.users_subset(train), folds[0], folds[1], train_users=train))
 
 
 def given(
-    train: Interactions, test: Interactions, *, seed: int, validation: Interactions | None = None, validation_share: float = 0.0
+    train: Interactions,
+    test: Interactions,
+    *,
+    seed: int,
+    validation: Interactions | None = None,
+    validation_share: float = 0.0,
+    some_users: bool = False,
 ) -> Split:
     """The source's own parts: all of `train` is trained on. `test` is predicted from `train` alone, without the validation events.
 
     validation_share: where the source has no validation events, each train event is kept for it with this probability, by a hash of the
-    seed and its ids; with 0 there is no validation. Raises LeakageError where parts share an event, DataError where a part stays empty
-    that a share asks for, ValueError where there are validation events and a share.
+    seed and its ids; with 0 there is no validation. some_users: as for `random_split`. Raises LeakageError where parts share an event,
+    DataError where a part stays empty that a share asks for, ValueError where there are validation events and a share.
     """
     if validation is not None and validation_share:
         raise ValueError(f"the source has validation events, and {validation_share} of train were to be kept too")
@@ -148,7 +162,7 @@ def given(
     key = Streams(seed).key("split-given")  # not that of a random split, which may have made these parts by the same seed
     kept = ~below(train.draws(key), validation_share)
     too_few = f"{len(train)} train events are too few to keep {validation_share:g} of them for validation"
-    _require(bool(kept.any()) and not (validation_share and kept.all()), too_few, "Use more events.")
+    _require(some_users or (bool(kept.any()) and not (validation_share and kept.all())), too_few, "Use more events.")
     history = train.select(kept)
     return _checked(Split("given", seed, history, Fold(history, train.select(~kept)), Fold(history, test)))
 
@@ -223,11 +237,13 @@ def _latest(times: Int64s, ties: Int64s, starts: Int64s) -> Int64s:
     return np.flatnonzero(candidates == np.repeat(np.maximum.reduceat(candidates, starts), lengths))
 
 
-def _known_times(interactions: Interactions) -> Int64s:
-    """The times, when they can order events."""
+def _known_times(interactions: Interactions, *, some_users: bool) -> Int64s:
+    """The times, when they can order events. Of some users nothing follows for all."""
     times = interactions.times
     if times is None:
         raise DataError("the events have no times", "Choose the random or the held-out-users split.")
+    if some_users:
+        return times
     remedy = "Times that are unknown cannot order events: choose the random or the held-out-users split."
     _require(len(times) > 0, "there are no events", "Check the data.")
     unknown = float(np.mean(times == 0))

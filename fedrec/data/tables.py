@@ -72,6 +72,51 @@ def read_table(
     values separated by `item_separator`. Its items come first in the catalogue; items only the interactions know follow.
     Raises SettingsError when ratings, or a column "rating" that nobody named, come without `rating_range`; else as every reader.
     """
+    asked = asked_table(
+        path, user=user, item=item, rating=rating, timestamp=timestamp, rating_range=rating_range, separator=separator, header=header,
+        validation=validation, test=test, item_features=item_features, item_separator=item_separator, min_items=min_items,
+        duplicates=duplicates, out_of_range=out_of_range,
+    )  # fmt: skip
+    return dataset_of(
+        asked.source, "table", asked.columns, asked.frame_of, asked.rating_range, asked.items, asked.policies, digests=digests_of
+    )
+
+
+@dataclass(frozen=True)
+class AskedTable:
+    """What options say of a table, and how the rows of one of its files are read.
+
+    source: the file or folder of each part. columns: by role. layout: of the training rows, None for Parquet.
+    """
+
+    source: dict[str, Path]
+    columns: TableColumns
+    layout: Layout | None
+    rating_range: tuple[float, float] | None
+    items: ItemTable | None
+    policies: Policies
+    frame_of: Callable[[Path], tuple[pl.DataFrame, int, tuple[str, ...]]]
+
+
+def asked_table(
+    path: Path,
+    *,
+    user: str = "user",
+    item: str = "item",
+    rating: str | None = None,
+    timestamp: str | None = None,
+    rating_range: tuple[float, float] | None = None,
+    separator: str = "",
+    header: Header = "auto",
+    validation: str = "",
+    test: str = "",
+    item_features: str | None = None,
+    item_separator: str = "|",
+    min_items: int = 1,
+    duplicates: Duplicates = "auto",
+    out_of_range: OutOfRange = "refuse",
+) -> AskedTable:
+    """The options of `read_table`, checked against the first lines of the file. Raises what `read_table` says of options."""
     source = sources(path, validation, test)
     layout = _layout(source["train"], separator, header, {user, item, rating or "rating"})
     numbered = layout is not None and not layout.header
@@ -98,9 +143,9 @@ def read_table(
                 f"{file.name} has a column target: its users are held out, and it shows some of their rows beforehand",
                 "Divide the data by split.kind = held-out-users itself, or give files of one split of rows.",
             )
-        return _read_frame(file, columns.names(), own)
+        return read_frame(file, columns.names(), own)
 
-    return dataset_of(source, "table", columns, frame_of, rating_range, table, Policies(duplicates, out_of_range), digests=digests_of)
+    return AskedTable(source, columns, layout, rating_range, table, Policies(duplicates, out_of_range), frame_of)
 
 
 def _layout(path: Path, separator: str, header: Header, wanted: set[str]) -> Layout | None:
@@ -141,7 +186,7 @@ def read_recbole(
     names = {role: typed.get(column, column) for role, column in columns.names().items()}
 
     def frame_of(file: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
-        return _read_frame(file, names, layout_of(file, separator="tab", header="yes", wanted=()))
+        return read_frame(file, names, layout_of(file, separator="tab", header="yes", wanted=()))
 
     policies, source = Policies(duplicates, out_of_range), {"train": inter}
     return dataset_of(source, "recbole", columns, frame_of, rating_range, table, policies, digests=digests_of)
@@ -168,7 +213,7 @@ def _only_inter(path: Path) -> Path:
 
 def digests_of(source: Mapping[str, Path], table: ItemTable | None) -> tuple[FileDigest, ...]:
     """Of every file that was read."""
-    files = [file for place in source.values() for file in _files(place)] + ([] if table is None else [table.path])
+    files = [file for place in source.values() for file in table_files(place)] + ([] if table is None else [table.path])
     return tuple(digest_file(file) for file in files)
 
 
@@ -197,8 +242,8 @@ def dataset_of(
     frames, first_lines, said = zip(*(frame_of(file) for file in source.values()), strict=True)
     frame, lengths = frames[0] if len(frames) == 1 else pl.concat(alike(frames)), [len(own) for own in frames]
     del frames
-    users, user_ids = _numbered(frame["user"])
-    items, item_ids = _numbered(frame["item"])
+    users, user_ids = numbered_ids(frame["user"])
+    items, item_ids = numbered_ids(frame["item"])
     notes = tuple(note for some in said for note in some)
     if table is not None:
         items, item_ids, more = _in_table(items, item_ids, table)
@@ -220,12 +265,13 @@ def dataset_of(
     catalogue = Catalogue(item_ids, None if table is None else table.titles_of(item_ids), user_ids)
     parts, repeated = apart(parts, source, catalogue, policies.of(kind)) if len(parts) > 1 else (parts, ())
     features = PublicFeatures({}) if table is None else table.features_of(item_ids)
-    untold = () if table is not None and len(table.ids) == len(item_ids) else (_untold(table),)
+    untold = () if table is not None and len(table.ids) == len(item_ids) else (untold_items(table),)
     provenance = Provenance(name, digests(source, table), added(reports, (*notes, *repeated)), untold)
     return Dataset(parts["train"], catalogue, features, provenance, parts.get("test"), parts.get("validation"))
 
 
-def _untold(table: ItemTable | None) -> str:
+def untold_items(table: ItemTable | None) -> str:
+    """What no guarantee covers where items were read off the rows."""
     return CATALOGUE_OF_ROWS if table is None else f"the items that {table.path.name} does not name: they are read off everybody's rows"
 
 
@@ -239,7 +285,7 @@ def _in_table(items: Int32s, item_ids: tuple[str, ...], table: ItemTable) -> tup
     return numbers[items], (*table.ids, *more), notes
 
 
-def _numbered(ids: pl.Series) -> tuple[Int32s, tuple[str, ...]]:
+def numbered_ids(ids: pl.Series) -> tuple[Int32s, tuple[str, ...]]:
     """Numbers 0..k-1 in the order of the ids (as numbers where all of them are numbers), and the ids as text."""
     if ids.dtype.is_integer():
         numbers, known = number_ids(ids.to_numpy())
@@ -257,7 +303,7 @@ def _is_parquet(path: Path) -> bool:
     return path.is_dir() or path.suffix in PARQUET
 
 
-def _files(path: Path) -> list[Path]:
+def table_files(path: Path) -> list[Path]:
     """The file, or the Parquet parts of a folder in the order of their names."""
     if not path.is_dir():
         return [require_file(path)]
@@ -270,7 +316,7 @@ def _files(path: Path) -> list[Path]:
     return parts
 
 
-def _read_frame(path: Path, columns: dict[str, str], layout: Layout | None) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+def read_frame(path: Path, columns: dict[str, str], layout: Layout | None) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
     """The wanted columns named by role, complete and finite: ids as integers or categories, ratings float32, times float64.
 
     Also the line of the first row, and notes on what was guessed.
@@ -308,7 +354,7 @@ def _finite(role: str) -> pl.Expr:
 
 def _read_parquet(path: Path, columns: dict[str, str]) -> pl.DataFrame:
     try:
-        return typed(pl.read_parquet(_files(path), columns=list(columns.values())), columns)
+        return typed(pl.read_parquet(table_files(path), columns=list(columns.values())), columns)
     except pl.exceptions.PolarsError as error:
         remedy = f"It must hold the columns {', '.join(columns.values())}; data.columns says which is which."
         raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}", remedy) from error
@@ -341,6 +387,6 @@ def _column_names(path: Path, layout: Layout | None) -> list[str]:
     if layout is not None:
         return list(layout.names)
     try:
-        return list(pl.read_parquet_schema(_files(path)[0]))
+        return list(pl.read_parquet_schema(table_files(path)[0]))
     except (pl.exceptions.PolarsError, OSError):
         return []  # the reader says what is wrong with the file

@@ -1,4 +1,4 @@
-"""Verbs on data: `fedrec data formats`, `describe`, `split` and `plant`."""
+"""Verbs on data: `fedrec data formats`, `describe`, `split`, `plant` and `partition`."""
 
 from __future__ import annotations
 
@@ -111,3 +111,43 @@ def data_plant(
 
     files = plant(folder, preset, seed, users=users, items=items, events=events)
     typer.echo(json.dumps({"files": files}) if as_json else "\n".join(files))
+
+
+@app.command("partition", short_help="Write a data set as partitions by user.")
+def data_partition(
+    output: Annotated[str, typer.Option("--output", metavar="DIR", help="New or empty folder, or a URL such as s3://bucket/data.")],
+    path: Annotated[str, typer.Argument(metavar="DATA", help="File or folder of the data; planted data where nothing is said.")] = "",
+    parts: Annotated[int, typer.Option("--parts", metavar="N", min=1, max=100_000, help="Partitions, each a Parquet file.")] = 16,
+    overrides: Overrides = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Finish what an interrupted command began.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a data set as partitions by user: Parquet files that any machine reads on its own, and a manifest with their digests.
+
+    A user lies in one part, by a hash of the id. Tables are read in batches and planted data is drawn in chunks, so that memory is
+    bounded by a part; other formats are read whole. Every command takes the folder as data.path. Rows are those of people: keep
+    them as you keep the data.
+
+    Examples:
+
+    \b
+      fedrec data partition ml-1m --output parts --parts 16
+      fedrec data partition --set data.preset=ml10m --output planted --parts 32
+      fedrec data partition log.parquet --output s3://bucket/log --parts 400 --set "data.rating_range=[1, 5]"
+    """
+    from rich.console import Console
+
+    from fedrec.settings import load
+    from fedrec_simulations.console import progress_bar
+    from fedrec_simulations.data.partitioning import partition
+
+    words = [f"data.path={json.dumps(path, ensure_ascii=False)}"] if path else []
+    with progress_bar(Console(stderr=True, quiet=as_json)) as progress:
+        task = progress.add_task("partitions", total=parts)
+        made = partition(
+            load(None, [*words, *(overrides or ())]), output, parts=parts, resume=resume,
+            told=lambda done, total: progress.update(task, completed=done, total=total),
+        )  # fmt: skip
+    said = f"{output}: {made['parts']} parts, {made['events']:,} events of {made['users']:,} users on {made['items']:,} items"
+    lines = [said, *(f"not covered by a guarantee for training: {what}" for what in made["not_covered"])]
+    typer.echo(json.dumps(made) if as_json else "\n".join(lines))

@@ -29,7 +29,7 @@ SPLITS = {"random": random_split, "held-out-users": held_out_users, "leave-last-
 def load_dataset(scenario: Scenario) -> Dataset:
     """Read the scenario's data, or plant it. Raises DataError or SettingsError."""
     data = scenario.data
-    dataset = as_kind(read(data.path, data.format, **_options(data)), data) if data.path else _planted(data, scenario.seed)
+    dataset = as_kind(read(data.path, data.format, **reader_options(data)), data) if data.path else _planted(data, scenario.seed)
     dataset = subset(dataset, users=data.keep_users, items=data.keep_items)
     return _with_public_sources(dataset, scenario) if data.features else replace(dataset, features=PublicFeatures({}))
 
@@ -41,7 +41,8 @@ def _with_public_sources(dataset: Dataset, scenario: Scenario) -> Dataset:
         key = Streams(scenario.split.seed).key("public-users")
         dataset = with_users_made_public(dataset, share=chosen.users_share, key=key)
     if chosen.users_file:
-        public = read(chosen.users_file, chosen.users_format, **_options(scenario.data.model_copy(update={"features_path": ""})))
+        without = scenario.data.model_copy(update={"features_path": ""})
+        public = read(chosen.users_file, chosen.users_format, **reader_options(without))
         dataset = with_public_users(dataset, as_kind(public, scenario.data), same_ids=chosen.users_ids == "same")
     return with_similar_items(dataset, Path(chosen.similar_file)) if chosen.similar_file else dataset
 
@@ -149,7 +150,7 @@ def planted_shape(data: DataSettings) -> PlantedShape:
     return replace(SHAPES[preset], kind=kind)
 
 
-def _options(data: DataSettings) -> dict[str, object]:
+def reader_options(data: DataSettings) -> dict[str, object]:
     """Only what differs from the reader's own defaults: a format refuses options that mean nothing to it."""
     options: dict[str, object] = dict(data.columns)
     if data.duplicates != "auto":
