@@ -39,7 +39,7 @@ _PLACES = {
     "scenarios": _API + "running",
     "compare": _API + "comparing",
     "JsonLines": _API + "callbacks",
-    "recipe": "fedrec.extensions",
+    "recipe": "fedrec.registry",
     "Prepared": "fedrec.recipes",
     "RecipeFacts": "fedrec.recipes",
     "Scenario": "fedrec.settings",

@@ -3,9 +3,9 @@ from fedrec.errors import FedRecError as FedRecError
 from fedrec.errors import PrivacyError as PrivacyError
 from fedrec.errors import RunError as RunError
 from fedrec.errors import SettingsError as SettingsError
-from fedrec.extensions import recipe as recipe
 from fedrec.recipes import Prepared as Prepared
 from fedrec.recipes import RecipeFacts as RecipeFacts
+from fedrec.registry import recipe as recipe
 from fedrec.settings import Scenario as Scenario
 from fedrec_simulations.api.callbacks import JsonLines as JsonLines
 from fedrec_simulations.api.comparing import compare as compare

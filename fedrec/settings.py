@@ -9,10 +9,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +19,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from fedrec.errors import SettingsError
-from fedrec.extensions import BUILT_IN, extension, extensions
+from fedrec.registry import BUILT_IN, RecipeSpec, find, fitting, outside, reading, require
 from fedrec.settings_tables import (
     CollectiveSettings,
     CompareSettings,
@@ -60,21 +59,11 @@ LOCAL = frozenset({"max_total_epsilon", "budget_file", "shares"})
 OF_THREE = frozenset({"aggregation", "calibrate_for"})
 """Keys of [privacy] that a run with one trusted aggregator does not name: what is sent and hashed of it is as before there were three."""
 
-_DESCENT = frozenset({"encoder", "dimension", "steps", "user_ridge", "item_ridge", "learning_rate"})
-DESCENT_KEYS = {
-    "fast-dpmf": _DESCENT,
-    "dp-gd": _DESCENT | {"biases", "weight_exponent"},
-    "am-dpsgd": _DESCENT | {"biases", "encoder_steps"},
-}
-"""Recipes of noisy gradient descent, and what [model] says to each."""
-SIMPLE_KINDS = {"dp-bias": "ratings", "dp-popularity": "clicks", "dp-item-item": "clicks"}
-"""Recipes without settings, and what they fit."""
-
 
 def _known_recipe(name: str) -> str:
-    if name in BUILT_IN or extension(name) is not None:
+    if name in BUILT_IN or find(name) is not None:
         return name
-    known = (*BUILT_IN, *extensions())
+    known = (*BUILT_IN, *outside())
     near = get_close_matches(name, known, n=1)
     meant = f"did you mean {near[0]!r}? " if near else ""
     raise ValueError(f"there is no such recipe: {meant}there are {', '.join(known)}")
@@ -120,48 +109,28 @@ class Scenario(Table):
         if self.data.test and self.split.kind != "given":
             raise ValueError(f'data.test names the test rows, but split.kind is "{self.split.kind}": leave it out, or leave data.test out')
         self._require_three_party_fits()
-        if self.recipe not in BUILT_IN:
-            return self._extension_combinations()
-        if self.own:
-            raise ValueError(f'own.{min(self.own)} is of a recipe that an extension registers, not of "{self.recipe}"')
-        if self.recipe == "privaterec":
-            return self._news_combinations()
-        if self.data.format in NEWS_FORMATS or self.news.chosen() or self.privacy.unit == "click":
-            named = "data.format" if self.data.format in NEWS_FORMATS else "privacy.unit" if self.privacy.unit == "click" else "news"
+        known = require(self.recipe)
+        self._require_own_settings(known)
+        if not self.learns_news and (named := self._of_news()):
             raise ValueError(f'{named} speaks of news, which needs recipe = "privaterec"')
         if self.model.weights == "constant" and not self.model.max_items_per_user:
             raise ValueError('model.weights = "constant" needs model.max_items_per_user: without a limit no constant bounds a user')
-        if self.recipe == "dp-cmf":
-            return self._collective_combinations()
-        if self.recipe == "default":
-            self._require_known_sides()
-        elif self.collective.chosen():
-            raise ValueError(f'collective.{min(self.collective.chosen())} needs recipe = "default" or "dp-cmf"')
-        if self.recipe == "convex-ssp":
-            return self._convex_combinations()
-        if self.recipe in SIMPLE_KINDS:
-            return self._simple_combinations()
-        if ignored := self.model.chosen() & {"loss", "click_weight"}:
-            raise ValueError(f'model.{min(ignored)} needs recipe = "convex-ssp": the other recipes have a squared loss of their own')
-        if self.recipe in DESCENT_KEYS:
-            return self._descent_combinations(DESCENT_KEYS[self.recipe])
-        if not self.model.biases:
-            raise ValueError('model.biases needs recipe = "dp-gd" or "am-dpsgd": the other recipes know what biases they have')
-        if self.privacy.unit == "example" and self.recipe == "default":
-            raise ValueError('privacy.unit = "example" needs recipe = "published": the default recipe protects whole users')
-        if self.recipe == "default" and not self.compare.published and (ignored := self.model.chosen() - {"encoder"}):
-            raise ValueError(f'model.{min(ignored)} needs recipe = "published": the default recipe chooses it from public numbers')
-        if self.compare.published and self.recipe == "published":
-            raise ValueError('compare.published needs recipe = "default": the published recipe is what runs already')
-        if self.compare.published and self.data.kind == "clicks":
-            raise ValueError("compare.published is for ratings: no rule was found that chooses the papers' settings for clicks fairly")
-        if self.privacy.accountant == "am-ssp" and self.recipe == "default":
-            raise ValueError('privacy.accountant = "am-ssp" needs recipe = "published": the default recipe is accounted exactly')
+        if found := known.check(self):
+            raise ValueError(found)
+        if not self.learns_news:
+            self._require_read(known)
         return self
 
-    def _extension_combinations(self) -> Scenario:
-        known = extension(self.recipe)
-        assert known is not None
+    def _of_news(self) -> str:
+        """The first choice that is about news; empty where there is none."""
+        said = {"data.format": self.data.format in NEWS_FORMATS, "privacy.unit": self.privacy.unit == "click", "news": self.news.chosen()}
+        return next((name for name, chosen in said.items() if chosen), "")
+
+    def _require_own_settings(self, known: RecipeSpec) -> None:
+        if known.read is not None:
+            if self.own:
+                raise ValueError(f'own.{min(self.own)} is of a recipe that an extension registers, not of "{self.recipe}"')
+            return
         try:
             known.settings.model_validate(self.own)
         except ValidationError as failure:
@@ -170,14 +139,36 @@ class Scenario(Table):
             near = get_close_matches(key, known.settings.model_fields, n=1)
             meant = f"; did you mean own.{near[0]}?" if near and first["type"] == "extra_forbidden" else ""
             raise ValueError(f"own.{key}: {first['msg']}{meant}") from None
-        for table in ("model", "news", "collective"):
-            if chosen := getattr(self, table).chosen():
-                raise ValueError(f'{table}.{min(chosen)} says nothing to recipe = "{self.recipe}": its settings are in [own]')
+
+    def _require_read(self, known: RecipeSpec) -> None:
+        """Raises ValueError on what was chosen but this recipe does not read."""
+        named = f'recipe = "{known.name}"'
+        beside = require("published").keys if self.compare.published else frozenset[str]()
+        if ignored := self.model.chosen() - known.keys - beside:
+            own = "its settings are in [own]" if known.settings.model_fields else "it has no settings"
+            raise ValueError(
+                f"model.{min(ignored)} says nothing to {named}: {'its keys are ' + ', '.join(sorted(known.keys)) if known.keys else own}; "
+                f"model.{min(ignored)} needs recipe = {reading(min(ignored))}"
+            )
+        if not known.collective and (chosen := self.collective.chosen()):
+            raise ValueError(f'collective.{min(chosen)} says nothing to {named}: it needs recipe = "default" or "dp-cmf"')
         if self.data.kind != "auto" and self.data.kind not in known.kinds:
-            raise ValueError(f'recipe = "{self.recipe}" learns from {" or ".join(known.kinds)}, but data.kind is {self.data.kind!r}')
-        if self.privacy.unit != "user" or self.privacy.accountant != "gdp" or self.compare.published:
-            raise ValueError(f'recipe = "{self.recipe}" protects whole users and is accounted exactly: leave privacy.unit and accountant')
-        return self
+            raise ValueError(
+                f"{named} fits {' or '.join(known.kinds)}, but data.kind is {self.data.kind!r}: "
+                f"{self.data.kind} need recipe = {fitting(self.data.kind)}"
+            )
+        if known.whole_users and (self.privacy.unit != "user" or self.privacy.accountant != "gdp"):
+            raise ValueError(
+                f"{named} protects whole users and is accounted exactly: leave privacy.unit and accountant, "
+                'or set recipe = "published", which knows the others'
+            )
+        if self.compare.published and not known.compares_published:
+            raise ValueError(f'compare.published needs recipe = "default", found {named}')
+
+    @property
+    def learns_news(self) -> bool:
+        """Whether clicks on news are trained on, by `[news]`."""
+        return "news" in require(self.recipe).kinds
 
     def _require_three_party_fits(self) -> None:
         privacy, named = self.privacy, 'privacy.aggregation = "three-party"'
@@ -187,106 +178,8 @@ class Scenario(Table):
             return
         if privacy.unit != "user" or privacy.accountant != "gdp":
             raise ValueError(f"{named} protects whole users and is accounted exactly: leave privacy.unit and accountant")
-        if self.recipe == "privaterec" and self.news.variant != "central":
+        if self.learns_news and self.news.variant != "central":
             raise ValueError(f'{named} needs an aggregator to sum: of news, news.variant = "central" has one')
-
-    def _collective_combinations(self) -> Scenario:
-        if found := self.collective.contradiction():
-            raise ValueError(found)
-        encoder = {"encoder", "encoder_steps", "learning_rate", "item_batch", "resamples", "example_share"}
-        if ignored := self.model.chosen() & encoder:
-            raise ValueError(f'model.{min(ignored)} is of an item encoder trained by gradient: "dp-cmf" solves item vectors in closed form')
-        if not self.data.features:
-            raise ValueError('data.features = false leaves "dp-cmf" without public data: choose what it uses with collective.sides')
-        if self.privacy.unit != "user" or self.privacy.accountant != "gdp":
-            raise ValueError(
-                'recipe = "dp-cmf" protects whole users and is accounted exactly: leave privacy.unit and accountant as they are'
-            )
-        if self.compare.published:
-            raise ValueError('compare.published needs recipe = "default": its settings say nothing of collective.*')
-        return self
-
-    def _require_known_sides(self) -> None:
-        """Of [collective] the default recipe takes whose ratings are public and which metadata counts; how much, it finds itself."""
-        if found := self.collective.contradiction() or self.collective.unknown_to_default():
-            raise ValueError(found)
-        if self.collective.chosen() and not self.data.features:
-            raise ValueError("data.features = false leaves out all public data, public users too: choose with collective.sides")
-        if self.collective.chosen() and self.compare.published:
-            raise ValueError("compare.published knows nothing of collective.*: leave one of them out")
-
-    def _descent_combinations(self, known: Set[str]) -> Scenario:
-        if ignored := self.model.chosen() - known:
-            raise ValueError(f'model.{min(ignored)} says nothing to recipe = "{self.recipe}": its keys are {", ".join(sorted(known))}')
-        if self.data.kind == "clicks":
-            raise ValueError(f'recipe = "{self.recipe}" fits ratings: clicks need "default" or "published"')
-        if self.privacy.unit != "user" or self.privacy.accountant != "gdp":
-            raise ValueError(f'recipe = "{self.recipe}" protects whole users and is accounted exactly: leave privacy.unit and accountant')
-        if self.compare.published:
-            raise ValueError('compare.published needs recipe = "default"')
-        return self
-
-    def _simple_combinations(self) -> Scenario:
-        named, fits = f'recipe = "{self.recipe}"', SIMPLE_KINDS[self.recipe]
-        if ignored := self.model.chosen():
-            raise ValueError(f"model.{min(ignored)} says nothing to {named}: it has no settings")
-        if self.data.kind not in {"auto", fits}:
-            raise ValueError(f"{named} fits {fits}, but data.kind is {self.data.kind!r}")
-        if self.privacy.unit != "user" or self.privacy.accountant != "gdp":
-            raise ValueError(f"{named} protects whole users and is accounted exactly: leave privacy.unit and accountant")
-        if self.compare.published:
-            raise ValueError('compare.published needs recipe = "default"')
-        return self
-
-    def _convex_combinations(self) -> Scenario:
-        known = {"encoder", "loss", "click_weight", "dimension", "steps", "user_ridge", "item_ridge", "user_radius"}
-        if ignored := self.model.chosen() - known:
-            raise ValueError(f'model.{min(ignored)} says nothing to recipe = "convex-ssp": it fits free item vectors to clicks')
-        if self.data.kind == "ratings":
-            raise ValueError('recipe = "convex-ssp" fits clicks: ratings need "default", "published", "dp-cmf" or "fast-dpmf"')
-        if self.privacy.unit != "user" or self.privacy.accountant != "gdp":
-            raise ValueError('recipe = "convex-ssp" protects whole users and is accounted exactly: leave privacy.unit and accountant')
-        if self.compare.published:
-            raise ValueError('compare.published needs recipe = "default"')
-        return self
-
-    def _news_combinations(self) -> Scenario:
-        if self.data.format not in NEWS_FORMATS:
-            raise ValueError(f'recipe = "privaterec" needs data.format to be one of {", ".join(NEWS_FORMATS)}; found {self.data.format!r}')
-        if spoken := [key for key in ("validation", "test", "separator", "keep_users", "keep_items", "planted") if getattr(self.data, key)]:
-            raise ValueError(f"data.{spoken[0]} is of ratings and clicks, not of news")
-        if (self.data.format == "planted-news") != (not self.data.path):
-            raise ValueError("planted-news needs no data.path, and every other format of news needs one")
-        if self.split.kind not in (kinds := NEWS_SPLITS[self.data.format]):
-            raise ValueError(f'split.kind = "{self.split.kind}" does not divide {self.data.format}: use {", ".join(kinds)}')
-        if self.split.cuts is not None:
-            raise ValueError("split.cuts cut ratings and clicks in time: news finds its own cut, and says that it is not covered")
-        unit = NEWS_UNITS[self.news.variant]
-        if self.privacy.unit != unit:
-            raise ValueError(
-                f'news.variant = "{self.news.variant}" protects a {unit}: say privacy.unit = "{unit}", found "{self.privacy.unit}"'
-            )
-        if self.news.variant in {"fedrec", "centralized"} and self.privacy.epsilon != math.inf:
-            raise ValueError(
-                f'news.variant = "{self.news.variant}" has no privacy: say privacy.epsilon = "inf", found {self.privacy.epsilon:g}'
-            )
-        if self.news.variant in {"additive", "central", "fedrec", "dp-fedrec", "centralized"} and self.news.padding:
-            raise ValueError(f'news.padding hides clicks of "local" and "printed", not of "{self.news.variant}"')
-        published = self.news.variant not in {"additive", "central"}
-        if self.news.word_vectors and not (published and self.news.model in {"nrms", "naml"}):
-            raise ValueError('news.word_vectors start the words of "nrms" and "naml", which train in rounds')
-        if self.news.language_model and not (published and self.news.model == "plm-nr"):
-            raise ValueError('news.language_model is read by news.model = "plm-nr", which trains in rounds')
-        if self.news.variant != "additive" and (self.news.open_categories or self.news.no_click != "leave-out"):
-            named = "open_categories" if self.news.open_categories else "no_click"
-            raise ValueError(f'news.{named} is a choice of "additive", not of "{self.news.variant}"')
-        if self.news.open_categories and self.news.no_click == "report":
-            raise ValueError("news.open_categories needs a click in every impression: leave news.no_click as it is")
-        if self.collective.chosen():
-            raise ValueError(f'collective.{min(self.collective.chosen())} needs recipe = "dp-cmf"')
-        if self.model.chosen():
-            raise ValueError("model.* belongs to ratings and clicks; news models are chosen in [news]")
-        return self
 
     @property
     def unsaid(self) -> set[str]:

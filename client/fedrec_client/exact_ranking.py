@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.model import Model, ranker_of
-from fedrec.factorization.released import KINDS, model_of
+from fedrec.factorization.released import model_of
 from fedrec.privacy.guarantee import non_private
+from fedrec.registry import model_kinds
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import Bundle
 from fedrec.serving.ranking import Exact, Query
@@ -42,7 +43,7 @@ def best(
 def released_model(bundle: Bundle) -> Model | None:
     """The factorisation model in a bundle, None where there is none."""
     arrays = {name.removeprefix("model."): array for name, array in bundle.more.items() if name.startswith("model.")}
-    for kind in KINDS if arrays else ():
+    for kind in model_kinds() if arrays else ():
         with suppress(KeyError):
             return model_of(arrays, kind)
     return None

@@ -17,27 +17,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import RunError, SettingsError
-from fedrec.extensions import model_kinds
-from fedrec.factorization.click_model import ClickModel, ItemItemModel
-from fedrec.factorization.convex_ssp import ConvexModel
-from fedrec.factorization.default_model import DefaultModel
 from fedrec.factorization.liked import LikedRanker
-from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.factorization.model import Model, ranker_of
-from fedrec.factorization.ssp import PublishedModel
+from fedrec.registry import model_kinds
 from fedrec.storage import read_arrays, read_json, write_arrays, write_json
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 FORMAT = "fedrec/1"
-KINDS: Mapping[str, Any] = {
-    "default": DefaultModel,
-    "clicks": ClickModel,
-    "item-item": ItemItemModel,
-    "published": PublishedModel,
-    "fast-dpmf": LocalStageModel,
-    "convex-ssp": ConvexModel,
-}
 _RANKER, _LIKED = "ranker.", "liked"
 _REMEDY = "Copy the whole model folder of a finished run again."
 
@@ -51,7 +38,7 @@ def save(folder: Path, model: Model, *, about: Mapping[str, Any]) -> None:
 def load(folder: Path) -> tuple[Model, dict[str, Any]]:
     """The model of a folder and its manifest. Raises RunError where a file is missing, damaged or of another format."""
     manifest, path = read_json(folder / "manifest.json"), folder / "model.safetensors"
-    if manifest.get("format") != FORMAT or manifest.get("kind") not in _kinds():
+    if manifest.get("format") != FORMAT or manifest.get("kind") not in model_kinds():
         raise RunError(f"{folder} holds format {manifest.get('format')!r}, kind {manifest.get('kind')!r}; expected {FORMAT!r}", _REMEDY)
     arrays = read_arrays(path)
     if hashlib.sha256(path.read_bytes()).hexdigest() != manifest["sha256"]:
@@ -72,23 +59,19 @@ def arrays_of(model: Model) -> dict[str, npt.NDArray[np.generic]]:
 
 def model_of(arrays: Arrays, kind: str) -> Model:
     """The model with its ranker. Raises KeyError, ValueError or TypeError where an array is missing or wrong."""
-    model: Model = _kinds()[kind].of_arrays(arrays)
+    model: Model = model_kinds()[kind].of_arrays(arrays)
     theirs = {name.removeprefix(_RANKER): array for name, array in arrays.items() if name.startswith(_RANKER)}
     if not theirs:
         return model
     of = next(iter(theirs)).partition(".")[0]
     named = {name.removeprefix(f"{of}."): array for name, array in theirs.items()}
-    ranker = LikedRanker.of_arrays(named, model) if of == _LIKED else _kinds()[of].of_arrays(named)
+    ranker = LikedRanker.of_arrays(named, model) if of == _LIKED else model_kinds()[of].of_arrays(named)
     return replace(model, ranker=ranker)  # type: ignore[type-var]  # models are dataclasses; only those with a ranker are saved with one
-
-
-def _kinds() -> Mapping[str, Any]:
-    return {**KINDS, **model_kinds()}
 
 
 def _kind(model: Model) -> str:
     """Raises SettingsError on a class that neither fedrec nor an extension names."""
-    found = next((name for name, known in _kinds().items() if isinstance(model, known)), None)
+    found = next((name for name, known in model_kinds().items() if isinstance(model, known)), None)
     if isinstance(model, LikedRanker):
         return _LIKED
     if found is None:

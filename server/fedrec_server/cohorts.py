@@ -15,9 +15,7 @@ from dataclasses import dataclass, field
 
 from fedrec.errors import SettingsError
 from fedrec.federation.protocol import Answer
-
-SAMPLED = ("default",)
-"""Recipes that learn from sums of other users in every round: each sum is divided by who reported, and none needs the same users twice."""
+from fedrec.registry import require
 
 
 @dataclass
@@ -57,7 +55,7 @@ class Cohorts:
 
 def require_sampled(recipe: str, kind: str) -> None:
     """Raises SettingsError for a recipe that does not learn from other users in every round."""
-    if recipe not in SAMPLED or kind != "ratings":
+    if kind not in require(recipe).cohorts:
         raise SettingsError(
             f'rounds.cohort below 1 with recipe = "{recipe}" on {kind}: what it learns in one round is of the users of another',
             'Leave rounds.cohort at 1, or set recipe = "default" for ratings.',

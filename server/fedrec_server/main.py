@@ -175,7 +175,7 @@ def _training(
     owner: Owner | None,
 ) -> _Training:
     """Ready to be carried out, its public data read. Raises FedRecError where scenario and settings do not go together."""
-    if scenario.recipe == "privaterec":
+    if scenario.learns_news:
         from fedrec_server.news import check as check_news  # brings torch
         from fedrec_server.public_news import read_public_news
 
@@ -190,7 +190,7 @@ def _training(
 
 
 def _promised(scenario: Scenario) -> Guarantee:
-    if scenario.recipe == "privaterec":
+    if scenario.learns_news:
         from fedrec.news.trained import promised
 
         return promised(scenario)

@@ -24,7 +24,7 @@ def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str,
 
     A default of 0 users and items reads the data for its sizes. Raises SettingsError where only one is given, and what reading raises.
     """
-    if scenario.recipe == "privaterec":
+    if scenario.learns_news:
         from fedrec_simulations import account_news  # brings torch
 
         return account_news.describe(scenario, users=users)

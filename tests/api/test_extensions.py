@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import fedrec
-from fedrec import extensions
+from fedrec import registry
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.federation.messages import Question, Reports
@@ -34,11 +34,11 @@ def load_example() -> ModuleType:
 
 @pytest.fixture(autouse=True)
 def _registered() -> Iterator[None]:
-    before = dict(extensions._REGISTERED)
+    before = dict(registry._REGISTERED)
     load_example()
     yield
-    extensions._REGISTERED.clear()
-    extensions._REGISTERED.update(before)
+    registry._REGISTERED.clear()
+    registry._REGISTERED.update(before)
 
 
 class TestCappedCounts(RecipeContract):
@@ -89,19 +89,19 @@ def test_it_is_attacked_as_any_recipe() -> None:
 
 
 def test_an_installed_package_is_found_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    extensions._REGISTERED.clear()
+    registry._REGISTERED.clear()
     monkeypatch.syspath_prepend(str(EXAMPLE.parent))
-    point = metadata.EntryPoint("capped-counts", "capped_counts:build", extensions.GROUP)
+    point = metadata.EntryPoint("capped-counts", "capped_counts:build", registry.GROUP)
     monkeypatch.setattr(
         metadata, "entry_points", lambda **chosen: [point] if chosen.get("name", "capped-counts") == "capped-counts" else []
     )
     sys.modules.pop("capped_counts", None)
-    assert "capped-counts" in extensions.extensions()
-    assert extensions.extension("capped-counts") is not None
-    bad = metadata.EntryPoint("broken", "no_such_module:build", extensions.GROUP)
+    assert "capped-counts" in registry.outside()
+    assert registry.find("capped-counts") is not None
+    bad = metadata.EntryPoint("broken", "no_such_module:build", registry.GROUP)
     monkeypatch.setattr(metadata, "entry_points", lambda **chosen: [bad] if chosen.get("name") == "broken" else [])
     with pytest.raises(SettingsError, match="cannot be loaded"):
-        extensions.extension("broken")
+        registry.find("broken")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_an_installed_package_is_found_by_its_entry_point(monkeypatch: pytest.Mo
         ({"recipe": "capped-counts", "own": {"mots": 3}}, "did you mean own.most"),
         ({"recipe": "capped-counts", "own": {"most": 0}}, "own.most"),
         ({"recipe": "capped-counts", "model": {"dimension": 3}}, "model.dimension says nothing"),
-        ({"recipe": "capped-counts", "data": {"kind": "ratings"}}, "learns from clicks"),
+        ({"recipe": "capped-counts", "data": {"kind": "ratings"}}, "fits clicks"),
         ({"recipe": "default", "own": {"most": 3}}, "own.most is of a recipe that an extension registers"),
     ],
 )

@@ -95,7 +95,7 @@ BAD = [
     Bad("account --set news.variant=local", 2, "needs recipe", "fedrec schema"),
     Bad("account --set recipe=privaterec", 2, "needs data.format to be one of", "fedrec schema", "account privaterec_planted"),
     Bad(f"account {SMALL} --set recipe=convex-ssp", 2, "fits clicks", 'data.kind = "clicks"', f"account {SMALL} --set recipe=convex-ssp --set data.kind=clicks"),
-    Bad(f"account {SMALL} --set recipe=dp-popularity", 2, "counts clicks", 'data.kind = "clicks"', f"account {SMALL} --set recipe=dp-popularity --set data.kind=clicks"),
+    Bad(f"account {SMALL} --set recipe=dp-popularity", 2, "fits clicks", 'data.kind = "clicks"', f"account {SMALL} --set recipe=dp-popularity --set data.kind=clicks"),
     Bad("account --set recipe=dp-bias --set data.kind=clicks", 2, "fits ratings", "fedrec schema", f"account {SMALL} --set recipe=dp-bias"),
     Bad(f"account {SMALL} --set split.kind=given", 2, "comes with its own test events", "choose another split.kind", f"account {SMALL} --set split.kind=random"),
     Bad("account --set split.kind=temporal --set split.cuts=[10,5]", 2, "must rise", "fedrec schema"),

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from fedrec.factorization.published_choices import WITH_FEATURES, WITHOUT_FEATURES, choice_for
-from fedrec.recipes import published_settings
+from fedrec.recipes import dp_cmf, published
 from fedrec.settings import load
 
 
@@ -16,17 +16,19 @@ def test_an_epsilon_takes_the_settings_of_the_nearest_one_in_ratio(asked: float,
 
 
 def test_what_a_scenario_says_stays_and_the_rest_is_the_rule_s() -> None:
-    found = published_settings(load(None, ["recipe=published", "privacy.epsilon=1", "model.item_ridge=7", "model.encoder=id"]), "ratings")
+    found = published.settings_of(
+        load(None, ["recipe=published", "privacy.epsilon=1", "model.item_ridge=7", "model.encoder=id"]), "ratings"
+    )
     rule = WITHOUT_FEATURES[1.0]
     assert (found.item_ridge, found.dimension, found.user_radius) == (7, rule.dimension, rule.user_radius)
 
 
 def test_the_rule_is_for_ratings_under_the_published_recipe_alone() -> None:
     """Nobody looked for settings of clicks, and dp-cmf has its own."""
-    plain = published_settings(load(None, ["recipe=dp-cmf", "privacy.epsilon=1"]), "ratings")
-    clicks = published_settings(load(None, ["recipe=published", "privacy.epsilon=1", "model.encoder=id"]), "clicks")
+    plain = dp_cmf.settings_of(load(None, ["recipe=dp-cmf", "privacy.epsilon=1"]))
+    clicks = published.settings_of(load(None, ["recipe=published", "privacy.epsilon=1", "model.encoder=id"]), "clicks")
     assert plain == clicks
-    assert plain != published_settings(load(None, ["recipe=published", "privacy.epsilon=1", "model.encoder=id"]), "ratings")
+    assert plain != published.settings_of(load(None, ["recipe=published", "privacy.epsilon=1", "model.encoder=id"]), "ratings")
 
 
 def test_the_paper_s_figure_and_the_rule_have_one_set_of_settings() -> None:

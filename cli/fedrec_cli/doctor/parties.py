@@ -221,7 +221,7 @@ def _date_at(where: Address, secure: ssl.SSLContext | None) -> float | None:
 
 
 def _public(settings: ServerSettings, scenario: Scenario | None) -> str:
-    if scenario and scenario.recipe == "privaterec":
+    if scenario and scenario.learns_news:
         from fedrec_server.news import check as check_news  # brings torch
         from fedrec_server.public_news import read_public_news
 

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from fedrec.errors import SettingsError
-from fedrec.extensions import BUILT_IN, extension
+from fedrec.registry import find
 from fedrec.settings import Scenario, load_content, nested, validated
 from fedrec.shipped import scenario_path, shipped
 from fedrec_simulations.api.callbacks import Callback
@@ -111,7 +111,7 @@ def simulate(
         name = f"{name}-{_digest_of(data)}"
     if data is not None and resolved.data.path:
         raise SettingsError("data is given, but the scenario has a data.path too", "Leave one of them out.")
-    if resolved.recipe == "privaterec":
+    if resolved.learns_news:
         from fedrec_simulations.simulate_news import run as run_news
 
         if data is not None:
@@ -180,7 +180,7 @@ def _content(scenario: str | Path | Mapping[str, Any] | Scenario) -> tuple[dict[
         return _as_written(scenario), scenario.recipe
     if isinstance(scenario, Mapping):
         return nested(scenario), "run"
-    if not Path(scenario).exists() and (str(scenario) in BUILT_IN or extension(str(scenario)) is not None):
+    if not Path(scenario).exists() and find(str(scenario)) is not None:
         return {"recipe": str(scenario)}, str(scenario)
     path = scenario_path(Path(scenario))
     assert path is not None

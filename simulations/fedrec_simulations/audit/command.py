@@ -52,13 +52,13 @@ def run(scenario: Scenario, *, quick: bool = False, whole: bool = False, given: 
     if whole:
         return Audit(tuple(_whole(scenario, _QUICK_RUNS if quick else 0)))
     effort = QUICK if quick else Effort()
-    if scenario.recipe == "privaterec":
+    if scenario.learns_news:
         return Audit(tuple(_news(scenario, effort)))
     return Audit(tuple(_factorisation(scenario, effort, given or load_dataset(scenario))))
 
 
 def _whole(scenario: Scenario, runs: int) -> Iterator[Finding]:
-    if scenario.recipe == "privaterec":
+    if scenario.learns_news:
         from fedrec_simulations.audit.whole_news import whole_news_findings  # brings torch
 
         yield from whole_news_findings(scenario, runs=runs)

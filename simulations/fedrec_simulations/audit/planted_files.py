@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrec.data.planted import PlantedShape, planted
+from fedrec.registry import require
 from fedrec.settings import Scenario
 from fedrec.settings_tables import DataSettings
 
@@ -31,7 +32,7 @@ class Neighbours:
 
 def planted_neighbours(scenario: Scenario, folder: Path) -> Neighbours:
     """Write both files into `folder`. The scenario's recipe, model, split and privacy stay; its data gives way to the planted."""
-    clicks = scenario.data.kind == "clicks" or scenario.recipe in {"convex-ssp", "dp-popularity"}
+    clicks = scenario.data.kind == "clicks" or "ratings" not in require(scenario.recipe).kinds
     rows = _rows(scenario.seed)
     both = []
     for name, kept in (("with", rows), ("without", [row for row in rows if row[0] != PERSON])):

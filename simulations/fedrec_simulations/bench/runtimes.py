@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import FedRecError
+from fedrec.registry import require
 from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec.storage import read_arrays
@@ -46,13 +47,13 @@ COMPARED = ("metrics", "curve", "published", "baselines", "verdicts", "guarantee
 def reduced(path: Path, *more: str) -> tuple[Scenario, tuple[str, ...]]:
     """The scenario on small planted data, and the words of --set that make it so. Raises SettingsError on a wrong file."""
     chosen = load(path)
-    news = chosen.recipe == "privaterec"
+    news = chosen.learns_news
     changes = [*(NEWS if news else RATINGS), "privacy.noise=seeded"]
     if chosen.data.keep_users or chosen.data.keep_items:  # of more people than there are here
         changes += ["data.keep_users=0", "data.keep_items=0"]
     if chosen.split.kind == "given":
         changes += ["split.kind=random", "split.validation_share=0"]
-    if chosen.recipe == "convex-ssp":  # its data are clicks by their format
+    if require(chosen.recipe).kinds == ("clicks",):  # its data are clicks by their format
         changes += ["data.kind=clicks"]
     if chosen.collective.categories:  # of films; planted items have others
         changes += ['collective.categories=["genre"]']
@@ -93,7 +94,7 @@ def carried(scenario: Scenario, cast: RuntimeChoice, folder: Path) -> Came:
     from fedrec_simulations import simulate, simulate_news
 
     here, started = scenario.model_copy(update={"run": scenario.run.model_copy(update={"directory": str(folder)})}), time.perf_counter()
-    run = simulate_news.run if scenario.recipe == "privaterec" else simulate.run
+    run = simulate_news.run if scenario.learns_news else simulate.run
     try:
         result = run(here, name="r", cast=cast, quiet=True)
     except FedRecError as failure:
@@ -115,7 +116,7 @@ def run(*, quick: bool, jobs: int = 1, output: Path | None = None, tell: Tell = 
 def scenario_row(path: Path) -> Row:
     """One scenario on every runtime, beside one process; no file is kept."""
     scenario, words = reduced(path)
-    rounded = scenario.recipe == "privaterec" and scenario.news.variant in ROUNDED
+    rounded = scenario.learns_news and scenario.news.variant in ROUNDED
     found = dict[str, Row]()
     with TemporaryDirectory(prefix="fedrec-runtimes-") as place:
         alone = carried(scenario, LOOPBACK, Path(place) / "loopback")
@@ -146,8 +147,8 @@ def families(paths: Sequence[Path]) -> list[Path]:
     first = dict[tuple[Any, ...], Path]()
     for path in paths:
         chosen, _ = reduced(path)
-        sides = tuple(chosen.collective.sides) if chosen.recipe == "dp-cmf" else ()
+        sides = tuple(chosen.collective.sides) if chosen.collective.chosen() else ()
         compared = (len(chosen.compare.epsilons) > 0, chosen.compare.published)
-        variant = chosen.news.variant if chosen.recipe == "privaterec" else ""
+        variant = chosen.news.variant if chosen.learns_news else ""
         first.setdefault((chosen.recipe, chosen.data.kind, chosen.split.kind, variant, sides, chosen.model.encoder, compared), path)
     return list(first.values())

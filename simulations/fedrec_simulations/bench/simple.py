@@ -21,7 +21,8 @@ from fedrec.federation.rounds import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
-from fedrec.recipes import RECIPES, prepare
+from fedrec.recipes import prepare
+from fedrec.registry import BUILT_IN
 from fedrec.settings import Scenario, load
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.data.sealed import SealedSplit
@@ -92,7 +93,7 @@ def run(
     places = [Place(path, tuple(overrides), cut) for path in data or [""] for cut in cuts]
     if len({place.name for place in places}) < len(places):
         raise SettingsError("two of the data folders have the same name, or a size is there twice", "Say each once.")
-    recipes = ["default", *(name for name in SIMPLE if name in RECIPES)]
+    recipes = ["default", *(name for name in SIMPLE if name in BUILT_IN)]
     epsilons = epsilons or (QUICK_EPSILONS if quick else EPSILONS)
     grid = itertools.product(range(1, (1 if quick else seeds) + 1), places, epsilons, recipes)
     tasks = [_Task(place, recipe, epsilon, seed) for seed, place, epsilon, recipe in grid]

@@ -74,7 +74,7 @@ def simulate(
     from fedrec_simulations.runtimes.choice import RuntimeChoice
 
     settings, name = load(scenario, overrides or ()), scenario.stem if scenario else "run"
-    if settings.recipe == "privaterec":
+    if settings.learns_news:
         from fedrec_simulations.simulate_news import run
     else:
         from fedrec_simulations.simulate import run

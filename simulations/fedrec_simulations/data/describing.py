@@ -35,7 +35,7 @@ def keys_of_news(path: str, overrides: Sequence[str]) -> list[str]:
 
 def describe(scenario: Scenario) -> dict[str, Any]:
     """Sizes, scale and features of a data set; nothing about any single user."""
-    return _describe_news(scenario) if scenario.recipe == "privaterec" else _describe_events(scenario)
+    return _describe_news(scenario) if scenario.learns_news else _describe_events(scenario)
 
 
 def _describe_news(scenario: Scenario) -> dict[str, Any]:

@@ -23,7 +23,7 @@ def write_split(scenario: Scenario, folder: Path, *, overwrite: bool = False) ->
     the row is to be predicted or shown beforehand. `split.json` tells the settings, sizes and digests, and what is not covered.
     Raises SettingsError for news, RunError where the folder holds something and `overwrite` is false, and what reading raises.
     """
-    if scenario.recipe == "privaterec":
+    if scenario.learns_news:
         raise SettingsError("news are divided by whole users, and are no table of ratings", "Give ratings or clicks.")
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file", "Name a folder.")

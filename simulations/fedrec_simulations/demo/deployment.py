@@ -45,7 +45,7 @@ def run(overrides: tuple[str, ...], *, seed: int, keep: Path | None, quiet: bool
     """All of it; what `--json` prints. Raises FedRecError, after it has printed the end of the log of whoever failed."""
     started, screen = time.perf_counter(), Screen(quiet=quiet)
     scenario = load(path_of("deployment"), ("privacy.noise=seeded", *overrides))
-    if scenario.recipe == "privaterec":
+    if scenario.learns_news:
         raise SettingsError("the demonstration of a deployment is of ratings or clicks", 'Leave recipe = "privaterec" out.')
     with _told_to_end(), _folder(keep) as folder:
         company = Supervisor()

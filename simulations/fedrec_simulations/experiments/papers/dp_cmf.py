@@ -36,7 +36,10 @@ from fedrec_simulations.experiments.papers.dp_cmf_runs import (
 from fedrec_simulations.experiments.papers.starts import started
 from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error
 
-LOOPBACK, OURS = Curve("DPALS (no sides)", recipe="published"), Curve("our default, all metadata", recipe="default")
+LOOPBACK, OURS = (
+    Curve("DPALS (no sides)", recipe="published", model={"encoder": "id"}),
+    Curve("our default, all metadata", recipe="default"),
+)
 PEOPLE_OF_OURS = Curve("our default, public users", {"sides": ["public-users"]}, recipe="default")
 WITH_PEOPLE = Curve("our default, metadata and public users", {"sides": ["metadata", "public-users"]}, recipe="default")
 METADATA, SIMILAR = Curve("metadata", {"sides": ["metadata"]}), Curve("similar items", {"sides": ["similar-items"]})

@@ -61,6 +61,12 @@ class Curve:
     collective: Mapping[str, Any] = field(default_factory=dict)
     recipe: str = "dp-cmf"
     start_passes: int = 0
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def weighed(self) -> bool:
+        """Whether its sides count by weights of ours; other recipes find by themselves what their sides say."""
+        return self.recipe == "dp-cmf"
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -95,7 +101,7 @@ class Bench:
 
     def choice(self, curve: Curve, epsilon: float) -> Row:
         """alpha and lambda' of the smallest validation RMSE of the first seed, as [collective] settings."""
-        if not curve.sides or curve.recipe == "default":  # which weighs its sides by what they say
+        if not (curve.sides and curve.weighed):
             return {}
         candidates = list(_one_side(curve.sides[0], self.quick) if len(curve.sides) == 1 else self._all_sides(curve, epsilon))
         plain = replace(curve, start_passes=0)
@@ -179,7 +185,7 @@ def facts_of(bench: Bench, curve: Curve, seed: int) -> PublicFacts:
     """What everybody knows; public users only for curves that use them, items' similarities learned once."""
     dataset, sealed = loaded(bench, seed)
     features = dataset.features
-    if "public-users" not in curve.sides and curve.recipe != "dp-cmf":
+    if "public-users" not in curve.sides and not curve.weighed:
         features = features.only(name for name in features.bags if name != PUBLIC_USERS)
     elif "similar-items" in curve.sides:
         chosen = CollectiveSettings.model_validate(curve.collective)
@@ -204,9 +210,9 @@ def loaded(bench: Bench, seed: int) -> tuple[Dataset, SealedSplit]:
 
 def scenario_of(bench: Bench, curve: Curve, epsilon: float, seed: int, chosen: Row) -> Scenario:
     """What `fedrec simulate` would be told."""
-    if curve.recipe == "default" and curve.sides:
+    if curve.sides and not curve.weighed:
         return _told(bench, curve, epsilon, seed, {**curve.collective, **_people(bench)})
-    if curve.recipe != "dp-cmf":
+    if not curve.weighed:
         return _told(bench, curve, epsilon, seed, {})
     collective = {**curve.collective, **chosen, "start_passes": curve.start_passes}
     if "metadata" in curve.sides:
@@ -221,8 +227,7 @@ def scenario_of(bench: Bench, curve: Curve, epsilon: float, seed: int, chosen: R
 def _told(bench: Bench, curve: Curve, epsilon: float, seed: int, collective: Row, *, recipe: str = "") -> Scenario:
     """The figure's scenario for one curve; of its [collective] only who is public holds for every curve."""
     content: Row = {"recipe": recipe or curve.recipe, "seed": seed, "split": {"seed": seed}, "privacy": {"epsilon": epsilon}}
-    model = {"model": {"encoder": "id"}} if curve.recipe == "published" else {}
-    return bench.start.laid_over(content, model, {"collective": collective}, leave=frozenset({"collective"}))
+    return bench.start.laid_over(content, {"model": dict(curve.model)}, {"collective": collective}, leave=frozenset({"collective"}))
 
 
 def _people(bench: Bench) -> Row:

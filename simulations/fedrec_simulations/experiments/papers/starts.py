@@ -73,7 +73,7 @@ def _loaded(start: Start) -> Scenario:
     path = path_of(start.name)
     if start.data != "planted":
         return load(path, (*([f"data.path={start.data!r}"] if start.data else []), *start.overrides))
-    made_up = "planted-news" if load(path).recipe == "privaterec" else "auto"
+    made_up = "planted-news" if load(path).learns_news else "auto"
     return load(path, ('data.path=""', f"data.format={made_up}", "data.preset=small", *start.overrides))
 
 

@@ -1,0 +1,54 @@
+"""Noisy gradient descent on an item encoder; see `factorization.am_dpsgd`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from fedrec.data.interactions import Kind
+from fedrec.factorization import am_dpsgd, noisy_descent
+from fedrec.federation.rounds import ClientStep
+from fedrec.preparing import Prepared, RecipeFacts
+from fedrec.recipes import fast_dpmf
+from fedrec.registry import RecipeSpec, whole_scenario
+from fedrec.settings import Scenario
+
+
+def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+    """The recipe and its steps."""
+    settings, of_encoder = settings_of(scenario)
+    features = facts.features if scenario.model.encoder == "features" and scenario.data.features else None
+    rows = am_dpsgd.feature_rows(features, facts.num_items, of_encoder)
+    recipe = am_dpsgd.EncoderDescent(fast_dpmf.descent(settings, facts), of_encoder, rows)
+    return Prepared(recipe, am_dpsgd.client_steps(settings), recipe.plan)
+
+
+def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
+    """By the name a question gives."""
+    return am_dpsgd.client_steps(settings_of(scenario)[0])
+
+
+def settings_of(scenario: Scenario) -> tuple[noisy_descent.DescentSettings, am_dpsgd.EncoderSettings]:
+    """As `fast_dpmf.settings_of`; steps of all outer steps together are what is accounted."""
+    chosen, epsilon = scenario.model, scenario.privacy.epsilon
+    gradients = chosen.encoder_steps or 1
+    descent = noisy_descent.DescentSettings(
+        dimension=chosen.dimension or (1 if epsilon < 0.75 else 2 if epsilon < 15 else 3),
+        steps=gradients * (chosen.steps or (6 if epsilon < 3 else 12 if epsilon < 15 else 16)),
+        rate=chosen.learning_rate or 0.3,
+        user_ridge=chosen.user_ridge or 2.0,
+        item_ridge=chosen.item_ridge or (60.0 if epsilon < 0.75 else 20.0 if epsilon < 3 else 10.0),
+        start_std=0.02 if chosen.biases else 1.0,
+        biases=chosen.biases,
+    )
+    return descent, am_dpsgd.EncoderSettings(gradients, least_share=0.0025, rarity=0.5, identity=0.7)
+
+
+SPEC = RecipeSpec(
+    name="am-dpsgd",
+    build=build,
+    client_steps=client_steps,
+    kinds=("ratings",),
+    read=whole_scenario,
+    keys=fast_dpmf.KEYS | {"biases", "encoder_steps"},
+)

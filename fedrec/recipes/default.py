@@ -1,0 +1,86 @@
+"""The default recipe: of ratings `factorization.default`, of clicks `factorization.clicks`. It chooses its settings from public numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+from fedrec.data.interactions import Kind
+from fedrec.errors import SettingsError
+from fedrec.factorization import clicks, default, public_people
+from fedrec.factorization.click_model import ClickModel, ItemItemModel
+from fedrec.factorization.default_model import DefaultModel
+from fedrec.factorization.default_settings import settings_for
+from fedrec.federation.rounds import ClientStep, State
+from fedrec.preparing import Prepared, RecipeFacts
+from fedrec.public_sides import clicks_of_people, metadata_of, people_of
+from fedrec.registry import RecipeSpec, reading, whole_scenario
+from fedrec.settings import Scenario
+from fedrec.settings_tables import CollectiveSettings
+
+
+def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+    """Either algorithm, by the kind of data."""
+    return _of_clicks(scenario, facts) if facts.kind == "clicks" else _of_ratings(scenario, facts)
+
+
+def _of_clicks(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+    chosen = clicks.default_settings(facts.guarantee, users=facts.num_users, items=facts.num_items)
+    plan = facts.plan(chosen.shares)
+    people = clicks_of_people(scenario.collective, facts)
+    return Prepared(clicks.ClickRecipe(plan, chosen, facts, people), clicks.CLIENT_STEPS, plan)
+
+
+def _of_ratings(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+    sides = scenario.collective
+    if sides.users_values == "binary" or sides.users_threshold != CollectiveSettings().users_threshold:
+        raise SettingsError("collective.users_values and users_threshold make clicks of ratings, but these are ratings", "Leave them out.")
+    features = metadata_of(sides, facts.features) if scenario.model.encoder == "features" else None
+    with_people, earlier = "public-users" in sides.sides, facts.earlier
+    known = with_people or earlier is not None
+    settings = settings_for(facts.guarantee, users=facts.num_users, items=facts.num_items, features=features is not None, people=known)
+    plan = facts.plan(settings.shares)
+    content = default.public_content(replace(facts, features=features), settings)
+
+    def start() -> State:
+        if earlier is not None and not with_people:
+            return earlier.start(num_users=facts.num_users, weight=default.EARLIER)
+        return public_people.learned(people_of(sides, facts), facts, content) if with_people else {}
+
+    return Prepared(default.DefaultRecipe(plan, settings, facts, content, start), default.CLIENT_STEPS, plan)
+
+
+def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
+    """Of either algorithm."""
+    return clicks.CLIENT_STEPS if kind == "clicks" else default.CLIENT_STEPS
+
+
+def check(scenario: Scenario) -> str:
+    """Of [collective] it takes whose ratings are public and which metadata counts; how much, it finds itself."""
+    sides, compared = scenario.collective, scenario.compare.published
+    if found := sides.contradiction() or sides.unknown_to_default():
+        return found
+    if sides.chosen() and not scenario.data.features:
+        return "data.features = false leaves out all public data, public users too: choose with collective.sides"
+    if sides.chosen() and compared:
+        return "compare.published knows nothing of collective.*: leave one of them out"
+    if not compared and (ignored := scenario.model.chosen() - {"encoder"}):
+        return f"model.{min(ignored)} needs recipe = {reading(min(ignored))}: the default recipe chooses it from public numbers"
+    if compared and scenario.data.kind == "clicks":
+        return "compare.published is for ratings: no rule was found that chooses the papers' settings for clicks fairly"
+    return ""
+
+
+SPEC = RecipeSpec(
+    name="default",
+    build=build,
+    client_steps=client_steps,
+    models={"default": DefaultModel, "clicks": ClickModel, "item-item": ItemItemModel},
+    cohorts=("ratings",),
+    read=whole_scenario,
+    keys=frozenset({"encoder"}),
+    collective=True,
+    compares_published=True,
+    check=check,
+)

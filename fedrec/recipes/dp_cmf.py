@@ -1,0 +1,59 @@
+"""DP-CMF: private ratings or clicks factorised together with public matrices; see `factorization.collective`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from fedrec.data.interactions import Kind
+from fedrec.factorization import ssp
+from fedrec.factorization.collective import CollectiveRecipe
+from fedrec.federation.rounds import ClientStep
+from fedrec.preparing import Prepared, RecipeFacts
+from fedrec.public_sides import sides_of
+from fedrec.recipes import published
+from fedrec.registry import RecipeSpec, whole_scenario
+from fedrec.settings import Scenario
+
+_ENCODER = {"encoder", "encoder_steps", "learning_rate", "item_batch", "resamples", "example_share"}
+
+
+def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
+    """The sides are public, so the plan is that of the private ratings alone."""
+    settings = settings_of(scenario)
+    plan = facts.plan(ssp.shares(settings, facts.kind, count_share=published.count_share(scenario)))
+    private = ssp.PublishedRecipe.of(plan, settings, facts, with_features=False)
+    recipe = CollectiveRecipe(private, sides_of(scenario.collective, facts), scenario.collective.start_passes)
+    return Prepared(recipe, ssp.client_steps(settings), plan)
+
+
+def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
+    """The published recipe's."""
+    return ssp.client_steps(settings_of(scenario))
+
+
+def settings_of(scenario: Scenario) -> ssp.PublishedSettings:
+    """The scenario's values; plain ones where it leaves a choice open."""
+    return published.settings_by(published.plain(1.0), scenario)
+
+
+def check(scenario: Scenario) -> str:
+    """Contradictions among the sides, and keys of an item encoder."""
+    if found := scenario.collective.contradiction():
+        return found
+    if ignored := scenario.model.chosen() & _ENCODER:
+        return f'model.{min(ignored)} is of an item encoder trained by gradient: "dp-cmf" solves item vectors in closed form'
+    if not scenario.data.features:
+        return 'data.features = false leaves "dp-cmf" without public data: choose what it uses with collective.sides'
+    return ""
+
+
+SPEC = RecipeSpec(
+    name="dp-cmf",
+    build=build,
+    client_steps=client_steps,
+    read=whole_scenario,
+    keys=published.KEYS,
+    collective=True,
+    check=check,
+)
