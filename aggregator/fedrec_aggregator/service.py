@@ -14,6 +14,7 @@ import asyncio
 import functools
 import hashlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -368,7 +369,8 @@ class _Shares:
 
     async def _get_standing(self, call: Call) -> Message:
         asked = await self._service._first(call, pb.GetStandingRequest)
-        return methods.standing_message(await self._service._in(self._threads, call, self._core.standing, asked.run, asked.round))
+        standing = await self._service._in(self._threads, call, self._core.standing, asked.run, asked.round)
+        return methods.standing_message(standing, time_s=int(time.time()))
 
     async def _get_key(self, call: Call) -> Message:
         asked = await self._service._first(call, pb.GetKeyRequest)

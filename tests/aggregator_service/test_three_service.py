@@ -179,6 +179,8 @@ def test_the_doctor_asks_both_peers_and_says_which_of_them_does_not_take_this_on
     (tmp_path / "aggregator.toml").write_text(toml(own))
     found = {check.name: check for check in aggregator_checks(tmp_path / "aggregator.toml", None, time.time, reach=True)}
     assert (found["aggregator 2"].verdict, found["aggregator 3"].verdict) == ("ok", "ok")
+    slow = {c.name: c for c in aggregator_checks(tmp_path / "aggregator.toml", None, lambda: time.time() - 3_600, reach=True)}
+    assert all(slow[name].verdict == "doubt" and "60 minutes apart" in slow[name].words for name in ("aggregator 2", "aggregator 3"))
     second = {key: value.replace("aggregator-1", "aggregator-2") for key, value in own["tls"].items()}
     own["three_party"] = {
         "place": 1,

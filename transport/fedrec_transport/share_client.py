@@ -40,6 +40,10 @@ class RemotePeer(Line):
         """As the protocol's. Raises UnreachableError, RefusedError."""
         return methods.read_standing(self._unary(methods.GET_STANDING, pb.GetStandingRequest(run=run, round=round)))
 
+    def clock_s(self) -> float:
+        """The peer's clock, seconds since 1970. Raises as `standing`."""
+        return float(self._unary(methods.GET_STANDING, pb.GetStandingRequest(run="doctor")).time_s)
+
     def held(self, run: str, round: int, attempt: int) -> bytes:
         """As the protocol's, its length bounded. Raises as `standing`."""
         request = pb.GetHeldRequest(run=run, round=round, attempt=attempt)

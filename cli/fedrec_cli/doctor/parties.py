@@ -38,7 +38,8 @@ _TIMEOUT_S = 5.0
 
 
 def aggregator_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
-    """Everything about an aggregator. One of three asks its peers: whether they run, show the pinned key, and take this one's."""
+    """Everything about an aggregator. One of three asks its peers: whether they run, show the pinned key, take this one's, and
+    have its time."""
     try:
         settings = load_aggregator(path)
     except FedRecError as failure:
@@ -54,7 +55,7 @@ def aggregator_checks(path: Path, scenario: Scenario | None, clock: Clock, *, re
     if scenario:
         yield judged("aggregator", "limit", lambda: ledgers.aggregator_limit(settings, scenario))
     for peer in settings.three_party.peers if settings.three_party and reach else ():
-        yield judged("aggregator", f"aggregator {peer.place}", lambda peer=peer: _peer_answers(peer_access(settings, peer)))  # type: ignore[misc]
+        yield judged("aggregator", f"aggregator {peer.place}", lambda peer=peer: _peer_answers(peer_access(settings, peer), clock))  # type: ignore[misc]
 
 
 def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
@@ -156,10 +157,11 @@ def _reached(party: str, name: str, ways: Mapping[str, AggregatorAccess]) -> Ite
         yield judged(party, called, lambda access=access: _aggregator_answers(access))  # type: ignore[misc]
 
 
-def _peer_answers(access: Access) -> str:
+def _peer_answers(access: Access, clock: Clock) -> str | Doubt:
     with RemotePeer(access) as peer:
-        peer.standing("doctor", 0)
-    return f"{access.address} runs, shows the pinned key, and takes this one's"
+        there_s = peer.clock_s()
+    apart = machine.clock(clock(), there_s, f"the peer's at {access.address}")
+    return apart if isinstance(apart, Doubt) else f"{access.address} runs, shows the pinned key, and takes this one's; its clock is {apart}"
 
 
 def _secrets(ways: Mapping[str, AggregatorAccess]) -> list[Path]:

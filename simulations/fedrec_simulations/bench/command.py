@@ -34,6 +34,7 @@ class Bench(StrEnum):
     device = "device"
     cohorts = "cohorts"
     sharing = "sharing"
+    sharing_intake = "sharing-intake"
     processes = "processes"
     runtimes = "runtimes"
     grid = "grid"
@@ -89,7 +90,8 @@ def bench(
         typer.Argument(
             metavar="WHAT",
             show_choices=False,
-            help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, runtimes, grid, sgld, serving. "
+            help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, runtimes, grid, sgld, serving, "
+            "sharing-intake. "
             "Quality: ablation, quality, clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, "
             "sizes, simple, cohorts, sharing.",
         ),
@@ -164,8 +166,9 @@ def bench(
     processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the aggregator's service with
     two client processes, enrolment what a user more costs it where a million are enrolled, nodes what a thousand idle clients cost the
     server, device what one idle client holds itself, cohorts what it costs the model to ask a share of the users in every round,
-    sharing what three aggregators cost beside one that is trusted, processes a whole training by separate processes beside the
-    loopback's, runtimes every shipped scenario on every runtime, grid the messages of Flower's nodes in this process beside those on
+    sharing what three aggregators cost beside one that is trusted, sharing-intake how many users a second
+    three of them take in, processes a whole training by separate processes beside the loopback's,
+    runtimes every shipped scenario on every runtime, grid the messages of Flower's nodes in this process beside those on
     Ray's actors, where `fedrec[ray]` is installed. serving puts load on a real `fedrec serve`; serving-basis, serving-lists and
     serving-news tell what private queries lose on MovieLens 1M, linkage how many people are known again by their noised answers. paper
     re-makes the figures of a paper from the scenarios in simulations/, beside what was published; stopped, the same command goes on

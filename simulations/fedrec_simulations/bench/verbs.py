@@ -99,6 +99,12 @@ def _sharing(data: str, quick: bool) -> dict[str, Any]:
     return sharing.run(data, quick=quick)
 
 
+def _sharing_intake(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import sharing_intake
+
+    return sharing_intake.run(quick=quick)
+
+
 def _processes(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import processes
 
@@ -231,6 +237,7 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "device": _device,
     "cohorts": _cohorts,
     "sharing": _sharing,
+    "sharing-intake": _sharing_intake,
     "processes": _processes,
     "grid": _grid,
     "sgld": _sgld,

@@ -229,7 +229,7 @@ class GetStandingRequest(_message.Message):
     def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
 
 class GetStandingReply(_message.Message):
-    __slots__ = ("attempt", "nonce", "ticket", "has_held", "agreed", "ready", "published")
+    __slots__ = ("attempt", "nonce", "ticket", "has_held", "agreed", "ready", "published", "time_s")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
@@ -237,6 +237,7 @@ class GetStandingReply(_message.Message):
     AGREED_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     nonce: bytes
     ticket: bytes
@@ -244,7 +245,8 @@ class GetStandingReply(_message.Message):
     agreed: bytes
     ready: bytes
     published: bool
-    def __init__(self, attempt: _Optional[int] = ..., nonce: _Optional[bytes] = ..., ticket: _Optional[bytes] = ..., has_held: _Optional[bool] = ..., agreed: _Optional[bytes] = ..., ready: _Optional[bytes] = ..., published: _Optional[bool] = ...) -> None: ...
+    time_s: int
+    def __init__(self, attempt: _Optional[int] = ..., nonce: _Optional[bytes] = ..., ticket: _Optional[bytes] = ..., has_held: _Optional[bool] = ..., agreed: _Optional[bytes] = ..., ready: _Optional[bytes] = ..., published: _Optional[bool] = ..., time_s: _Optional[int] = ...) -> None: ...
 
 class GetHeldRequest(_message.Message):
     __slots__ = ("run", "round", "attempt")

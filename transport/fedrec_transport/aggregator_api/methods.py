@@ -100,9 +100,9 @@ def read_status(message: pb.RoundStatus) -> RoundStatus:
     return RoundStatus(**{**plain, "phase": phase, "rejected": dict(message.rejected)})
 
 
-def standing_message(standing: Standing) -> pb.GetStandingReply:
-    """An aggregator's standing for a peer; the list of whom it holds travels by itself."""
-    plain = {**vars(standing), "has_held": standing.held is not None}
+def standing_message(standing: Standing, *, time_s: int) -> pb.GetStandingReply:
+    """An aggregator's standing and clock for a peer; the list of whom it holds travels by itself."""
+    plain = {**vars(standing), "has_held": standing.held is not None, "time_s": time_s}
     del plain["held"]
     return pb.GetStandingReply(**plain)
 
