@@ -1,7 +1,7 @@
 # One image for all roles: what it runs is the command's arguments, for example `docker run fedrec aggregator --settings ...`.
 # Everything is installed from wheels, so no compiler is needed; versions are those of constraints.txt.
 #   docker build -t fedrec .
-#   docker build -t fedrec:news --build-arg EXTRAS=[news] .      # with torch, for news; PIP_EXTRA_INDEX_URL may name one with its CPU build
+#   docker build -t fedrec:news --build-arg EXTRAS=deploy,news . # with torch, for news; PIP_EXTRA_INDEX_URL may name one with its CPU build
 ARG PYTHON=python:3.11.13-slim-bookworm
 
 FROM ${PYTHON} AS build
@@ -17,13 +17,13 @@ COPY simulations simulations
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM ${PYTHON}
-ARG EXTRAS=
+ARG EXTRAS=deploy
 ARG PIP_EXTRA_INDEX_URL
 COPY constraints.txt /tmp/constraints.txt
 COPY --from=build /wheels /tmp/wheels
 RUN python -m venv /opt/fedrec \
  && /opt/fedrec/bin/pip install --no-cache-dir --disable-pip-version-check --only-binary :all: --constraint /tmp/constraints.txt \
-      "$(echo /tmp/wheels/fedrec-*.whl)${EXTRAS}" \
+      "$(echo /tmp/wheels/fedrec-*.whl)[${EXTRAS}]" \
  && rm -r /tmp/wheels /tmp/constraints.txt \
  && groupadd --gid 10001 fedrec \
  && useradd --uid 10001 --gid fedrec --no-create-home --home-dir /var/lib/fedrec --shell /usr/sbin/nologin fedrec \

@@ -5,7 +5,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: install demo recommend test test-rest test-all rehearsal mutants lint docs docs-site proto clean
+.PHONY: install demo recommend test test-rest test-all rehearsal ways release mutants lint docs docs-site proto clean
 install: $(VENV)/.installed
 
 # torch is a build that only pip's own configured index offers, so it is named by its exact version
@@ -42,8 +42,18 @@ rehearsal: install
 	rm -rf .rehearsal
 	$(PYTHON) -m venv .rehearsal
 	.rehearsal/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir .rehearsal/wheels .
-	.rehearsal/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint constraints.txt .rehearsal/wheels/*.whl
+	.rehearsal/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --constraint constraints.txt "$$(echo .rehearsal/wheels/*.whl)[deploy]"
 	FEDREC_BIN=$(CURDIR)/.rehearsal/bin $(BIN)/python -m pytest tests/deploy/test_rehearsal.py
+
+# four people's ways from nothing to a result, timed in clean virtual environments with the wheel
+ways:
+	$(PYTHON) tests/release/clean.py ways
+
+# before a release (CONTRIBUTING.md): wheel and source archive in clean environments, on each Python named
+PYTHONS ?= $(PYTHON)
+release:
+	$(PYTHON) tests/release/clean.py sizes
+	$(PYTHON) tests/release/clean.py tests --python $(PYTHONS)
 
 # planted bugs, each in a copy of the tree: the named test must fail; the last line counts survivors.
 # MUTANTS="--only releases" or "--sample 0.1 --seed abc" runs some of them

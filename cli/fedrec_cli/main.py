@@ -12,13 +12,13 @@ import traceback
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from click import BadParameter, Choice, ClickException, NoSuchOption
 
 from fedrec import __version__
 from fedrec.errors import FedRecError, RunError, SettingsError
+from fedrec.extras import extra_of, install
 from fedrec_cli.flags import one_blas_thread
 
 EXIT_CODES = {
@@ -33,6 +33,9 @@ EXIT_CODES = {
     70: "a defect of fedrec",
     130: "interrupted",
 }
+
+USAGE_ERROR, COMMAND_LINE_ERROR = typer.BadParameter.__mro__[1:3]
+"""click's UsageError and ClickException: of the package up to typer 0.20, of a copy inside typer in newer ones."""
 
 _WRAPPED = {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
 
@@ -104,8 +107,6 @@ def guarded(arguments: list[str]) -> int:
         code = int(app(arguments, prog_name="fedrec", standalone_mode=False) or 0)
     except FedRecError as failure:
         return _say(failure.cause, failure.remedy, failure.exit_code)
-    except ClickException as failure:
-        return _say(_cause_of(failure), _help_of(failure), SettingsError.exit_code)
     except KeyboardInterrupt:
         code = 130  # typer makes the same of it where it can
     except OSError as failure:
@@ -114,30 +115,36 @@ def guarded(arguments: list[str]) -> int:
     except MemoryError:
         return _say("out of memory", "Use a smaller model.dimension or a machine with more memory.", 70)
     except Exception as failure:
-        return _defect_or_missing_package(failure)
+        if isinstance(failure, COMMAND_LINE_ERROR):
+            return _say(_cause_of(failure), _help_of(failure), SettingsError.exit_code)
+        return _defect_or_missing_package(failure, next((word for word in arguments if not word.startswith("-")), ""))
     return _interrupted() if code == 130 else code
 
 
-def _cause_of(failure: ClickException) -> str:
+def _cause_of(failure: Any) -> str:
     """The cause alone: of a flag that is a scenario key, click would name the flag spelt most like it."""
-    if isinstance(failure, NoSuchOption) and _keys_meant(failure):
+    if _is_unknown_flag(failure) and _keys_meant(failure):
         return f"No such option: {failure.option_name}"
-    return failure.format_message().rstrip(".").replace("Value error, ", "")
+    return str(failure.format_message()).rstrip(".").replace("Value error, ", "")
 
 
-def _help_of(failure: ClickException) -> str:
+def _help_of(failure: Any) -> str:
     context = getattr(failure, "ctx", None)
     see = f"See {context.command_path if context else 'fedrec'} --help."
-    if isinstance(failure, NoSuchOption) and (keys := _keys_meant(failure)):
+    if _is_unknown_flag(failure) and (keys := _keys_meant(failure)):
         return f"A scenario key is set with --set, for example --set {keys[0]}=VALUE. {see}"
-    if isinstance(failure, BadParameter) and failure.param is not None and isinstance(choices := failure.param.type, Choice):
-        found = failure.message.partition("'")[2].partition("'")[0]
-        near = get_close_matches(found, [str(getattr(choice, "value", choice)) for choice in choices.choices], n=1)
-        return f"Did you mean {near[0]}? {see}" if near else see
-    return see
+    choices = getattr(getattr(getattr(failure, "param", None), "type", None), "choices", ())
+    found = failure.message.partition("'")[2].partition("'")[0] if choices else ""
+    near = get_close_matches(found, [str(getattr(choice, "value", choice)) for choice in choices], n=1)
+    return f"Did you mean {near[0]}? {see}" if near else see
 
 
-def _keys_meant(failure: NoSuchOption) -> list[str]:
+def _is_unknown_flag(failure: Any) -> bool:
+    """click's NoSuchOption: alone it lists what may have been meant."""
+    return isinstance(failure, USAGE_ERROR) and hasattr(failure, "possibilities") and hasattr(failure, "option_name")
+
+
+def _keys_meant(failure: Any) -> list[str]:
     """Scenario keys that a mistyped flag may stand for, where the verb takes any and no flag is spelt nearly alike."""
     from fedrec.settings import nearest_keys
 
@@ -151,17 +158,14 @@ def _interrupted() -> int:
     return _say("interrupted", "The same command with --resume continues a simulation from its last round.", 130)
 
 
-def _defect_or_missing_package(failure: Exception) -> int:
-    if isinstance(failure, ModuleNotFoundError) and not (failure.name or "").startswith("fedrec"):
-        return _say(f"{failure.name} is not installed", _extra_of(failure.name or ""), 2)
+def _defect_or_missing_package(failure: Exception, verb: str) -> int:
+    if isinstance(failure, ModuleNotFoundError) and (extra := extra_of(failure.name or "")):
+        if extra == "serve" and verb not in {"serve", "recommend"}:
+            extra = "deploy"  # the other parties need what serving needs, and more
+        return _say(f"fedrec {verb} needs the package {failure.name}, which is not installed", install(extra), SettingsError.exit_code)
     if os.environ.get("FEDREC_TRACEBACK"):
         traceback.print_exc()
     return _say(f"{type(failure).__name__}: {failure}", "This is a defect of fedrec: report it with FEDREC_TRACEBACK=1 set.", 70)
-
-
-def _extra_of(package: str) -> str:
-    extra = {"torch": "news", "matplotlib": "plot", "faiss": "faiss", "ray": "ray"}.get(package.partition(".")[0], "bench")
-    return f"Install it: pip install 'fedrec[{extra}]'."
 
 
 def _say(cause: str, remedy: str, code: int) -> int:

@@ -1,30 +1,151 @@
-"""The plain wheel, as the container image has it: nothing of ratings and clicks needs a package of an extra."""
+"""The plain wheel: training, evaluating, recommending and every verb of one machine need no package of an extra; the others name theirs."""
+
+from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
-MODULES = """
-fedrec_aggregator.main fedrec_client.main fedrec_client.flower fedrec_client.participant fedrec_server.main fedrec_server.flower
-fedrec_server.rounds fedrec_server.serving.main fedrec_server.serving.http_api fedrec_server.serving.grpc_api fedrec.serving.exporting
-fedrec_simulations.account fedrec_simulations.audit.command fedrec_simulations.bench.command fedrec_simulations.data.describing
-fedrec_simulations.commands.demo fedrec_cli.doctor.preflight fedrec_simulations.faults.command fedrec_cli.disclosure.overview
-fedrec_simulations.runtimes.processes fedrec_cli.recommend fedrec_cli.recommend_demo fedrec_simulations.runtimes.choice
-fedrec_simulations.simulate fedrec_simulations.data.split_files fedrec_cli.status.overview
-"""
-BLOCKED = """
-import importlib, sys
+import pytest
+
+from fedrec import extras
+from fedrec.errors import SettingsError
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NETWORK = "flwr grpc grpc_health grpc_reflection google fastapi starlette uvicorn httptools uvloop httpx prometheus_client"
+BLOCKER = """
+import sys
 
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "opacus", "implicit", "threadpoolctl", "faiss", "ray"}:
+        if name.partition(".")[0] in set(%r.split()):
             raise ModuleNotFoundError(f"no module named {name}", name=name)
 
 sys.meta_path.insert(0, Blocked())
-for module in sys.argv[1:]:
-    importlib.import_module(module)
+"""
+OPTIONAL = "torch opacus implicit faiss ray matplotlib pandas"
+BASE = BLOCKER % f"{NETWORK} {OPTIONAL}"
+WITH_NETWORK = BLOCKER % OPTIONAL
+IMPORT = "import importlib\nfor module in sys.argv[1:]:\n    importlib.import_module(module)\n"
+LIBRARY = """
+import fedrec
+
+data = fedrec.Dataset.planted("small")
+train, test = data.split("random", seed=1)
+model = fedrec.MatrixFactorization(epsilon=5, delta=1e-5).fit(train)
+assert fedrec.evaluate(model, test, controls=False).frame.height
+model.save("model")
+assert fedrec.load("model").recommend(history={"3": 5, "14": 4.5}, k=5).height == 5
+model.export("serving.safetensors")
+try:
+    model.serve(port=0, background=True)
+except fedrec.FedRecError as failure:
+    assert "pip install 'fedrec[serve]'" in failure.remedy, failure.remedy
+else:
+    raise AssertionError
+"""
+VERBS = f"""
+from fedrec_cli.main import guarded
+
+code = guarded(sys.argv[1:])
+assert not any(name.partition(".")[0] in set({NETWORK!r}.split()) for name in sys.modules), "imported"
+sys.exit(code)
+"""
+ONE_MACHINE = """
+fedrec_simulations.account fedrec_simulations.audit.command fedrec_simulations.data.describing fedrec_simulations.simulate
+fedrec_simulations.data.split_files fedrec_simulations.runtimes.choice fedrec.serving.exporting fedrec_cli.disclosure.overview
+fedrec_simulations.bench.command fedrec.testing
+"""
+PARTIES = """
+fedrec_aggregator.main fedrec_client.main fedrec_client.flower fedrec_client.participant fedrec_server.main fedrec_server.flower
+fedrec_server.rounds fedrec_server.serving.main fedrec_server.serving.http_api fedrec_server.serving.grpc_api
+fedrec_cli.doctor.preflight fedrec_simulations.faults.command fedrec_simulations.runtimes.processes fedrec_cli.recommend
+fedrec_cli.recommend_demo fedrec_cli.status.overview fedrec_simulations.demo.deployment
 """
 
 
-def test_no_verb_of_ratings_and_clicks_needs_an_optional_package() -> None:
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", BLOCKED, *MODULES.split()], capture_output=True, text=True, check=False)
+def run(code: str, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", code, *words], capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def test_one_machine_needs_no_optional_package() -> None:
+    done = run(BASE + IMPORT, *ONE_MACHINE.split())
     assert done.returncode == 0, done.stderr[-2_000:]
+
+
+def test_the_parties_of_ratings_and_clicks_need_no_more_than_deploy() -> None:
+    done = run(WITH_NETWORK + IMPORT, *PARTIES.split())
+    assert done.returncode == 0, done.stderr[-2_000:]
+
+
+def test_python_trains_evaluates_saves_and_recommends_without_an_extra(tmp_path: Path) -> None:
+    done = run(BASE + LIBRARY, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2_000:]
+
+
+SMALL = "--set data.preset=small"
+
+
+@pytest.mark.parametrize("line", [f"simulate {SMALL}", "data formats", "scenarios", f"account {SMALL}", "certs keys", "--help"])
+def test_a_verb_of_one_machine_runs_without_an_extra(line: str, tmp_path: Path) -> None:
+    done = run(BASE + VERBS, *line.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2_000:]
+
+
+@pytest.mark.parametrize(
+    ("line", "extra"),
+    [
+        ("serve model", "serve"),
+        ("recommend --demo", "serve"),
+        ("aggregator --settings aggregator.toml", "deploy"),
+        ("client --settings client.toml", "deploy"),
+        ("status client.toml", "deploy"),
+        ("doctor --client client.toml", "deploy"),
+        ("demo --deployment", "deploy"),
+        ("faults --runs 1", "deploy"),
+        ("simulate --runtime flower", "deploy"),
+        ("simulate --runtime processes", "deploy"),
+        ("simulate --runtime flower --backend ray", "ray"),
+        ("simulate --set recipe=privaterec --set data.format=planted-news --set privacy.unit=click", "news"),
+    ],
+)
+def test_what_needs_an_extra_names_the_command_that_installs_it_and_leaves_nothing(line: str, extra: str, tmp_path: Path) -> None:
+    done = run(BASE + VERBS, *line.split(), cwd=tmp_path)
+    assert done.returncode == 2, done.stderr[-2_000:]
+    cause, remedy = done.stderr.splitlines()
+    assert "which is not installed" in cause
+    assert remedy == f"remedy: Install it: pip install 'fedrec[{extra}]'."
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_extra_that_an_error_names_exists_and_installs_the_module() -> None:
+    distributions = {
+        "google.protobuf": "protobuf",
+        "grpc": "grpcio",
+        "grpc_health": "grpcio-health-checking",
+        "grpc_reflection": "grpcio-reflection",
+        "faiss": "faiss-cpu",
+    }
+    for extra, modules in extras.EXTRAS.items():
+        if extra in ("mlflow", "lenskit"):
+            continue
+        text = " ".join(PROJECT["optional-dependencies"][extra])
+        for module in modules:
+            name = distributions.get(module, module.replace("_", "-"))
+            assert name in text or (module == "ray" and "flwr[simulation]" in text), (extra, module)
+
+
+def test_the_base_asks_for_no_package_of_the_network() -> None:
+    base = " ".join(PROJECT["dependencies"])
+    assert not [name for name in ("flwr", "grpcio", "protobuf", "fastapi", "uvicorn", "httpx", "torch", "matplotlib") if name in base]
+
+
+def test_a_missing_package_is_named_from_python() -> None:
+    extras.require("serve", "model.serve")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(extras, "_found", lambda module: module != "grpc_health")
+        with pytest.raises(SettingsError, match="the aggregator needs the package grpc_health") as caught:
+            extras.require("deploy", "the aggregator")
+    assert caught.value.remedy == "Install it: pip install 'fedrec[deploy]'."

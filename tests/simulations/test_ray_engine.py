@@ -20,6 +20,7 @@ from flwr.clientapp import ClientApp
 from flwr.common.constant import PARTITION_ID_KEY
 from flwr.serverapp import Grid, ServerApp
 
+from fedrec import extras
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.rounds import State
@@ -72,8 +73,8 @@ def loopback(chosen: Scenario, folder: Path) -> tuple[dict[str, bytes], list[Rou
 def test_without_ray_the_extra_is_named_before_anything_is_read(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ray_engine, "find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match="Ray is not installed") as caught:
+    monkeypatch.setattr(extras, "_found", lambda module: module != "ray")
+    with pytest.raises(SettingsError, match="--backend ray needs the package ray, which is not installed") as caught:
         RuntimeChoice("flower", 2, "ray")
     assert "fedrec[ray]" in caught.value.remedy
     words = ["simulate", "--runtime", "flower", "--backend", "ray", "--set", f"run.directory={tmp_path}"]

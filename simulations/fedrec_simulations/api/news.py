@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 import polars as pl
 
 from fedrec.errors import RunError, SettingsError
+from fedrec.extras import require
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec.settings import NEWS_UNITS, nested, validated
@@ -72,6 +73,7 @@ class NewsRecommender:
 
     def fit(self, data: NewsData, *, progress: bool = False) -> Self:
         """Train, and measure on the data's own test impressions; `metrics` has what was found."""
+        require("news", type(self).__name__)
         from fedrec_simulations.simulate_news import run
 
         if self.variant not in NEWS_UNITS:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from fedrec.errors import SettingsError
+from fedrec.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,10 +34,9 @@ def colour_of(method: str) -> str:
 
 
 def _pyplot() -> Any:
-    try:
-        from matplotlib import pyplot
-    except ModuleNotFoundError:
-        raise SettingsError("matplotlib is not installed", "Install it: pip install 'fedrec[plot]'.") from None
+    require("plot", "a figure")
+    from matplotlib import pyplot
+
     return pyplot
 
 

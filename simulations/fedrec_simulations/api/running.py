@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from fedrec.errors import SettingsError
+from fedrec.extras import require
 from fedrec.registry import find
 from fedrec.settings import Scenario, load_content, nested, validated
 from fedrec.shipped import scenario_path, shipped
@@ -112,6 +113,7 @@ def simulate(
     if data is not None and resolved.data.path:
         raise SettingsError("data is given, but the scenario has a data.path too", "Leave one of them out.")
     if resolved.learns_news:
+        require("news", f'recipe "{resolved.recipe}"')
         from fedrec_simulations.simulate_news import run as run_news
 
         if data is not None:

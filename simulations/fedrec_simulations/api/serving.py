@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrec.errors import RunError, SettingsError
+from fedrec.extras import require
 from fedrec.serving.bundle import FILE, write
 from fedrec.serving.exporting import Export
 from fedrec.serving.model_bundles import bundle_of
@@ -49,6 +50,7 @@ def write_export(export: Export, file: Path) -> str:
 
 def serve(model: Recommender, *, port: int, host: str, page: bool, demo: bool, background: bool) -> Served | None:
     """As `fedrec serve`; see `Recommender.serve`. Raises SettingsError where the address cannot be used, or the model must not be."""
+    require("serve", "model.serve")
     from fedrec_server.serving.main import Serving, run
     from fedrec_server.serving.settings import overridden
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import SettingsError
+from fedrec.extras import require
 from fedrec_simulations.runtimes.job import Runtime
 from fedrec_simulations.runtimes.loopback import loopback
 
@@ -36,10 +37,13 @@ class RuntimeChoice:
             raise SettingsError(f"clients must be at least 1, found {self.clients}", "Give --clients a positive number.")
         if self.backend == "ray" and self.runtime != "flower":
             raise SettingsError(f"--backend ray says nothing to --runtime {self.runtime}", "Add --runtime flower, or leave --backend out.")
-        if self.backend == "ray":  # before anything is read, or an older run's folder replaced
-            from fedrec_simulations.runtimes.ray_engine import require_ray
+        if self.runtime != "loopback":  # before anything is read, or an older run's folder replaced
+            require("ray" if self.backend == "ray" else "deploy", f"--runtime {self.runtime}" + self.backend_flag)
 
-            require_ray()
+    @property
+    def backend_flag(self) -> str:
+        """The flag that chose the backend, where it is not the usual one."""
+        return "" if self.backend == "grid" else f" --backend {self.backend}"
 
     @property
     def suffix(self) -> str:

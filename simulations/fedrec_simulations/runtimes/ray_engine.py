@@ -15,7 +15,6 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -29,7 +28,8 @@ from flwr.supercore import telemetry
 
 from fedrec import __version__
 from fedrec.data.dataset import Catalogue
-from fedrec.errors import RunError, SettingsError
+from fedrec.errors import RunError
+from fedrec.extras import require
 from fedrec.federation.protocol import Broadcast
 from fedrec.federation.rounds import State
 from fedrec.operations import logs
@@ -62,12 +62,6 @@ _QUIET = {
 }
 
 Options = dict[str, ConfigRecordValues]
-
-
-def require_ray() -> None:
-    """Raises SettingsError where Ray is not installed."""
-    if find_spec("ray") is None:
-        raise SettingsError("--backend ray: Ray is not installed", "pip install 'fedrec[ray]', or leave --backend out.")
 
 
 def ray(catalogue: Catalogue, *, clients: int) -> Runtime:
@@ -155,7 +149,7 @@ def play(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, a
     Changes the process it runs in for good. Raises what the ServerApp raises, RunError where the engine gives up,
     SettingsError without Ray.
     """
-    require_ray()
+    require("ray", "--backend ray")
     telemetry.FLWR_TELEMETRY_ENABLED = "0"  # was read from the environment when Flower was imported
     logging.getLogger("flwr").setLevel(logging.ERROR)
     os.environ |= _QUIET | {"FLWR_HOME": str(folder)}
