@@ -24,6 +24,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "news": ("torch",),
     "plot": ("matplotlib",),
     "faiss": ("faiss",),
+    "cluster": ("ray", "fsspec"),
     "ray": ("ray",),
     "mlflow": ("mlflow",),
     "lenskit": ("lenskit",),

@@ -15,6 +15,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from fedrec.data.dataset import Catalogue, Dataset, FileDigest, Provenance, Read
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Int64s, Interactions, Kind
 from fedrec.data.keyed_hash import Words, hashed, id_words
-from fedrec.errors import DataError, SettingsError
+from fedrec.errors import DataError
+from fedrec.extras import require
 from fedrec.storage import write_bytes
 
 MANIFEST, ITEMS = "partitions.json", "items.parquet"
@@ -80,13 +82,8 @@ class Place:
 
 
 def _fsspec() -> Any:
-    try:
-        import fsspec
-    except ImportError:
-        raise SettingsError(
-            "paths with :// need fsspec, which is not installed", "Run pip install 'fedrec[ray]', or name a folder."
-        ) from None
-    return fsspec
+    require("cluster", "a path with ://")
+    return import_module("fsspec")
 
 
 @dataclass(frozen=True)

@@ -134,19 +134,33 @@ def evaluate_ranking(
 
 def metrics_of(lists: Int32s, targets: Interactions, *, cutoffs: Sequence[int]) -> dict[int, RankingMetrics]:
     """Metrics by cutoff of (n, K) lists, K at least the largest cutoff."""
+    values = values_of(lists, targets, cutoffs=cutoffs)
+    return {int(k): _average(int(k), values[:, c]) for c, k in enumerate(cutoffs)}
+
+
+def values_of(lists: Int32s, targets: Interactions, *, cutoffs: Sequence[int]) -> Float64s:
+    """(users with targets, cutoffs, `METRICS`) of every user's own list."""
     ks = np.asarray(cutoffs, np.int64)
     discounts = 1 / np.log2(np.arange(lists.shape[1]) + 2.0)
     values = np.full((len(lists), len(ks), len(METRICS)), np.nan)
     ptr, items = targets.user_ptr, targets.items
     map_ranges(lambda a, b: _measure(lists, ptr, items, discounts, ks, values, a, b), len(lists))
-    values = values[np.diff(ptr) > 0]
-    return {int(k): _average(int(k), values[:, c]) for c, k in enumerate(ks)}
+    return np.asarray(values[np.diff(ptr) > 0])
 
 
 def list_statistics(lists: Int32s, train_counts: npt.NDArray[np.integer], *, k: int) -> ListStatistics:
     """Coverage, Gini and mean popularity of the first k of each of (e, K) lists."""
+    return statistics_of(exposure_of(lists, len(train_counts), k=k), train_counts, k=k)
+
+
+def exposure_of(lists: Int32s, items: int, *, k: int) -> Int64s:
+    """(items,) how often each is among the first k of (e, K) lists."""
     shown = lists[:, :k].ravel()
-    exposure = np.bincount(shown[shown >= 0], minlength=len(train_counts))
+    return np.bincount(shown[shown >= 0], minlength=items)
+
+
+def statistics_of(exposure: Int64s, train_counts: npt.NDArray[np.integer], *, k: int) -> ListStatistics:
+    """The same from how often each item is listed."""
     total = int(exposure.sum())
     if total == 0:
         return ListStatistics(k, math.nan, math.nan, math.nan)

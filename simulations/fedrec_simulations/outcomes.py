@@ -78,7 +78,12 @@ def evaluate(
     if rivals is None:
         return found
     everything = {**rivals, SHUFFLED: Outcome(judged.ratings, judged.rating_buckets, swapped)}
-    return Outcome(metrics, buckets, report, *_verdicts(found, everything, k=max(cutoffs)))
+    return judged_by(found, everything, k=max(cutoffs))
+
+
+def judged_by(found: Outcome, rivals: Mapping[str, Outcome], *, k: int) -> Outcome:
+    """The same numbers with verdicts beside every rival; lists by their first k."""
+    return Outcome(found.ratings, found.rating_buckets, found.ranking, *_verdicts(found, rivals, k=k))
 
 
 def ranked(scores: Scores, fold: Fold, train: Interactions, *, cutoffs: tuple[int, ...]) -> RankingReport:

@@ -8,6 +8,9 @@ from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from fedrec import __version__
 from fedrec.data.dataset import Dataset
 from fedrec.data.splits import Split
@@ -19,6 +22,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import client_recipe
 from fedrec.settings import Scenario
 from fedrec_simulations.data.budget import DataBudget
+from fedrec_simulations.data.datasets import words_of_data
 from fedrec_simulations.outcomes import Outcome
 from fedrec_simulations.runtimes.choice import RuntimeChoice
 from fedrec_simulations.runtimes.job import run_id
@@ -26,6 +30,18 @@ from fedrec_simulations.training import Trained
 
 BY_RULE = "published recipe, settings by rule"
 """What tables call the line of `compare.published`: AM-SSP, or Ada-DPALS without features, with `factorization.published_choices`."""
+
+
+@dataclass(frozen=True)
+class RunSizes:
+    """users, events, counts (m,) of items: of train. tests: events of test. able: users with test events. parts: 0 where not divided."""
+
+    users: int
+    events: int
+    tests: int
+    able: int
+    counts: npt.NDArray[np.int64]
+    parts: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,6 +61,23 @@ class Run:
     budget: DataBudget | None = None
     limits: Mapping[str, str] = field(default_factory=dict)
     """Of a rival, what of the data it was not given."""
+    partitioned: RunSizes | None = None
+    """Of partitioned data, of which `split` holds some users only."""
+
+    @cached_property
+    def sizes(self) -> RunSizes:
+        """Of all of the data."""
+        if self.partitioned is not None:
+            return self.partitioned
+        train, test = self.split.train, self.split.test.targets
+        counts = np.bincount(train.items, minlength=train.num_items)
+        return RunSizes(train.num_users, len(train), len(test), int(np.count_nonzero(np.diff(test.user_ptr))), counts)
+
+    @property
+    def words_of_data(self) -> list[str]:
+        """What a person should know of how the data was read and divided."""
+        words = words_of_data(self.dataset, self.split)
+        return words if self.partitioned is None else [f"in {self.partitioned.parts} partitions", *words]
 
     @property
     def main(self) -> Trained:

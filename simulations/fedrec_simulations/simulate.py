@@ -30,7 +30,7 @@ from fedrec_simulations import statement
 from fedrec_simulations.api.released import write_facts
 from fedrec_simulations.console import progress_bar, stage
 from fedrec_simulations.data.budget import DataBudget, budget_of
-from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts, words_of_data
+from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.experiments.ceiling import ALS, als_model
 from fedrec_simulations.model_card import write_card
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate, ranked, ranked_fold
@@ -57,10 +57,10 @@ def run(
 
     given: a data set in memory, in the place of the one that the scenario's data table names. on_round: called after every round.
     """
-    from fedrec_simulations.report.findings import report_content, shortcomings
-    from fedrec_simulations.report.page import write
-    from fedrec_simulations.report.table import methods_table
+    if cast.partitioned:
+        from fedrec_simulations.partitions.run import run as run_partitioned
 
+        return run_partitioned(scenario, name=name, cast=cast, resume=resume, quiet=quiet, on_round=on_round)
     console = Console(stderr=True, quiet=quiet)
     if scenario.privacy.shares == "real" and cast.runtime != "loopback":
         raise SettingsError(f"privacy.shares says nothing to --runtime {cast.runtime}, which always shares", "Leave one of the two out.")
@@ -75,14 +75,24 @@ def run(
         raise SettingsError("compare.published is for ratings, but this data holds clicks", "Leave it out.")
     runtime, budget = cast.carrier(dataset.catalogue), budget_of(scenario.privacy, dataset.provenance.files)
     work = Work(facts, split, folder, console, runtime, budget, on_round)
-    trained = {e: train_one(scenario.with_epsilon(e), work, folder) for e in _epsilons(scenario)}
+    trained = {e: train_one(scenario.with_epsilon(e), work, folder) for e in epsilons_of(scenario)}
     rivals, models, limits = rivals_of(scenario, split, console)
     published = _published(scenario, work, rivals)
     with stage(console, "evaluating"):
         outcomes = {e: _evaluate(scenario, t.model, split, rivals | _beside(published, e)) for e, t in trained.items()}
     shown = {name: rival for name, rival in rivals.items() if scenario.compare.baselines or name in {ALS, ITEM_ITEM}}
     done = Run(scenario, cast, folder, dataset, split, trained, outcomes, shown, models, published, budget, limits)
-    keep_model(folder / "model", scenario, dataset, split, done.main, name=folder.name.removesuffix(cast.suffix))
+    return write_run(done, facts, console, started=started, quiet=quiet)
+
+
+def write_run(done: Run, facts: PublicFacts, console: Console, *, started: float, quiet: bool) -> dict[str, Any]:
+    """Everything that a finished run leaves in its folder and on the terminal; what `--json` prints. started: by `perf_counter`."""
+    from fedrec_simulations.report.findings import report_content, shortcomings
+    from fedrec_simulations.report.page import write
+    from fedrec_simulations.report.table import methods_table
+
+    folder = done.folder
+    keep_model(folder / "model", done.scenario, done.dataset, facts, done.main, name=folder.name.removesuffix(done.cast.suffix))
     write_bytes(folder / "metrics.jsonl", _metric_lines(done).encode())
     with stage(console, "drawing the report"):
         content = report_content(done)
@@ -102,7 +112,8 @@ def run(
     return result
 
 
-def _epsilons(scenario: Scenario) -> list[float]:
+def epsilons_of(scenario: Scenario) -> list[float]:
+    """At which a run trains, the scenario's own first."""
     return list(dict.fromkeys([scenario.privacy.epsilon, *scenario.compare.epsilons]))
 
 
@@ -117,6 +128,7 @@ class Work:
     runtime: Runtime
     budget: DataBudget | None
     on_round: OnRound | None = None
+    validate: Callable[[Model], float] | None = None
 
 
 def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:
@@ -124,7 +136,9 @@ def train_one(scenario: Scenario, work: Work, folder: Path) -> Trained:
     kept, split, budget = folder / f"epsilon-{scenario.privacy.epsilon:g}", work.split, work.budget
     name, noise = f"{work.folder.name}/{kept.relative_to(work.folder)}", scenario.privacy.noise
     charge = None if budget is None or noise == "seeded" else partial(budget.charge, name, noise)
-    training = Training(scenario, work.facts, split.train, split.validation, kept, runtime=work.runtime, charge=charge)
+    training = Training(
+        scenario, work.facts, split.train, split.validation, kept, runtime=work.runtime, charge=charge, validate=work.validate
+    )
     plan, metric = training.prepared.plan, "RMSE" if split.train.kind == "ratings" else "NDCG@20"
     if budget is not None and charge is not None:
         budget.require_room(training.unreleased())
@@ -147,7 +161,7 @@ def _published(scenario: Scenario, work: Work, rivals: Mapping[str, Outcome]) ->
     if not scenario.compare.published:
         return {}
     theirs = scenario.as_published(features=work.facts.features is not None)
-    trained = {e: train_one(theirs.with_epsilon(e), work, work.folder / "published") for e in _epsilons(scenario)}
+    trained = {e: train_one(theirs.with_epsilon(e), work, work.folder / "published") for e in epsilons_of(scenario)}
     return {e: (t, _evaluate(theirs, t.model, work.split, rivals)) for e, t in trained.items()}
 
 
@@ -186,7 +200,7 @@ def rivals_of(scenario: Scenario, split: Split, console: Console) -> tuple[dict[
 def _last_words(done: Run) -> str:
     """Where things are, and what must not be done with them."""
     lines = [f"report  {done.folder / 'report.html'}", f"model   {done.folder / 'model'}"]
-    lines += [f"data    {words}" for words in words_of_data(done.dataset, done.split)]
+    lines += [f"data    {words}" for words in done.words_of_data]
     lines += [f"limits  {name}: {words}" for name, words in done.limits.items()]
     lines += [f"beyond  not covered by the guarantee: {what}" for what in done.split.not_covered]
     lines += [f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)]
@@ -196,7 +210,7 @@ def _last_words(done: Run) -> str:
     return "\n".join(lines)
 
 
-def keep_model(folder: Path, scenario: Scenario, dataset: Dataset, split: Split, trained: Trained, *, name: str) -> None:
+def keep_model(folder: Path, scenario: Scenario, dataset: Dataset, facts: PublicFacts, trained: Trained, *, name: str) -> None:
     """Write the released model, its manifest, what a serving bundle is made with, and what `fedrec.load` reads.
 
     name: of the run, the same whoever carried the rounds: the bundle is the same too.
@@ -211,15 +225,15 @@ def keep_model(folder: Path, scenario: Scenario, dataset: Dataset, split: Split,
         "items": list(catalogue.item_ids),
     }
     save(folder, trained.model, about=about)
-    train, titles = split.train, catalogue.titles
-    write_facts(folder, scenario, train.kind, train.value_range, titles, asdict(trained.opinions()))
+    titles = catalogue.titles
+    write_facts(folder, scenario, facts.kind, facts.value_range, titles, asdict(trained.opinions()))
     promised, noise = plan.guarantee, scenario.privacy.noise
-    write_card(folder, recipe=scenario.recipe, kind=train.kind, items=catalogue.item_ids, guarantee=promised, noise=noise)
+    write_card(folder, recipe=scenario.recipe, kind=facts.kind, items=catalogue.item_ids, guarantee=promised, noise=noise)
     if "counts" not in trained.state:  # no bundle can be made
         return
     guarantee = plan.guarantee
     origin = Origin(name, guarantee.delta, guarantee, guarantee.epsilon, scenario.privacy.noise)
-    public, facts = PublicItems.of_features(catalogue.item_ids, catalogue.titles, dataset.features), public_facts(scenario, dataset, split)
+    public = PublicItems.of_features(catalogue.item_ids, catalogue.titles, dataset.features)
     ServingFacts.of(trained.prepared.recipe, trained.state, facts, scenario, public, origin).keep(folder, trained.state)
 
 
@@ -241,7 +255,7 @@ def _result(done: Run) -> dict[str, Any]:
     ]
     rounds = done.main.rounds
     content = {
-        "runtime": asdict(done.cast),
+        "runtime": done.cast.described,
         "metrics": done.outcome.metrics(),
         "guarantee": guarantee,
         **stated,

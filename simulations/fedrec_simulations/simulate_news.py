@@ -71,7 +71,7 @@ def run(scenario: Scenario, *, name: str, cast: RuntimeChoice = LOOPBACK, resume
     with stage(console, "drawing the report"):
         content = report_content(done, found)
         write(folder / "report.html", content)
-    result = {**_result(done), "person": finite(found.as_dict()), "runtime": asdict(cast)}
+    result = {**_result(done), "person": finite(found.as_dict()), "runtime": cast.described}
     result["serving"] |= bundle
     result["seconds"] = time.perf_counter() - started
     write_json(folder / RESULT, result)

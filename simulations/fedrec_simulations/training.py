@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -86,10 +86,12 @@ class Training:
         *,
         runtime: Runtime = loopback,
         charge: Charge | None = None,
+        validate: Callable[[Model], float] | None = None,
     ) -> None:
+        """validate: of a model, where `data` and `validation` are not in memory; such a runtime charges each release itself."""
         self.prepared = prepare(scenario, facts)
         self._job, self._runtime = Job(scenario, facts, data, self.prepared, folder, charge), runtime
-        self._validation, self._folder = validation, folder
+        self._validation, self._folder, self._measured = validation, folder, validate
         self._checkpoints, self._records = Checkpoints(folder / "checkpoints"), folder / "rounds.jsonl"
 
     def run(self) -> Generator[RoundRecord, None, None]:
@@ -121,7 +123,8 @@ class Training:
 
     def _charge_ahead(self) -> None:
         """For real parties, whose aggregator draws each release once as long as it has its folder: all that is left, when it has none."""
-        if self._job.charge is None or self._runtime is loopback or (self._folder / "aggregator" / "ledger.sqlite").exists():
+        itself = self._runtime is loopback or self._measured is not None
+        if self._job.charge is None or itself or (self._folder / "aggregator" / "ledger.sqlite").exists():
             return
         self._job.charge(self.unreleased())
 
@@ -132,7 +135,7 @@ class Training:
         for event in events:
             self._spent = self._spent.add(event)
         mus = tuple(event.mu for event in events)
-        up = done.bytes_up / max(self._job.data.num_users, 1)
+        up = done.bytes_up / max(self._job.facts.num_users, 1)
         return RoundRecord(done.round, done.step, done.releases, up, done.bytes_down, done.seconds, self._validate(done.state), mus)
 
     def _keep(self, state: State, records: list[RoundRecord]) -> None:
@@ -149,6 +152,8 @@ class Training:
 
     def _validate(self, state: State) -> float:
         fold, model = self._validation, self.prepared.recipe.model(state)
+        if self._measured is not None:
+            return self._measured(model)
         some = np.arange(min(fold.targets.num_users, 1_000))
         history, targets = fold.history.users_subset(some), fold.targets.users_subset(some)
         if targets.kind == "ratings":

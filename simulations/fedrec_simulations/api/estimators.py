@@ -121,8 +121,14 @@ class Recommender:
         chosen = scenario.model_dump(mode="json")
         self._released = Released(trained.model, ids, titles, events.kind, events.value_range, guarantee, scenario.recipe, chosen)
         self._evaluated = train.source, train.split
+        facts = public_facts(scenario, train.source, train.split)
         self._keep = lambda folder: keep_model(
-            folder, scenario, train.source, train.split, trained, name=f"{scenario.recipe}-{scenario.digest()[:10]}"
+            folder,
+            scenario,
+            train.source,
+            facts,
+            trained,
+            name=f"{scenario.recipe}-{scenario.digest()[:10]}",
         )
 
     @property

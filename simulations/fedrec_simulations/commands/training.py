@@ -20,6 +20,8 @@ class Runtimes(StrEnum):
     loopback = "loopback"
     flower = "flower"
     processes = "processes"
+    partitions = "partitions"
+    ray = "ray"
 
 
 class Backends(StrEnum):
@@ -43,13 +45,18 @@ def simulate(
     ] = False,
     runtime: Annotated[
         Runtimes,
-        typer.Option("--runtime", metavar="NAME", show_choices=False, help="Who carries the rounds: loopback, flower or processes."),
+        typer.Option("--runtime", metavar="NAME", show_choices=False, help="Runtime: loopback, flower, processes, partitions or ray."),
     ] = Runtimes.loopback,
     clients: Annotated[int, typer.Option("--clients", metavar="N", min=1, help="Clients that share the users; not for loopback.")] = 2,
     backend: Annotated[
         Backends,
         typer.Option("--backend", metavar="NAME", show_choices=False, help="What plays the nodes of --runtime flower: grid or ray."),
     ] = Backends.grid,
+    address: Annotated[
+        str,
+        typer.Option("--address", metavar="ADDRESS", help="Ray cluster of --runtime ray; without it Ray is started here."),
+    ] = "",
+    ship: Annotated[bool, typer.Option("--ship-package", help="Send this fedrec to Ray's nodes instead of using theirs.")] = False,
 ) -> None:
     """Train, evaluate and report on this machine: every user a client, one aggregator and one server.
 
@@ -57,6 +64,10 @@ def simulate(
     processes starts each as a process of its own, with certificates, ledgers and all. With seeded noise the model is the same.
     flower's nodes are played by a grid in this process, or with --backend ray by Flower's own simulation engine, on Ray's
     actors: pip install 'fedrec[ray]'.
+
+    partitions and ray take a folder of fedrec data partition as data.path, and give the same model. partitions reads one part after
+    another in this process, in bounded memory. ray asks actors of a Ray cluster, each of which keeps the parts that it has read; a
+    worker that is lost is replaced, a node that joins is used. What evaluates, and what is compared, runs the same way.
 
     Without a scenario it trains on planted data at epsilon 5. The run folder, named after the scenario, is made in
     run.directory and keeps the resolved settings, the guarantee by three accountants, the metrics, a checkpoint after
@@ -78,7 +89,7 @@ def simulate(
         from fedrec_simulations.simulate_news import run
     else:
         from fedrec_simulations.simulate import run
-    cast = RuntimeChoice(runtime.value, clients, backend.value)
+    cast = RuntimeChoice(runtime.value, clients, backend.value, address, ship)
     result = run(settings, name=name, resume=resume, quiet=as_json, cast=cast)
     if as_json:
         typer.echo(json.dumps(result))

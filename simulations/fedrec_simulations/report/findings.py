@@ -94,9 +94,9 @@ def _ndcg(run: Run) -> str:
 
 
 def _data(run: Run) -> str:
-    train, split = run.split.train, run.split
-    events = f"{len(train):,} {train.kind} of {train.num_users:,} users on {train.num_items:,} items"
-    return f"trained on {events}; {split.kind} split, seed {split.seed}; tested on {len(split.test.targets):,}"
+    train, split, sizes = run.split.train, run.split, run.sizes
+    events = f"{sizes.events:,} {train.kind} of {sizes.users:,} users on {train.num_items:,} items"
+    return f"trained on {events}; {split.kind} split, seed {split.seed}; tested on {sizes.tests:,}"
 
 
 def _facts(run: Run, metric: str) -> tuple[Fact, ...]:
@@ -108,14 +108,14 @@ def _measured(run: Run, metric: str) -> Fact:
     rivals = [(name, value) for name, outcome in run.rivals.items() if (value := outcome.metrics().get(metric)) is not None]
     beside = ", ".join(f"{name}: {value:.4f}" for name, value in rivals[-2:])
     ranked = run.outcome.ranking.users if run.outcome.ranking else 0
-    if metric != "rmse" and ranked < (able := int(np.count_nonzero(np.diff(run.split.test.targets.user_ptr)))):
-        beside += f"; an even sample of {ranked:,} of {able:,} users"
+    if metric != "rmse" and ranked < run.sizes.able:
+        beside += f"; a sample of {ranked:,} of {run.sizes.able:,} users"
     return Fact(f"Test {_named(metric)}", f"{run.outcome.metrics()[metric]:.4f}", beside)
 
 
 def _sent(run: Run) -> Fact:
     up, rounds = sum(r.bytes_up for r in run.main.rounds), len(run.main.rounds)
-    if run.cast.runtime == "loopback":
+    if run.cast.runtime == "loopback" or run.cast.partitioned:
         return Fact("Sent by a client", f"{up / 1000:.1f} kB", f"in {rounds} rounds, on average")
     really = f"in {rounds} rounds, on average, as {run.cast.clients} clients really sent it ({run.cast.runtime})"
     return Fact("Sent for a user", f"{up / 1000:.1f} kB", really)
@@ -232,7 +232,7 @@ def _questions(run: Run) -> Iterator[Question]:
 
 def _neighbours(run: Run) -> Iterator[NeighbourCard]:
     titles = run.dataset.catalogue.titles or run.dataset.catalogue.item_ids
-    counts = np.bincount(run.split.train.items, minlength=run.split.train.num_items)
+    counts = run.sizes.counts
     popular = np.argsort(-counts, kind="stable")
     queries = popular[np.unique(np.geomspace(1, max(len(popular) // 3, 1), run.scenario.run.examples).astype(np.int64) - 1)]
     models: dict[str, Model] = {_ours(run): run.main.model, **run.rival_models}

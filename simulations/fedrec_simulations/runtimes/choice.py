@@ -2,13 +2,14 @@
 
 A runtime takes a job and a state, and yields every round after it. `loopback` plays all parts in one loop;
 `in_process.flower` runs real parties (aggregator, server, clients with ledgers) over Flower's `Grid` in this process, or
-`ray_engine.ray` over Flower's simulation engine; `processes.processes` starts each as a process of its own.
+`ray_engine.ray` over Flower's simulation engine; `processes.processes` starts each as a process of its own. `partitions` and `ray` take
+partitioned data instead (`fedrec_simulations.partitions`): in this process part by part, or on a Ray cluster.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from fedrec.data.dataset import Catalogue
 from fedrec.errors import SettingsError
@@ -16,29 +17,37 @@ from fedrec.extras import require
 from fedrec_simulations.runtimes.job import Runtime
 from fedrec_simulations.runtimes.loopback import loopback
 
-Name = Literal["loopback", "flower", "processes"]
+Name = Literal["loopback", "flower", "processes", "partitions", "ray"]
 Backend = Literal["grid", "ray"]
 
 
 @dataclass(frozen=True)
 class RuntimeChoice:
-    """What `fedrec simulate` was asked for: a runtime, how many clients share the users, and what plays Flower's nodes.
+    """What `fedrec simulate` was asked for: a runtime, how many clients share the users, what plays Flower's nodes, and Ray's address.
 
-    In loopback every user is a client. Raises SettingsError where there is less than one client, and where Ray is asked for and
-    is not installed or has nothing to do.
+    In loopback, and over partitions, every user is a client. address: of a Ray cluster, "" to start Ray on this machine. ship: whether its
+    nodes are sent this package. Raises SettingsError where there is less than one client, and where Ray is asked for and is not installed
+    or has nothing to do.
     """
 
     runtime: Name = "loopback"
     clients: int = 2
     backend: Backend = "grid"
+    address: str = ""
+    ship: bool = False
 
     def __post_init__(self) -> None:
         if self.clients < 1:
             raise SettingsError(f"clients must be at least 1, found {self.clients}", "Give --clients a positive number.")
         if self.backend == "ray" and self.runtime != "flower":
             raise SettingsError(f"--backend ray says nothing to --runtime {self.runtime}", "Add --runtime flower, or leave --backend out.")
-        if self.runtime != "loopback":  # before anything is read, or an older run's folder replaced
+        if self.runtime == "ray":
+            require("cluster", "--runtime ray")
+        elif self.runtime not in {"loopback", "partitions"}:  # before anything is read, or an older run's folder replaced
             require("ray" if self.backend == "ray" else "deploy", f"--runtime {self.runtime}" + self.backend_flag)
+        for flag, said in (("--address", self.address), ("--ship-package", self.ship)):
+            if said and self.runtime != "ray":
+                raise SettingsError(f"{flag} says nothing to --runtime {self.runtime}", f"Add --runtime ray, or leave {flag} out.")
 
     @property
     def backend_flag(self) -> str:
@@ -46,8 +55,21 @@ class RuntimeChoice:
         return "" if self.backend == "grid" else f" --backend {self.backend}"
 
     @property
+    def partitioned(self) -> bool:
+        """Whether it trains over partitions, which no process holds together."""
+        return self.runtime in {"partitions", "ray"}
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """For a run's record."""
+        plain = {"runtime": self.runtime, "clients": self.clients, "backend": self.backend}
+        return plain | ({"address": self.address, "ship": self.ship} if self.runtime == "ray" else {})
+
+    @property
     def suffix(self) -> str:
         """What tells its run folder from that of another cast."""
+        if self.partitioned:
+            return f"-{self.runtime}"
         backend = "" if self.backend == "grid" else f"-{self.backend}"
         return "" if self.runtime == "loopback" else f"-{self.runtime}{backend}-{self.clients}"
 

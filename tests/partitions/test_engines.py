@@ -1,0 +1,250 @@
+"""Sums are the same in any order and tree, and an engine that loses workers counts every part exactly once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.data.planted import SHAPES, planted
+from fedrec.data.splits import random_split
+from fedrec.errors import DataError, RunError
+from fedrec.evaluation.controls import paired
+from fedrec.evaluation.ranking import evaluate_ranking
+from fedrec.evaluation.ratings import by_popularity, rating_metrics
+from fedrec.evaluation.toplists import same_for_everyone
+from fedrec.settings import load
+from fedrec_simulations.data.partitioning import partition
+from fedrec_simulations.partitions import on_ray
+from fedrec_simulations.partitions.baselines import CountTask
+from fedrec_simulations.partitions.evaluation import TestTask, outcomes
+from fedrec_simulations.partitions.in_this_process import InThisProcess
+from fedrec_simulations.partitions.methods import BiasMethod, PopularityMethod
+from fedrec_simulations.partitions.on_ray import OnRay
+from fedrec_simulations.partitions.parts import Parts, PartSplit
+from fedrec_simulations.partitions.protocol import merged
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
+    folder = tmp_path_factory.mktemp("data") / "parts"
+    partition(load(None, ["data.preset=small"]), str(folder), parts=6, resume=False)
+    return Parts(load(None, [f'data.path="{folder}"']))
+
+
+def _quiet(done: int, of: int) -> None: ...
+
+
+def test_evaluation_from_sums_is_that_of_all_users_together(parts: Parts) -> None:
+    split = random_split(planted(SHAPES["small"], seed=1).interactions, seed=1)
+    train, targets = split.train, split.test.targets
+    counts = np.bincount(train.items, minlength=train.num_items)
+    rng = np.random.default_rng(1)
+    methods = {f"{n}": BiasMethod(3.0 + n / 5, rng.normal(0, 0.3, train.num_items), 4.0, (1.0, 5.0)) for n in range(3)}
+    listed = {"popular": PopularityMethod(counts), "rare": PopularityMethod(-counts)}
+    task = TestTask(methods, listed, counts, (5, 10), 1.0)
+    found = outcomes(task, InThisProcess(parts).reduce(task, _quiet))
+    expected = {name: method.predictions(split.test) for name, method in methods.items()}
+    metrics = {name: rating_metrics(prediction, targets) for name, prediction in expected.items() if prediction is not None}
+    for name, metric in metrics.items():
+        ours = found[name].ratings
+        assert ours is not None
+        assert (ours.events, ours.users) == (metric.events, metric.users)
+        assert [ours.rmse, ours.mae, ours.rmse_stderr] == pytest.approx([metric.rmse, metric.mae, metric.rmse_stderr], rel=1e-5)
+        slices = by_popularity(expected[name], targets, counts)
+        assert [s.rmse for s in found[name].rating_buckets] == pytest.approx([s.rmse for s in slices], rel=1e-5)
+        assert [s.rmse_stderr for s in found[name].rating_buckets] == pytest.approx([s.rmse_stderr for s in slices], rel=1e-3)
+    for one, other in itertools.combinations(metrics, 2):
+        apart = paired(found[one].ratings.influence, found[other].ratings.influence)  # type: ignore[union-attr]
+        assert apart == pytest.approx(paired(metrics[one].influence, metrics[other].influence), rel=1e-4)
+    reports = {
+        name: evaluate_ranking(same_for_everyone(sign * counts), history=train, targets=targets, train_counts=counts, cutoffs=(5, 10))
+        for name, sign in (("popular", 1), ("rare", -1))
+    }
+    for name, report in reports.items():
+        ours_listed = found[name].ranking
+        assert ours_listed is not None
+        for k in (5, 10):
+            assert vars(ours_listed.lists[k]) == pytest.approx(vars(report.lists[k]))
+            assert ours_listed.at[k].as_dict() == pytest.approx(report.at[k].as_dict(), rel=1e-4, abs=1e-6)
+    ndcg = [found[name].ranking.at[10].influence["ndcg"] for name in reports]  # type: ignore[union-attr]
+    assert paired(*ndcg) == pytest.approx(paired(*(report.at[10].influence["ndcg"] for report in reports.values())), rel=1e-3)
+
+
+def test_sums_are_the_same_in_any_order(parts: Parts) -> None:
+    task = CountTask()
+
+    def summed(order: Sequence[int]) -> Any:
+        total = None
+        for index in order:
+            total = merged(total, task.map(parts.read(index)))
+        return total
+
+    one, other = summed(range(6)), summed([5, 2, 0, 4, 1, 3])
+    np.testing.assert_array_equal(one.totals, other.totals)
+    assert (one.users, one.train, one.mean) == (other.users, other.train, other.mean)
+
+
+def test_a_worker_keeps_no_more_than_its_cache_holds(parts: Parts) -> None:
+    some = Parts(parts.scenario, cache_bytes=parts.read(0).size_bytes * 5 // 2)
+    for index in range(6):
+        some.read(index)
+    assert 1 <= len(some._kept) <= 3
+    assert sum(kept.size_bytes for kept in some._kept.values()) <= some.cache_bytes
+    assert some.read(5) is some.read(5)
+
+
+# --- Ray, played by one thread: what its engine does when workers die ---
+
+
+class LostError(Exception):
+    """Ray's: an actor or an object is gone."""
+
+
+class TaskError(Exception):
+    """Ray's: what ran on a worker raised `cause`."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+@dataclass
+class Reference:
+    value: Callable[[], Any]
+
+
+class FakeRay:
+    """The part of Ray that `OnRay` uses. dies(kind, number): whether a call of that method, the number-th of all, loses its actor."""
+
+    def __init__(self, cores: int, dies: Callable[[str, int], bool]) -> None:
+        self.exceptions = SimpleNamespace(RayTaskError=TaskError, RayError=Exception)
+        self.cores, self.dies, self.calls, self.started = cores, dies, 0, 0
+
+    def remote(self, **_: Any) -> Callable[[Any], Any]:
+        return lambda made: SimpleNamespace(remote=lambda *given: self._made(made, given))
+
+    def _made(self, made: Any, given: tuple[Any, ...]) -> Any:
+        if isinstance(made, type):
+            self.started += 1
+            return FakeActor(self, made(*given))
+        return self._reference(lambda: made(*(self.get(one) for one in given)))
+
+    def _reference(self, compute: Callable[[], Any]) -> FakeReference:
+        return FakeReference(compute)
+
+    def put(self, value: Any) -> Any:
+        return self._reference(lambda: value)
+
+    def get(self, reference: Any, timeout: float = 0) -> Any:
+        return reference.get()
+
+    def wait(self, references: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+        return references[:num_returns], references[num_returns:]
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": self.cores}
+
+
+class FakeReference:
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        self._compute, self._known = compute, list[Any]()
+
+    def get(self) -> Any:
+        if not self._known:
+            try:
+                self._known = [self._compute(), None]
+            except Exception as failure:
+                self._known = [None, failure]
+        if self._known[1] is not None:
+            raise self._known[1]
+        return self._known[0]
+
+
+class FakeActor:
+    def __init__(self, ray: FakeRay, worker: Any) -> None:
+        self._ray, self._worker, self._dead = ray, worker, False
+        for name in ("version", "map", "take"):
+            setattr(self, name, SimpleNamespace(remote=lambda *given, name=name: self._call(name, given)))
+
+    def _call(self, name: str, given: tuple[Any, ...]) -> FakeReference:
+        def compute() -> Any:
+            self._ray.calls += name != "version"
+            if self._dead or (name != "version" and self._ray.dies(name, self._ray.calls)):
+                self._dead = True
+                raise LostError(name)
+            try:
+                return getattr(self._worker, name)(*given)
+            except Exception as failure:
+                raise TaskError(failure) from None
+
+        return FakeReference(compute)
+
+
+def _engine(parts: Parts, monkeypatch: pytest.MonkeyPatch, cores: int, dies: Callable[[str, int], bool]) -> tuple[OnRay, FakeRay]:
+    fake = FakeRay(cores, dies)
+    monkeypatch.setattr(on_ray, "_ray", lambda: fake)
+    monkeypatch.setattr(on_ray, "use_at_most", lambda number: None)
+    return OnRay(Parts(parts.scenario)), fake
+
+
+def _counted(sums: Any) -> tuple[Any, ...]:
+    return sums.users, sums.train, sums.test, sums.totals.tobytes(), sums.counts.tobytes()
+
+
+@pytest.mark.parametrize("when", range(1, 11))
+def test_every_part_counts_once_whenever_a_worker_dies(parts: Parts, monkeypatch: pytest.MonkeyPatch, when: int) -> None:
+    expected = _counted(InThisProcess(parts).reduce(CountTask(), _quiet))
+    engine, fake = _engine(parts, monkeypatch, 2, lambda name, call: call == when)
+    assert _counted(engine.reduce(CountTask(), _quiet)) == expected
+    again = engine.reduce(CountTask(), _quiet)
+    assert _counted(again) == expected
+    assert fake.calls > 6
+
+
+def test_a_node_that_joins_in_a_pass_is_used(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, fake = _engine(parts, monkeypatch, 1, lambda name, call: False)
+
+    def told(done: int, of: int) -> None:
+        fake.cores = 3 if done >= 2 else 1
+
+    assert _counted(engine.reduce(CountTask(), told)) == _counted(InThisProcess(parts).reduce(CountTask(), _quiet))
+    assert fake.started == 3
+
+
+def test_workers_that_keep_dying_end_the_run_with_a_remedy(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, _ = _engine(parts, monkeypatch, 2, lambda name, call: name == "take")
+    with pytest.raises(RunError, match="lost in 3 passes"):
+        engine.reduce(CountTask(), _quiet)
+
+
+def test_what_a_reader_says_of_a_part_reaches_the_driver(parts: Parts, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    partition(load(None, ["data.preset=small"]), str(tmp_path / "parts"), parts=2, resume=False)
+    (tmp_path / "parts" / "part-00001.parquet").write_bytes(b"")
+    broken = Parts(load(None, [f'data.path="{tmp_path / "parts"}"']))
+    engine, _ = _engine(broken, monkeypatch, 2, lambda name, call: False)
+    with pytest.raises(DataError, match="part-00001"):
+        engine.reduce(CountTask(), _quiet)
+
+
+def test_a_part_goes_to_the_worker_that_has_read_it(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, _ = _engine(parts, monkeypatch, 2, lambda name, call: False)
+    reads = list[tuple[int, int]]()
+
+    @dataclass(frozen=True)
+    class Watched:
+        def map(self, part: PartSplit) -> Any:
+            reads.append((part.index, id(part)))
+            return CountTask().map(part)
+
+    engine.reduce(Watched(), _quiet)
+    first = dict(reads)
+    reads.clear()
+    engine.reduce(Watched(), _quiet)
+    assert dict(reads) == first  # the same objects: from memory

@@ -1,0 +1,115 @@
+"""Over partitions, in one process or on Ray, a training gives the model of the loopback, and its evaluation the same numbers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrec.errors import DataError, SettingsError
+from fedrec.settings import Scenario, load
+from fedrec_simulations.data.partitioning import partition
+from fedrec_simulations.runtimes.choice import RuntimeChoice
+from fedrec_simulations.simulate import run
+
+QUICK = ["data.preset=small", "privacy.noise=seeded", "compare.als=false", "evaluation.cutoffs=[5]"]
+PARTITIONS = RuntimeChoice("partitions")
+WAYS = {
+    "ratings": [],
+    "clicks of ratings": ["data.kind=clicks", "data.click_threshold=4"],
+    "held-out users": ["split.kind=held-out-users"],
+    "last left out": ["split.kind=leave-last-out"],
+    "cuts in time": ["split.kind=temporal", "split.cuts=[1060000000, 1080000000]"],
+    "published": ["recipe=published"],
+    "three-party": ["privacy.aggregation=three-party"],
+}
+
+
+def _parts(tmp_path: Path, parts: int = 3) -> str:
+    partition(load(None, ["data.preset=small"]), str(tmp_path / "parts"), parts=parts, resume=False)
+    return f'data.path="{tmp_path / "parts"}"'
+
+
+def _model(result: dict[str, Any]) -> bytes:
+    return (Path(result["run_dir"]) / "model" / "model.safetensors").read_bytes()
+
+
+def _settings(tmp_path: Path, *more: str) -> Scenario:
+    return load(None, [*(word for word in QUICK if not word.startswith("data.preset")), f'run.directory="{tmp_path / "runs"}"', *more])
+
+
+@pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] if number > 1 else []) for number, way in enumerate(WAYS)])
+def test_partitions_give_the_model_and_the_errors_of_the_whole(tmp_path: Path, way: str) -> None:
+    chosen = _settings(tmp_path, _parts(tmp_path), *WAYS[way])
+    whole, apart = run(chosen, name="r", quiet=True), run(chosen, name="r", cast=PARTITIONS, quiet=True)
+    assert _model(apart) == _model(whole)
+    assert apart["guarantee"] == whole["guarantee"]
+    assert apart["bytes_up_per_client"] == pytest.approx(whole["bytes_up_per_client"])
+    for name, value in whole["metrics"].items():
+        assert apart["metrics"][name] == pytest.approx(value, rel=1e-5, abs=1e-5), name
+    for baseline in whole["baselines"]:
+        for name, value in whole["baselines"][baseline].items():
+            known = value is None or way == "held-out users"  # whose biases the whole learns from their histories too
+            assert known or apart["baselines"][baseline][name] == pytest.approx(value, rel=1e-5, abs=1e-5), (baseline, name)
+
+
+def test_a_run_goes_on_over_partitions_to_the_same_bytes(tmp_path: Path) -> None:
+    chosen = _settings(tmp_path, _parts(tmp_path))
+    whole = run(chosen, name="r", cast=PARTITIONS, quiet=True)
+    before, kept = _model(whole), Path(whole["run_dir"])
+    rounds = sorted((kept / "epsilon-5" / "checkpoints").iterdir())
+    rounds[-1].unlink()
+    (kept / "model" / "model.safetensors").unlink()
+    assert _model(run(chosen, name="r", cast=PARTITIONS, resume=True, quiet=True)) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["split.kind=temporal"], "cuts off all events"),
+        (["data.keep_users=20"], "chooses among all users"),
+        (["split.kind=given"], "no test rows of its own"),
+        (["privacy.shares=real", "privacy.aggregation=three-party"], "privacy.shares"),
+    ],
+)
+def test_what_needs_all_users_at_once_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        run(_settings(tmp_path, _parts(tmp_path), *words), name="r", cast=PARTITIONS, quiet=True)
+
+
+def test_data_that_is_not_partitioned_is_refused_with_the_command_that_divides_it(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="needs data in partitions") as refused:
+        run(load(None, QUICK), name="r", cast=PARTITIONS, quiet=True)
+    assert "fedrec data partition" in refused.value.remedy
+
+
+def test_a_damaged_part_ends_the_run(tmp_path: Path) -> None:
+    chosen = _settings(tmp_path, _parts(tmp_path))
+    (tmp_path / "parts" / "part-00002.parquet").write_bytes(b"")
+    with pytest.raises(DataError, match="part-00002"):
+        run(chosen, name="r", cast=PARTITIONS, quiet=True)
+
+
+def test_flags_of_ray_are_refused_elsewhere() -> None:
+    with pytest.raises(SettingsError, match="--address says nothing"):
+        RuntimeChoice("partitions", address="auto")
+    with pytest.raises(SettingsError, match="--ship-package says nothing"):
+        RuntimeChoice("loopback", ship=True)
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'fedrec[cluster]'")
+def test_ray_gives_the_same_model(tmp_path: Path) -> None:
+    chosen = _settings(tmp_path, _parts(tmp_path))
+    whole = run(chosen, name="r", quiet=True)
+    words = [f"--set={word}" for word in [*QUICK[1:], f'run.directory="{tmp_path / "runs"}"', f'data.path="{tmp_path / "parts"}"']]
+    command = [sys.executable, "-m", "fedrec_cli.main", "simulate", *words, "--runtime", "ray", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert _model(json.loads(done.stdout)) == _model(whole)
