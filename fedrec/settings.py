@@ -46,9 +46,6 @@ NEWS_SPLITS = {
     "planted-news": ("random",),
 }
 """Values of split.kind that make sense for each."""
-NEWS_UNITS = {"central": "user"} | dict.fromkeys(("additive", "local", "printed", "fedrec", "dp-fedrec", "centralized"), "click")
-"""What each variant of news training protects; epsilons of different units do not compare, so a scenario names its unit."""
-
 ELSEWHERE = {"train": "data.path", "valid": "data.validation", "sep": "data.separator", "delimiter": "data.separator"}
 """Names that people try for keys that are called otherwise, and are spelt nothing alike."""
 
@@ -178,8 +175,6 @@ class Scenario(Table):
             return
         if privacy.unit != "user" or privacy.accountant != "gdp":
             raise ValueError(f"{named} protects whole users and is accounted exactly: leave privacy.unit and accountant")
-        if self.learns_news and self.news.variant != "central":
-            raise ValueError(f'{named} needs an aggregator to sum: of news, news.variant = "central" has one')
 
     @property
     def unsaid(self) -> set[str]:

@@ -223,9 +223,12 @@ class ModelSettings(Table):
 class NewsSettings(Table):
     """News recommendation, `recipe = "privaterec"`. Zero lets the variant choose."""
 
-    variant: Literal["additive", "local", "central", "printed", "fedrec", "dp-fedrec", "centralized"] = Field(
+    variant: str = Field(
         "additive",
-        description="additive: one noised report a user, then training on reports; the others train in rounds (PrivateRec Alg. 3)",
+        json_schema_extra={"examples": ["additive", "local", "central", "printed", "fedrec", "dp-fedrec", "centralized"]},
+        description="additive: one noised report a user, then training on reports; "
+        "local, central, printed, fedrec and dp-fedrec train in rounds "
+        "(PrivateRec Alg. 3); centralized collects the data; or one that a package names",
     )
     model: Literal["nrms", "naml", "plm-nr"] = Field("nrms", description="news and user encoder of all variants but additive")
     topics: Literal["directions", "text", "categories"] = Field(

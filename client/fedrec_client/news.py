@@ -35,20 +35,21 @@ from fedrec.errors import FedRecError, RefusedError
 from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.wire import pack_terms
 from fedrec.news.device_noise import DeviceNoise
-from fedrec.news.federated import FORMS, promise, schedule_of
 from fedrec.news.messages import Ask, Reply, scenario_of
 from fedrec.news.models import news_model
 from fedrec.news.reports_training import collect, collected_arrays
 from fedrec.news.rounds import LocalUpdate
+from fedrec.news.schedule import schedule_of
 from fedrec.news.sensitivity import opened
-from fedrec.news.trained import promised
+from fedrec.news.variant import costs_of, of, promise, rounds_of
+from fedrec.news.variants.additive import plan_of
 from fedrec.operations import logs
 from fedrec.privacy import uniform
 from fedrec.privacy.bounded_mean import BITS, TopicTable, diameter
-from fedrec.privacy.click_accounting import Costs, plan_training
+from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.keystream import derive
 from fedrec.randomness import SecretStreams, Streams
-from fedrec.settings import NEWS_UNITS, Scenario
+from fedrec.settings import Scenario
 from fedrec_client.answering import invented
 from fedrec_client.click_ledger import Bound, ClickSpending
 from fedrec_client.notes import Notes, require_name
@@ -150,12 +151,12 @@ class NewsParticipant:
 
     def _open(self, terms: Terms) -> _Run:
         scenario = scenario_of(terms.recipe)
-        variant = scenario.news.variant
-        if NEWS_UNITS[variant] != "click" or variant == "centralized":
-            raise _refused(Refusal.WRONG_PLAN, f"{variant} is nothing that this client answers", "A click is the unit here.")
+        variant = of(scenario)
+        if variant.unit != "click" or not variant.on_devices:
+            raise _refused(Refusal.WRONG_PLAN, f"{variant.name} is nothing that this client answers", "A click is the unit here.")
         if not (promise(scenario).established and promise(scenario).private) and not self._trust.not_established:
             remedy = "privacy.allow_not_established = true takes part all the same; what it promises is then not proved."
-            raise _refused(Refusal.WRONG_PLAN, f"the guarantee of {variant} is not established", remedy)
+            raise _refused(Refusal.WRONG_PLAN, f"the guarantee of {variant.name} is not established", remedy)
         if strange := set(scenario.news.open_categories) - self._trust.open_categories:
             raise _refused(Refusal.WRONG_PLAN, f"this client protects {min(strange)!r}", "See privacy.open_categories.")
         data = read_clicks(self._copy(terms.run), len(terms.items), self._names) or self._with_a_click_each(scenario, terms)
@@ -170,7 +171,7 @@ class NewsParticipant:
         """
         data = self.users.translate(terms)
         told = np.add.reduceat(data.clicked, data.candidate_ptr[:-1]) if len(data) else np.zeros(0)
-        if told.all() or (scenario.news.variant, scenario.news.no_click) == ("additive", "report"):
+        if told.all() or scenario.news.no_click == "report":
             return data
         clicked, key = data.clicked.copy(), derive(self.ledger.secret, f"news-no-click/{terms.run}")
         for impression in np.flatnonzero(told == 0).tolist():
@@ -188,12 +189,12 @@ class NewsParticipant:
 
     def _tell(self, ask: Ask) -> Reply:
         known = self._known(ask.run)
-        additive = known.scenario.news.variant == "additive"
+        once = of(known.scenario).in_rounds is None
         first = ask.first_user.get(self.name, -1)
-        if (ask.round == 0) != additive or first < 0 or first + self.users.num_users > ask.users:
+        if (ask.round == 0) != once or first < 0 or first + self.users.num_users > ask.users:
             raise _refused(Refusal.MALFORMED, "this is no question of the run's variant, or does not number this client's users")
         digest = ask.digest()
-        made = self._report(known, ask, digest) if additive else self._gradient(known, ask, digest)
+        made = self._report(known, ask, digest) if once else self._gradient(known, ask, digest)
         return Reply(Answer(self.name, self.users.num_users, accepted=self.users.num_users), made)
 
     # --- additive: once ---
@@ -201,9 +202,9 @@ class NewsParticipant:
     def _report(self, known: _Run, ask: Ask, digest: str) -> Arrays:
         scenario, H = known.scenario, known.scenario.news.history
         table, strangers = self._table(known, ask), _strangers(known)
-        plan = plan_training(promised(scenario), no_click=scenario.news.no_click == "report")
+        plan = plan_of(scenario)
         _rehearse(lambda: collect(strangers, table, plan, history=H, noise=_public(strangers)))
-        self._pay(known, ask, digest, plan.costs, np.ones(self.users.num_users, bool), most=1)
+        self._pay(known, ask, digest, costs_of(scenario, 1), np.ones(self.users.num_users, bool), most=1)
         got = collect(known.data, table, plan, history=H, noise=self._noise(known, digest))
         return {name: array.astype(np.uint8) if array.dtype == bool else array for name, array in collected_arrays(got).items()}
 
@@ -229,7 +230,7 @@ class NewsParticipant:
             raise _refused(Refusal.MALFORMED, "the question has no parameters, or no cohort of different users")
         mine = cohort.astype(np.int64) - ask.first_user[self.name]
         mine = mine[(mine >= 0) & (mine < self.users.num_users)]
-        form, passes = FORMS[known.scenario.news.variant], schedule_of(known.scenario, ask.users).passes
+        passes = schedule_of(known.scenario, ask.users).passes
         device = self._device(known, passes)
         try:
             device.model.load_vector(parameters)
@@ -237,7 +238,7 @@ class NewsParticipant:
             raise _refused(Refusal.MALFORMED, f"the model is not this version's: {failure}") from None
         _rehearse(lambda: device.rehearsal(device.model, np.arange(3), ask.round))
         asked = np.isin(np.arange(self.users.num_users), mine)
-        self._pay(known, ask, digest, form.costs(known.scenario, passes), asked, most=passes)
+        self._pay(known, ask, digest, costs_of(known.scenario, passes), asked, most=passes)
         update = device.update()
         if not len(mine) or not update.weight(mine):
             return {"gradient": np.zeros(len(parameters), np.float32), "weight": np.zeros(1, np.int64), "loss": np.zeros(1)}
@@ -246,7 +247,7 @@ class NewsParticipant:
 
     def _device(self, known: _Run, passes: int) -> _Device:
         if self._made is None or self._made[:2] != (known.terms.run, passes):
-            form, scenario, strangers = FORMS[known.scenario.news.variant], known.scenario, _strangers(known)
+            form, scenario, strangers = rounds_of(known.scenario), known.scenario, _strangers(known)
             news, vectors = self.users.catalogue(known.terms, seed=scenario.seed)
             model = news_model(scenario, news, vectors, basis=form.basis(scenario))
             rehearsal = form.device(scenario, strangers, passes, _public(strangers))

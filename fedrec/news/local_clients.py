@@ -15,7 +15,9 @@ from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.reports_training import Collected, collect
 from fedrec.news.rounds import Course, Int64s, LocalUpdate
+from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue, noise_of
+from fedrec.news.variant import rounds_of
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
@@ -61,10 +63,9 @@ class LocalClients:
 
     @cached_property
     def _device(self) -> tuple[NewsModel, LocalUpdate]:
-        from fedrec.news.federated import FORMS, schedule_of
         from fedrec.news.models import news_model
 
-        form, passes = FORMS[self.scenario.news.variant], schedule_of(self.scenario, self.num_users).passes
+        form, passes = rounds_of(self.scenario), schedule_of(self.scenario, self.num_users).passes
         model = news_model(self.scenario, self.catalogue.news, self.catalogue.vectors, basis=form.basis(self.scenario))
         return model, form.device(self.scenario, self.train, passes, self._noise)
 

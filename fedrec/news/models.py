@@ -18,6 +18,7 @@ from fedrec.news import attention
 from fedrec.news.local_update import released_weights, user_vectors
 from fedrec.news.public_start import public_words, start_basis
 from fedrec.news.scoring import products
+from fedrec.news.variant import of
 from fedrec.privacy import gaussian
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
@@ -39,7 +40,7 @@ def news_model(scenario: Scenario, news: News, vectors: Float32s, *, basis: int)
     rng = Streams(scenario.seed).numpy("news-model")
     settings = NewsModelSettings(basis_size=basis)
     model = _encoders(scenario, news, vectors, settings, rng)
-    if basis and scenario.news.variant != "printed":
+    if basis and not ((in_rounds := of(scenario).in_rounds) and in_rounds.random_basis):
         start_basis(model, vectors, rng=Streams(scenario.seed).numpy("news-basis"))
     return model
 

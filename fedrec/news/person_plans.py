@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 
 from fedrec.errors import SettingsError
-from fedrec.news.federated import FORMS, schedule_of
 from fedrec.news.person import UNIT, epsilon_of_person
-from fedrec.news.trained import promised
+from fedrec.news.schedule import schedule_of
+from fedrec.news.variant import costs_of, of
 from fedrec.privacy.accounting import GaussianEvent, mu_for
-from fedrec.privacy.click_accounting import Costs, plan_training
+from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent, inner_mu
-from fedrec.settings import NEWS_UNITS, Scenario
+from fedrec.settings import Scenario
 
 
 def training_costs(scenario: Scenario, *, users: int = 1) -> Costs:
@@ -23,19 +23,12 @@ def training_costs(scenario: Scenario, *, users: int = 1) -> Costs:
 
     Raises ValueError for a variant whose promise is per user already.
     """
-    variant, guarantee = scenario.news.variant, promised(scenario)
-    if NEWS_UNITS[variant] == UNIT:
-        raise ValueError(f"{variant} is priced per user already")
-    if not guarantee.private or variant in ("centralized", "printed", "fedrec"):
-        return Costs((GaussianEvent("data", math.inf, "click", "replace"),), ())
-    if variant == "additive":
-        return plan_training(guarantee).costs
-    return FORMS[variant].costs(scenario, schedule_of(scenario, max(users, 1)).passes)
+    return costs_of(scenario, schedule_of(scenario, max(users, 1)).passes)
 
 
 def answer_costs(scenario: Scenario, guarantee: Guarantee, answers: int = 1) -> Costs:
     """Of so many fresh served answers of a model, each with `guarantee` per click."""
-    mean = scenario.news.variant in ("additive", "central")
+    mean = not of(scenario).encoders
     mu, padding = mu_for(guarantee.epsilon, guarantee.delta), 0.0 if mean else scenario.news.padding
     if padding and guarantee.private:
         return Costs((PaddedEvent("attention", inner_mu(guarantee, padding), padding),) * answers, ())
@@ -48,7 +41,7 @@ def require_user_limit(scenario: Scenario, *, users: int, labels: int) -> None:
     Both are public, so that a refusal tells nothing of a history. Raises SettingsError with the largest epsilon per click that fits.
     """
     limit, delta = scenario.news.max_user_epsilon, scenario.privacy.delta
-    if math.isinf(limit) or NEWS_UNITS[scenario.news.variant] == UNIT:
+    if math.isinf(limit) or of(scenario).unit == UNIT:
         return
 
     def cost(epsilon: float) -> float:

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.encoders.news_model import NewsModel
 from fedrec.news import fedadam
 from fedrec.news.checkpoints import Kept, State
 from fedrec.randomness import Streams
+
+if TYPE_CHECKING:  # it loads PyTorch
+    from fedrec.encoders.news_model import NewsModel
 
 Float32s = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.floating]

@@ -12,11 +12,11 @@ import numpy.typing as npt
 from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions, News
 from fedrec.news import topics
-from fedrec.news.sensitivity import exempt, opened
+from fedrec.news.sensitivity import opened
 from fedrec.privacy.bounded_mean import TopicTable
-from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams
-from fedrec.settings import NEWS_UNITS, Scenario
+from fedrec.settings import Scenario
 
 Float32s = npt.NDArray[np.float32]
 
@@ -83,16 +83,6 @@ class TrainedNews:
     def bytes_up(self) -> float:
         """Mean bytes a client sends over the whole training."""
         return sum(part.bytes for part in self.sent)
-
-
-def promised(scenario: Scenario) -> Guarantee:
-    """What training promises, in the unit of the variant."""
-    privacy, unit = scenario.privacy, NEWS_UNITS[scenario.news.variant]
-    neighbours = "add/remove" if unit == "user" else "replace"
-    if privacy.epsilon == float("inf"):
-        return non_private(privacy.delta, unit, neighbours)  # type: ignore[arg-type]
-    note = exempt(scenario.news.open_categories)
-    return Guarantee(privacy.epsilon, privacy.delta, unit, neighbours, note=note)  # type: ignore[arg-type]
 
 
 def noise_of(scenario: Scenario) -> Streams | SystemStreams:

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Literal, NoReturn
 
 from fedrec.data.interactions import Kind
 from fedrec.errors import SettingsError
 from fedrec.federation.rounds import ClientStep
+from fedrec.news.variant import find, names
 from fedrec.preparing import RecipeFacts
 from fedrec.registry import RecipeSpec, whole_scenario
-from fedrec.settings import NEWS_FORMATS, NEWS_SPLITS, NEWS_UNITS, Scenario
+from fedrec.settings import NEWS_FORMATS, NEWS_SPLITS, Scenario
+
+_SAYS = {
+    "padding": 'hides clicks of "local" and "printed"',
+    "open_categories": 'is a choice of "additive"',
+    "no_click": 'is a choice of "additive"',
+    "word_vectors": 'start the words of "nrms" and "naml", which train in rounds',
+    "language_model": 'is read by news.model = "plm-nr", which trains in rounds',
+}
+"""Keys of [news] that only some variants read."""
+_SOME = frozenset(_SAYS)
 
 
 def build(scenario: Scenario, facts: RecipeFacts) -> NoReturn:
@@ -38,21 +50,23 @@ def check(scenario: Scenario) -> str:
         return f'split.kind = "{scenario.split.kind}" does not divide {scenario.data.format}: use {", ".join(kinds)}'
     if scenario.split.cuts is not None:
         return "split.cuts cut ratings and clicks in time: news finds its own cut, and says that it is not covered"
-    unit = NEWS_UNITS[scenario.news.variant]
-    if scenario.privacy.unit != unit:
-        return f'news.variant = "{scenario.news.variant}" protects a {unit}: say privacy.unit = "{unit}", found "{scenario.privacy.unit}"'
-    if scenario.news.variant in {"fedrec", "centralized"} and scenario.privacy.epsilon != math.inf:
-        return f'news.variant = "{scenario.news.variant}" has no privacy: say privacy.epsilon = "inf", found {scenario.privacy.epsilon:g}'
-    if scenario.news.variant in {"additive", "central", "fedrec", "dp-fedrec", "centralized"} and scenario.news.padding:
-        return f'news.padding hides clicks of "local" and "printed", not of "{scenario.news.variant}"'
-    published = scenario.news.variant not in {"additive", "central"}
-    if scenario.news.word_vectors and not (published and scenario.news.model in {"nrms", "naml"}):
+    if (known := find(scenario.news.variant)) is None:
+        near = get_close_matches(scenario.news.variant, names(), n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        return f"there is no news.variant {scenario.news.variant!r}: {meant}there are {', '.join(names())}"
+    named = f'news.variant = "{known.name}"'
+    if scenario.privacy.unit != known.unit:
+        return f'{named} protects a {known.unit}: say privacy.unit = "{known.unit}", found "{scenario.privacy.unit}"'
+    if not known.private and scenario.privacy.epsilon != math.inf:
+        return f'{named} has no privacy: say privacy.epsilon = "inf", found {scenario.privacy.epsilon:g}'
+    if scenario.privacy.aggregation != "trusted" and known.plan is None:
+        return 'privacy.aggregation = "three-party" needs an aggregator to sum: of news, news.variant = "central" has one'
+    if ignored := scenario.news.chosen() & _SOME - known.keys:
+        return f"news.{min(ignored)} {_SAYS[min(ignored)]}, not of {named}"
+    if scenario.news.word_vectors and scenario.news.model not in {"nrms", "naml"}:
         return 'news.word_vectors start the words of "nrms" and "naml", which train in rounds'
-    if scenario.news.language_model and not (published and scenario.news.model == "plm-nr"):
+    if scenario.news.language_model and scenario.news.model != "plm-nr":
         return 'news.language_model is read by news.model = "plm-nr", which trains in rounds'
-    if scenario.news.variant != "additive" and (scenario.news.open_categories or scenario.news.no_click != "leave-out"):
-        named = "open_categories" if scenario.news.open_categories else "no_click"
-        return f'news.{named} is a choice of "additive", not of "{scenario.news.variant}"'
     if scenario.news.open_categories and scenario.news.no_click == "report":
         return "news.open_categories needs a click in every impression: leave news.no_click as it is"
     if scenario.collective.chosen():

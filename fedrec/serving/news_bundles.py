@@ -26,7 +26,7 @@ from fedrec.news.central import CentralModel
 from fedrec.news.models import ModelRecommender
 from fedrec.news.topics import listed_categories
 from fedrec.news.trained import Recommender
-from fedrec.news.variants import AdditiveRecommender
+from fedrec.news.variants.additive import AdditiveRecommender
 from fedrec.serving.bundle import About
 from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle, bundle_arrays
 from fedrec.serving.user_map import UserMap

@@ -191,7 +191,7 @@ def _training(
 
 def _promised(scenario: Scenario) -> Guarantee:
     if scenario.learns_news:
-        from fedrec.news.trained import promised
+        from fedrec.news.variant import promised
 
         return promised(scenario)
     return guarantee_of(scenario)

@@ -20,12 +20,12 @@ from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.rounds import Link
 from fedrec.news.checkpoints import Kept
 from fedrec.news.fedadam import FedAdam
-from fedrec.news.federated import FORMS, GRADIENT_CLIP, schedule_of
 from fedrec.news.messages import Arrays, Ask, NewsBroadcast, Reply, news_recipe
 from fedrec.news.reports_training import Collected, collected_of, joined
 from fedrec.news.rounds import Course, Int64s
+from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, public_table
-from fedrec.news.variants import train_news
+from fedrec.news.variant import of, rounds_of, train_news
 from fedrec.privacy.bounded_mean import TopicTable, noise_std, within_reach
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
@@ -80,12 +80,13 @@ def run_news(
 
 def check(scenario: Scenario, desk: object | None) -> None:
     """Raises SettingsError on a scenario that cannot run between real parties."""
-    if scenario.news.variant == "centralized":
-        raise SettingsError('news.variant = "centralized" has no devices: it collects the clicks', "Use fedrec simulate.")
+    variant = of(scenario)
+    if not variant.on_devices:
+        raise SettingsError(f'news.variant = "{variant.name}" has no devices: it collects the clicks', "Use fedrec simulate.")
     if scenario.news.word_vectors or scenario.news.language_model:
         raise SettingsError("files of word vectors or language models are not sent to clients", "Leave them out, or use fedrec simulate.")
-    if scenario.news.variant == "central" and desk is None:
-        raise SettingsError('news.variant = "central" needs an aggregator', "Give the server's settings an aggregator table.")
+    if variant.plan is not None and desk is None:
+        raise SettingsError(f'news.variant = "{variant.name}" needs an aggregator', "Give the server's settings an aggregator table.")
 
 
 def save_model(folder: Path, scenario: Scenario, trained: TrainedNews, *, noise: str) -> None:
@@ -194,11 +195,11 @@ class RemoteFleet:
 
     def _longest(self, numbers: int) -> Callable[[int], float] | None:
         """How long a client's gradient can be, where the variant clips it and adds noise to it."""
-        if self.scenario.news.variant != "dp-fedrec":
+        form = rounds_of(self.scenario)
+        if form.clip is None:
             return None
-        passes = schedule_of(self.scenario, self.num_users).passes
-        _, std = FORMS["dp-fedrec"].sent(self.scenario, passes)[0]
-        return longest_noised(self.scenario.news.clip or GRADIENT_CLIP, std, numbers)
+        _, std = form.sent(self.scenario, schedule_of(self.scenario, self.num_users).passes)[0]
+        return longest_noised(form.clip(self.scenario), std, numbers)
 
     def link(self, plan: Plan, released: Sequence[str]) -> Link:
         """See `NewsClients`."""

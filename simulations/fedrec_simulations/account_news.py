@@ -8,21 +8,19 @@ then, it is read from the data.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from fedrec.news import person
-from fedrec.news.federated import FORMS, schedule_of
 from fedrec.news.person_plans import answer_costs, training_costs
-from fedrec.news.trained import promised
-from fedrec.news.variants import central_plan
+from fedrec.news.schedule import schedule_of
+from fedrec.news.variant import Releases, of, promise
 from fedrec.privacy.accounting import GaussianEvent, opinions
-from fedrec.privacy.click_accounting import plan_training, serving_epsilon
+from fedrec.privacy.click_accounting import serving_epsilon
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
-from fedrec.settings import NEWS_UNITS, Scenario
+from fedrec.settings import Scenario
 from fedrec.storage import finite
 from fedrec_simulations import statement
 from fedrec_simulations.data.news import load_news
@@ -32,20 +30,12 @@ ANSWERS = (1, 10, 50, 100)
 """Fresh answers to one user whose serving epsilons are added up."""
 
 
-@dataclass(frozen=True)
-class Releases:
-    """One kind of release, made `times` times: what it costs whatever `seen_by` says each time, and in what."""
-
-    event: Event
-    seen_by: str
-    times: int = 1
-
-    def as_dict(self, delta: float) -> dict[str, Any]:
-        """For people and JSON; noise_multiplier is noise std / L2 sensitivity, and None for answers, which have no such thing."""
-        mu = None if isinstance(self.event, PureEvent) else self.event.mu
-        each = epsilon_of_events([self.event], delta)
-        numbers = {"times": self.times, "mu": mu, "epsilon": each, "noise_multiplier": None if mu is None else 1 / mu}
-        return {"name": self.event.name, "seen_by": self.seen_by, **numbers}
+def _as_dict(one: Releases, delta: float) -> dict[str, Any]:
+    """For people and JSON; noise_multiplier is noise std / L2 sensitivity, and None for answers, which have no such thing."""
+    mu = None if isinstance(one.event, PureEvent) else one.event.mu
+    each = epsilon_of_events([one.event], delta)
+    numbers = {"times": one.times, "mu": mu, "epsilon": each, "noise_multiplier": None if mu is None else 1 / mu}
+    return {"name": one.event.name, "seen_by": one.seen_by, **numbers}
 
 
 def describe(scenario: Scenario, *, users: int = 0) -> dict[str, Any]:
@@ -53,15 +43,13 @@ def describe(scenario: Scenario, *, users: int = 0) -> dict[str, Any]:
 
     Raises SettingsError and what reading raises.
     """
-    guarantee, releases = promised(scenario), _RELEASES[scenario.news.variant](scenario, users)
-    plan = central_plan(scenario) if scenario.news.variant == "central" else None
-    guarantee = guarantee if plan is None else plan.guarantee
-    if scenario.news.variant == "printed":
-        guarantee = replace(guarantee, established=False, note="as printed: the gradient names the clicked news")
+    found, releases = of(scenario), _releases(scenario, users)
+    plan = found.plan(scenario) if found.plan is not None else None
+    guarantee = promise(scenario) if plan is None else plan.guarantee
     content = {
         "guarantee": {**asdict(guarantee), "words": str(guarantee)},
         "variant": scenario.news.variant,
-        "releases": [one.as_dict(guarantee.delta) for one in releases],
+        "releases": [_as_dict(one, guarantee.delta) for one in releases],
         "training": _totals(scenario, releases),
         "accountants": _second_opinions(releases, guarantee.delta),
         "serving": [_serving(scenario, epsilon) for epsilon in scenario.news.serving_epsilons],
@@ -73,7 +61,7 @@ def describe(scenario: Scenario, *, users: int = 0) -> dict[str, Any]:
 
 def releases_of(scenario: Scenario, users: int) -> list[Event]:
     """Every release that one training makes, to whoever pays it: together an upper bound for any one unit."""
-    return [one.event for one in _RELEASES[scenario.news.variant](scenario, users) for _ in range(one.times)]
+    return [one.event for one in _releases(scenario, users) for _ in range(one.times)]
 
 
 def _totals(scenario: Scenario, releases: tuple[Releases, ...]) -> dict[str, float]:
@@ -102,7 +90,7 @@ def _person(scenario: Scenario, users: int) -> dict[str, Any]:
     """Per user (replace): training by clicks and labels, where it is priced per click; serving by clicks and fresh answers."""
     delta, clicks = scenario.privacy.delta, shown_clicks(scenario)
     training = None
-    if NEWS_UNITS[scenario.news.variant] != person.UNIT:
+    if of(scenario).unit != person.UNIT:
         costs = training_costs(scenario, users=_told_users(scenario, users))
         training = {str(c): {str(k): person.epsilon_of_person(costs, delta, clicks=c, labels=k) for k in person.LABELS} for c in clicks}
     serving = [{"epsilon": e, "clicks": served_person(scenario, e)} for e in scenario.news.serving_epsilons]
@@ -124,38 +112,10 @@ def served_person(scenario: Scenario, epsilon: float) -> dict[str, dict[str, flo
     }
 
 
-def _central(scenario: Scenario, users: int) -> tuple[Releases, ...]:
-    plan = central_plan(scenario)
-    population, *gradients = (plan.event(release.name) for release in plan.releases)
-    return Releases(population, "a user"), Releases(replace(gradients[0], name="gradient"), "a user", len(gradients))
-
-
-def _per_click(scenario: Scenario, users: int) -> tuple[Releases, ...]:
-    """What ledgers are charged, which is stated once (`click_accounting.Costs`): by role, or for both together where both see the same."""
-    additive = scenario.news.variant == "additive"
-    costs = plan_training(promised(scenario)).costs if additive else FORMS[scenario.news.variant].costs(scenario, _passes(scenario, users))
-    if costs.history == costs.labels:
-        return _counted(costs.history, "a click")
-    return *_counted(costs.history, "a click of the history"), *_counted(costs.labels, "a click that is a label")
-
-
-def _counted(events: tuple[Event, ...], seen_by: str) -> tuple[Releases, ...]:
-    return tuple(Releases(event, seen_by, times) for event, times in Counter(events).items())
-
-
-def _data(scenario: Scenario, users: int) -> tuple[Releases, ...]:
-    return (Releases(GaussianEvent("data", math.inf, "click", "replace"), "a click"),)
-
-
-_RELEASES: Mapping[str, Callable[[Scenario, int], tuple[Releases, ...]]] = {
-    **dict.fromkeys(["additive", *FORMS], _per_click),
-    "central": _central,
-    "centralized": _data,
-}
-
-
-def _passes(scenario: Scenario, users: int) -> int:
-    return schedule_of(scenario, _told_users(scenario, users)).passes
+def _releases(scenario: Scenario, users: int) -> tuple[Releases, ...]:
+    """Of the variant, which alone knows its prices."""
+    found = of(scenario)
+    return found.releases(scenario, schedule_of(scenario, _told_users(scenario, users)).passes if found.in_rounds else 1)
 
 
 def _told_users(scenario: Scenario, users: int) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedrec.evaluation.controls import SHUFFLED, Verdict, compare, paired
 from fedrec.evaluation.impressions import ImpressionMetrics
-from fedrec.news.variants import TrainedNews
+from fedrec.news.trained import TrainedNews
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.settings import Scenario
 from fedrec_simulations.data.budget import DataBudget

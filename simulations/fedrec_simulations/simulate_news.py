@@ -24,8 +24,8 @@ from fedrec.evaluation.impressions import ImpressionMetrics, evaluate_impression
 from fedrec.news.checkpoints import Kept
 from fedrec.news.person_plans import require_user_limit
 from fedrec.news.prior import public_prior
-from fedrec.news.trained import promised, public_table
-from fedrec.news.variants import Catalogue, TrainedNews, central_plan
+from fedrec.news.trained import Catalogue, TrainedNews, public_table
+from fedrec.news.variant import of, promised
 from fedrec.privacy.guarantee import with_sound_delta
 from fedrec.randomness import Streams
 from fedrec.serving.bundle import FILE, read
@@ -115,7 +115,7 @@ def _charge(job: NewsJob, budget: DataBudget | None) -> None:
     """A training that may draw is charged in full, also one that goes on; one whose reports or last state are kept draws no more."""
     from fedrec_simulations.account_news import releases_of
 
-    reports = job.scenario.news.variant == "additive" and (job.folder / "reports.safetensors").exists()
+    reports = (job.folder / "reports.safetensors").exists()
     done = (job.folder / _FINISHED).exists() and Kept(job.folder).latest() is not None
     if budget is not None and not reports and not done:
         events = releases_of(job.scenario, job.train.num_users)
@@ -184,7 +184,7 @@ def _keep(done: NewsRun) -> None:
 
 
 def _three_party(scenario: Scenario) -> dict[str, Any]:
-    return statement.three_party(central_plan(scenario)) if scenario.news.variant == "central" else {}
+    return {} if (plan := of(scenario).plan) is None else statement.three_party(plan(scenario))
 
 
 def _bundle(done: NewsRun) -> Export:

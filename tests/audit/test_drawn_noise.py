@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedrec.news import federated, local_update
-from fedrec.news.trained import Catalogue, promised, topics_of
+from fedrec.news import local_update
+from fedrec.news.trained import Catalogue, topics_of
+from fedrec.news.variant import NewsVariant, promised, require
 from fedrec.privacy.click_accounting import Costs
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario, load
@@ -43,45 +45,53 @@ def test_the_noise_of_the_devices_themselves_holds_and_is_nearly_all_that_is_cla
     assert found.tightness > 0.8
 
 
-Form = federated.Form
+def _with_device(variant: NewsVariant, device: Callable[..., Any]) -> NewsVariant:
+    assert variant.in_rounds is not None
+    return replace(variant, in_rounds=replace(variant.in_rounds, device=device))
 
 
-def _noise_halved(form: Form) -> Form:
+def _device(variant: NewsVariant) -> Callable[..., Any]:
+    assert variant.in_rounds is not None
+    return variant.in_rounds.device
+
+
+def _noise_halved(variant: NewsVariant) -> NewsVariant:
     def device(*arguments: Any) -> Any:
-        made = form.device(*arguments)
+        made = _device(variant)(*arguments)
         if isinstance(made, local_update.Behind):
             return replace(made, plan=replace(made.plan, noise_std=made.plan.noise_std / 2))
         return replace(made, noise_std=made.noise_std / 2)
 
-    return replace(form, device=device)
+    return _with_device(variant, device)
 
 
-def _one_pass_charged(form: Form) -> Form:
+def _one_pass_charged(variant: NewsVariant) -> NewsVariant:
     def costs(scenario: Scenario, passes: int) -> Costs:
-        honest = form.costs(scenario, passes)
+        assert variant.costs is not None
+        honest = variant.costs(scenario, passes)
         return Costs(honest.history[:1], honest.labels)
 
-    return replace(form, costs=costs)
+    return replace(variant, costs=costs)
 
 
-def _noise_of_one_pass(form: Form) -> Form:
-    return replace(form, device=lambda scenario, data, passes, noise: form.device(scenario, data, 1, noise))
+def _noise_of_one_pass(variant: NewsVariant) -> NewsVariant:
+    return _with_device(variant, lambda scenario, data, passes, noise: _device(variant)(scenario, data, 1, noise))
 
 
-def _one_key_for_all_rounds(form: Form) -> Form:
+def _one_key_for_all_rounds(variant: NewsVariant) -> NewsVariant:
     class Stuck(local_update.DeviceNoise):
         def key(self, user: int, purpose: str, *, round: int = 0) -> bytes:
             return super().key(user, purpose)
 
-    return replace(form, device=lambda s, data, passes, noise: form.device(s, data, passes, Stuck(noise.source, noise.users)))
+    return _with_device(variant, lambda s, data, passes, noise: _device(variant)(s, data, passes, Stuck(noise.source, noise.users)))
 
 
 @pytest.mark.parametrize("variant", ["local", "dp-fedrec"])
 @pytest.mark.parametrize("broken", [_noise_halved, _one_pass_charged, _noise_of_one_pass, _one_key_for_all_rounds])
 def test_a_registered_variant_that_draws_or_charges_too_little_is_caught(
-    variant: str, broken: Callable[[Form], Form], data: NewsData, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+    variant: str, broken: Callable[[NewsVariant], NewsVariant], data: NewsData, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(federated.FORMS, variant, broken(federated.FORMS[variant]))
+    monkeypatch.setattr(import_module(f"fedrec.news.variants.{variant.replace('-', '_')}"), "VARIANT", broken(require(variant)))
     assert attacked(variant, data, catalogue).verdict == "EXCEEDED"
 
 

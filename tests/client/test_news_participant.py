@@ -19,19 +19,20 @@ from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import DataError, RefusedError, RunError
 from fedrec.federation.protocol import Refusal, Terms
 from fedrec.news import local_update
-from fedrec.news.federated import FORMS
 from fedrec.news.messages import Ask, news_recipe
 from fedrec.news.models import news_model
 from fedrec.news.person import epsilon_of_person
 from fedrec.news.person_plans import training_costs
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, public_table
+from fedrec.news.variant import costs_of, rounds_of
+from fedrec.news.variant import require as variant_named
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
-from fedrec.settings import NEWS_UNITS, Scenario, load
+from fedrec.settings import Scenario, load
 from fedrec_client.click_ledger import Bound, ClickSpending
 from fedrec_client.news import NewsParticipant, NewsTrust, _digest
 from fedrec_client.readers import PRIVATE_COLUMNS, LocalReaders, read_news_shard, write_news_shard
@@ -56,7 +57,12 @@ def asked_again() -> Scenario:
 
 def scenario(variant: str = "additive", *more: str) -> Scenario:
     epsilon = "inf" if variant == "fedrec" else "5"
-    keys = [f"news.variant={variant}", f"privacy.unit={NEWS_UNITS[variant]}", f"privacy.epsilon={epsilon}", "news.users_per_round=16"]
+    keys = [
+        f"news.variant={variant}",
+        f"privacy.unit={variant_named(variant).unit}",
+        f"privacy.epsilon={epsilon}",
+        "news.users_per_round=16",
+    ]
     return load(None, ["recipe=privaterec", "data.format=planted-news", "news.history=12", "privacy.noise=seeded", *keys, *more])
 
 
@@ -185,7 +191,7 @@ def test_in_rounds_a_user_answers_as_often_as_was_paid_for(readers: LocalReaders
 
 def parameters(chosen: Scenario, readers: LocalReaders) -> np.ndarray:
     assert readers.vectors is not None
-    form = FORMS[chosen.news.variant]
+    form = rounds_of(chosen)
     return news_model(chosen, readers.news, readers.vectors, basis=form.basis(chosen)).parameters_vector()
 
 
@@ -386,7 +392,7 @@ def pld_from_randomized_response(epsilon: float) -> PrivacyLossDistribution:
 
 
 def test_gradients_of_whole_losses_are_charged_to_labels_too(tmp_path: Path) -> None:
-    costs = FORMS["dp-fedrec"].costs(scenario("dp-fedrec"), 2)
+    costs = costs_of(scenario("dp-fedrec"), 2)
     assert costs.labels == costs.history
     assert len(costs.labels) == 2
     label_first = Costs(gaussians(5.0), (PureEvent("label", 5.0),))

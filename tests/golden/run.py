@@ -33,7 +33,8 @@ import scipy
 from numpy._core import _multiarray_umath
 from safetensors import safe_open
 
-from fedrec.settings import NEWS_UNITS, load
+from fedrec.news.variant import VARIANTS, require
+from fedrec.settings import load
 from fedrec_simulations import simulate, simulate_news
 from fedrec_simulations.runtimes.choice import RuntimeChoice
 
@@ -58,7 +59,7 @@ RATINGS = {
     "dp-popularity": ["data.kind=clicks", "recipe=dp-popularity"],
     "dp-item-item": ["data.kind=clicks", "recipe=dp-item-item"],
 }
-NEWS = {variant: [f"news.variant={variant}", f"privacy.unit={unit}"] for variant, unit in NEWS_UNITS.items()}
+NEWS = {variant: [f"news.variant={variant}", f"privacy.unit={require(variant).unit}"] for variant in VARIANTS}
 NEWS["fedrec"].append("privacy.epsilon=inf")
 NEWS["centralized"].append("privacy.epsilon=inf")
 NEWS["central"].append("news.rounds=3")

@@ -16,12 +16,14 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.encoders.news_model import NewsModel
-from fedrec.news import federated, topics
+from fedrec.news import schedule as schedule_module
+from fedrec.news import topics
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.local_update import Behind, NoisedGradients
 from fedrec.news.models import news_model
 from fedrec.news.reports_training import collect
-from fedrec.news.trained import Catalogue, promised, topics_of
+from fedrec.news.trained import Catalogue, topics_of
+from fedrec.news.variant import costs_of, promised, rounds_of
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.click_accounting import plan_training
 from fedrec.randomness import SecretStreams, Streams
@@ -48,7 +50,7 @@ def numbered(train: Impressions, seed: int = 4) -> DeviceNoise:
 
 
 def device(chosen: Scenario, world: tuple[Catalogue, Impressions], passes: int) -> tuple[NewsModel, Behind | NoisedGradients]:
-    form = federated.FORMS[chosen.news.variant]
+    form = rounds_of(chosen)
     model = news_model(chosen, world[0].news, world[0].vectors, basis=form.basis(chosen))
     update = form.device(chosen, world[1], passes, numbered(world[1]))
     assert isinstance(update, Behind | NoisedGradients)
@@ -74,9 +76,9 @@ def noise(variant: str, world: tuple[Catalogue, Impressions], passes: int) -> tu
     model, update = device(chosen, world, passes)
     if isinstance(update, Behind):
         bare: Behind | NoisedGradients = replace(update, plan=replace(update.plan, noise_std=0.0))
-        users, rounds, radius = np.arange(train.num_users), 6, math.sqrt(2) * federated.THETA
+        users, rounds, radius = np.arange(train.num_users), 6, math.sqrt(2) * schedule_module.THETA
     else:
-        bare, users, rounds, radius = replace(update, noise_std=0.0), np.arange(2), 1, 2 * federated.GRADIENT_CLIP
+        bare, users, rounds, radius = replace(update, noise_std=0.0), np.arange(2), 1, 2 * schedule_module.GRADIENT_CLIP
     parts = [answers(update, model, users, t) - answers(bare, model, users, t) for t in range(1, rounds + 1)]
     return np.concatenate(parts).ravel()[:20_000] / radius, mu
 
@@ -108,7 +110,7 @@ def test_a_variant_draws_noise_of_the_std_that_its_promise_needs_and_no_other(
 def test_a_variant_charges_every_answer_that_its_users_give(variant: str, passes: int, world: tuple[Catalogue, Impressions]) -> None:
     """As many as the schedule asks of each user, at the mu of the noise that the device draws; and every answer about a label."""
     chosen = scenario(variant, f"news.rounds={passes}")
-    schedule, costs = federated.schedule_of(chosen, world[1].num_users), federated.FORMS[variant].costs(chosen, passes)
+    schedule, costs = schedule_module.schedule_of(chosen, world[1].num_users), costs_of(chosen, passes)
     assert schedule.passes == schedule.rounds(world[1].num_users) == passes
     _, update = device(chosen, world, passes)
     std, radius = (

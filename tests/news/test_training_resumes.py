@@ -16,12 +16,13 @@ from fedrec.news.checkpoints import Kept
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.reports_training import Collected, collect, collected_arrays, joined
-from fedrec.news.trained import Catalogue, Progress, TrainedNews, promised, topics_of
-from fedrec.news.variants import VARIANTS, train_news
+from fedrec.news.trained import Catalogue, Progress, TrainedNews, topics_of
+from fedrec.news.variant import VARIANTS, promised, train_news
+from fedrec.news.variant import require as variant_named
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.click_accounting import TrainingPlan, plan_training
 from fedrec.randomness import Streams
-from fedrec.settings import NEWS_UNITS, Scenario, load
+from fedrec.settings import Scenario, load
 
 SHAPE = PlantedNewsShape(users=50, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
 
@@ -34,7 +35,7 @@ def world() -> tuple[Catalogue, Impressions]:
 
 def scenario(variant: str) -> Scenario:
     epsilon = "inf" if variant in {"fedrec", "centralized"} else "5"
-    keys = [f"news.variant={variant}", f"privacy.unit={NEWS_UNITS[variant]}", f"privacy.epsilon={epsilon}"]
+    keys = [f"news.variant={variant}", f"privacy.unit={variant_named(variant).unit}", f"privacy.epsilon={epsilon}"]
     sizes = ["news.users_per_round=16", "news.history=12", "news.epochs=3"]
     return load(None, ["recipe=privaterec", "data.format=planted-news", "privacy.noise=seeded", *sizes, *keys])
 

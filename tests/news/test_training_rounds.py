@@ -16,18 +16,20 @@ from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.encoders.news_model import NewsModel
 from fedrec.evaluation.impressions import with_swapped_histories
-from fedrec.news import fedadam, federated, labels, rounds, topics
+from fedrec.news import fedadam, labels, rounds, topics
 from fedrec.news.attention import gaussian_plan, renormalise_relu
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.local_update import Behind, Devices, NoisedGradients, Through, released_gradient, released_weights
 from fedrec.news.models import news_model
+from fedrec.news.schedule import per_answer
 from fedrec.news.trained import Catalogue, Progress, TrainedNews
-from fedrec.news.variants import VARIANTS, train_news
+from fedrec.news.variant import VARIANTS, train_news
+from fedrec.news.variant import require as variant_named
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.settings import NEWS_UNITS, Scenario, load
+from fedrec.settings import Scenario, load
 
 SHAPE = PlantedNewsShape(users=60, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0)
 NOISE = DeviceNoise.numbered(Streams(3), 60)
@@ -42,7 +44,7 @@ def world() -> tuple[Catalogue, Impressions, Impressions]:
 
 def scenario(variant: str, *more: str) -> Scenario:
     epsilon = "inf" if variant in {"fedrec", "centralized"} else "5"
-    unit = NEWS_UNITS[variant]
+    unit = variant_named(variant).unit
     keys = [f"news.variant={variant}", f"privacy.unit={unit}", f"privacy.epsilon={epsilon}", "news.users_per_round=16", "news.history=12"]
     return load(None, ["recipe=privaterec", "data.format=planted-news", "privacy.noise=seeded", *keys, *more])
 
@@ -129,7 +131,7 @@ def test_without_clip_and_noise_the_whole_gradient_is_the_bare_one(world: tuple[
 
 @pytest.mark.parametrize("answers", [1, 4])
 def test_the_answers_of_all_passes_cost_what_was_promised_by_another_accountant(answers: int) -> None:
-    each = federated.per_answer(Guarantee(5.0, 1e-5, "click", "replace"), answers)
+    each = per_answer(Guarantee(5.0, 1e-5, "click", "replace"), answers)
     accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
     accountant.compose(dp_accounting.GaussianDpEvent(1 / mu_for(each.epsilon, each.delta)), answers)
     assert accountant.get_epsilon(1e-5) == pytest.approx(5.0, rel=2e-3)
@@ -142,7 +144,7 @@ def test_every_variant_trains_serves_and_states_its_unit(variant: str, world: tu
     assert progress
     assert all(isinstance(done, Progress) for done in progress)
     assert isinstance(last, TrainedNews)
-    assert last.guarantee.unit == NEWS_UNITS[variant]
+    assert last.guarantee.unit == variant_named(variant).unit
     assert last.guarantee.established == (variant != "printed")
     assert last.guarantee.private == (variant not in {"fedrec", "centralized"})
     if last.guarantee.private and last.guarantee.established:

@@ -18,7 +18,8 @@ from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.scoring import products
 from fedrec.news.topics import public_vectors
-from fedrec.news.variants import Catalogue, TrainedNews, train_news
+from fedrec.news.trained import Catalogue, TrainedNews
+from fedrec.news.variant import train_news
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.serving import bundle as files
 from fedrec.serving.asking import ask, exact

@@ -17,7 +17,8 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.topics import public_vectors
-from fedrec.news.variants import Catalogue, TrainedNews, train_news
+from fedrec.news.trained import Catalogue, TrainedNews
+from fedrec.news.variant import train_news
 from fedrec.operations.addresses import Address
 from fedrec.serving import bundle as files
 from fedrec.serving.asking import exact

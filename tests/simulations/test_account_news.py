@@ -11,7 +11,7 @@ import pytest
 
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.trained import TrainedNews
-from fedrec.news.variants import train_news
+from fedrec.news.variant import train_news
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.settings import load
 from fedrec_cli.main import guarded

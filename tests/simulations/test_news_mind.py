@@ -13,7 +13,7 @@ from fedrec.errors import DataError, MalformedRowError, SettingsError
 from fedrec.evaluation.impressions import evaluate_impressions
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.trained import TrainedNews
-from fedrec.news.variants import train_news
+from fedrec.news.variant import train_news
 from fedrec.settings import Scenario, load
 from fedrec_server.public_news import read_public_news
 from fedrec_simulations.data.news import NewsData, catalogue_of, load_news
@@ -147,7 +147,8 @@ def test_impressions_without_a_click_are_left_out_or_answer_like_all_others(mind
     chosen = scenario(mind, "news.no_click=report")
     data = load_news(chosen)
     catalogue = catalogue_of(chosen, data)
-    from fedrec.news.trained import promised, topics_of
+    from fedrec.news.trained import topics_of
+    from fedrec.news.variant import promised
     from fedrec.privacy.click_accounting import plan_training
 
     plan = plan_training(promised(chosen), no_click=True)

@@ -14,7 +14,8 @@ from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import RefusedError, SettingsError
 from fedrec.news.topics import public_vectors
 from fedrec.news.trained import Catalogue, TrainedNews
-from fedrec.settings import NEWS_UNITS, Scenario, load
+from fedrec.news.variant import require as variant_named
+from fedrec.settings import Scenario, load
 from fedrec_simulations.runtimes.choice import Name, RuntimeChoice
 from fedrec_simulations.runtimes.news import carrier
 from fedrec_simulations.runtimes.news_job import NewsJob, news_shards
@@ -30,7 +31,12 @@ def world() -> tuple[Catalogue, Impressions]:
 
 def scenario(variant: str, *more: str) -> Scenario:
     epsilon = "inf" if variant in {"fedrec", "centralized"} else "5"
-    keys = [f"news.variant={variant}", f"privacy.unit={NEWS_UNITS[variant]}", f"privacy.epsilon={epsilon}", "news.users_per_round=24"]
+    keys = [
+        f"news.variant={variant}",
+        f"privacy.unit={variant_named(variant).unit}",
+        f"privacy.epsilon={epsilon}",
+        "news.users_per_round=24",
+    ]
     return load(
         None,
         ["recipe=privaterec", "data.format=planted-news", "data.preset=small", "news.history=12", "privacy.noise=seeded", *keys, *more],

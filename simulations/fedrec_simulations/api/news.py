@@ -14,9 +14,10 @@ import polars as pl
 
 from fedrec.errors import RunError, SettingsError
 from fedrec.extras import require
+from fedrec.news.variant import require as variant_named
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import FILE, Bundle, read
-from fedrec.settings import NEWS_UNITS, nested, validated
+from fedrec.settings import nested, validated
 from fedrec_simulations.api.promises import PrivacyGuarantee
 from fedrec_simulations.api.tables import html_table
 
@@ -76,9 +77,7 @@ class NewsRecommender:
         require("news", type(self).__name__)
         from fedrec_simulations.simulate_news import run
 
-        if self.variant not in NEWS_UNITS:
-            raise SettingsError(f"there is no variant {self.variant!r}", f"Use one of: {', '.join(NEWS_UNITS)}.")
-        keys = {"recipe": "privaterec", "seed": self.seed, "news.variant": self.variant, "privacy.unit": NEWS_UNITS[self.variant]}
+        keys = {"recipe": "privaterec", "seed": self.seed, "news.variant": self.variant, "privacy.unit": variant_named(self.variant).unit}
         keys |= {"privacy.epsilon": self.epsilon, "privacy.delta": self.delta, "privacy.noise": self.noise}
         folder = tempfile.mkdtemp(prefix="fedrec-news-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)

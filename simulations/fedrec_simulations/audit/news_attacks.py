@@ -11,10 +11,11 @@ import torch
 
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
-from fedrec.news import attention, federated
+from fedrec.news import attention, schedule
 from fedrec.news.local_update import Behind, Through
-from fedrec.news.trained import Catalogue, promised, topics_of
-from fedrec.news.variants import central_plan, central_settings
+from fedrec.news.trained import Catalogue, topics_of
+from fedrec.news.variant import of, promised
+from fedrec.news.variants import central as central_variant
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event
@@ -36,7 +37,7 @@ def news_findings(scenario: Scenario, effort: Effort) -> Iterator[Finding]:
             "the attacks exchange any click for any other, and open ones are not covered", "Audit without news.open_categories."
         )
     catalogue = catalogue_of(scenario, data)
-    attacks = {"additive": _additive, "central": _central, "centralized": _centralized}.get(scenario.news.variant, _in_rounds)
+    attacks = _in_rounds if of(scenario).in_rounds else {"reports": _additive, "sums": _central}.get(of(scenario).noise_on, _everything)
     yield from attacks(scenario, catalogue, data.log.train, effort)
 
 
@@ -56,16 +57,18 @@ def _additive(scenario: Scenario, catalogue: Catalogue, train: Impressions, effo
 
 
 def _central(scenario: Scenario, catalogue: Catalogue, train: Impressions, effort: Effort) -> Iterator[Finding]:
-    topics, news, settings = topics_of(scenario, catalogue), scenario.news, central_settings(scenario)
-    plan, streams = central_plan(scenario), Streams(scenario.seed)
+    topics, news, settings = topics_of(scenario, catalogue), scenario.news, central_variant.settings_of(scenario)
+    plan, streams = central_variant.plan_of(scenario), Streams(scenario.seed)
     shared = {"history": news.history, "draws": effort.draws, "streams": streams}
     yield from canaries.canaries(train, topics, catalogue.vectors, plan, settings, **shared)  # type: ignore[arg-type]
     yield from _served_reports(scenario, catalogue, effort)
 
 
-def _centralized(scenario: Scenario, catalogue: Catalogue, train: Impressions, effort: Effort) -> Iterator[Finding]:
+def _everything(scenario: Scenario, catalogue: Catalogue, train: Impressions, effort: Effort) -> Iterator[Finding]:
     everything = Recovery(1.0, 0.0)
-    yield Finding("clicked news", "centralized", promised(scenario), math.inf, "exact", 1.0, recovery=everything, note="all data is sent")
+    yield Finding(
+        "clicked news", scenario.news.variant, promised(scenario), math.inf, "exact", 1.0, recovery=everything, note="all data is sent"
+    )
 
 
 def _in_rounds(scenario: Scenario, catalogue: Catalogue, train: Impressions, effort: Effort) -> Iterator[Finding]:
@@ -73,14 +76,14 @@ def _in_rounds(scenario: Scenario, catalogue: Catalogue, train: Impressions, eff
     clients, topics = clients_of(scenario, catalogue, train), topics_of(scenario, catalogue)
     aims = recovery.targets(train, topics, history=scenario.news.history, users=effort.users, streams=streams)
     yield recovery.gradient_finding(variant, clients, aims, draws=effort.uploads)
-    if variant in {"local", "printed"}:
+    if of(scenario).noise_on == "attention":
         yield coupling.gradient_finding(variant, clients, aims)
         yield from _labels(scenario, clients, train, effort)
         yield from _attention(scenario, clients, effort)
-    if variant in {"local", "dp-fedrec"} and clients.claim.private:
+    if of(scenario).private and clients.claim.established and clients.claim.private:
         users = np.array([aim.user for aim in aims[:8]])
         yield drawn_noise.finding(variant, clients, users, rounds=effort.uploads)
-    if variant == "dp-fedrec":
+    if of(scenario).noise_on == "gradients":
         histories = {aim.user: clients.with_history(aim.user, aim.decoy) for aim in aims}
         yield _exchanged("one history: gradients", clients, histories, clients.costs.history)
         labels = {aim.user: clients.with_labels(aim.user) for aim in aims}
@@ -99,9 +102,9 @@ def _labels(scenario: Scenario, clients: Clients, train: Impressions, effort: Ef
     variant, claim, candidates = scenario.news.variant, clients.claim, _usual(train)
     if not claim.private:
         return
-    if variant == "printed":
+    if not claim.established:
         drawn: dict[str, Any] = {"draws": effort.draws, "streams": Streams(scenario.seed), "candidates": candidates}
-        yield from label_table.printed_findings(variant, claim, negatives=federated.NEGATIVES, **drawn)
+        yield from label_table.printed_findings(variant, claim, negatives=schedule.NEGATIVES, **drawn)
         return
     yield label_table.table_finding(variant, randomised_response, claim, candidates=candidates)
     shown = [label_table.repeated_impression(click, candidates, effort.draws) for click in (0, 1)]
@@ -113,12 +116,12 @@ def _labels(scenario: Scenario, clients: Clients, train: Impressions, effort: Ef
 def _attention(scenario: Scenario, clients: Clients, effort: Effort) -> Iterator[Finding]:
     """One answer of training, by the plan of the devices, and one of serving at every finite epsilon, which is sound in both."""
     news, streams = scenario.news, Streams(scenario.seed)
-    shared: dict[str, Any] = {"basis": news.basis or federated.BASIS, "draws": effort.draws, "streams": streams}
+    shared: dict[str, Any] = {"basis": news.basis or schedule.BASIS, "draws": effort.draws, "streams": streams}
     assert isinstance(clients.update, Behind | Through)
     if clients.claim.private and clients.update.plan is not None:
         yield one_click.attention_finding("one click: training", news.variant, clients.update.plan, **shared)
     for served in _serving(scenario):
-        plan = attention.gaussian_plan(served, theta=news.clip or federated.THETA, padding=news.padding)
+        plan = attention.gaussian_plan(served, theta=news.clip or schedule.THETA, padding=news.padding)
         yield one_click.attention_finding(f"one click: serving {served.epsilon:g}", news.variant, plan, **shared)
 
 

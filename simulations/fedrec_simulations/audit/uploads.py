@@ -1,4 +1,4 @@
-"""What one client would upload in a round, by the registered variant's own code and schedule (`fedrec.news.federated.FORMS`).
+"""What one client would upload in a round, by the registered variant's own code and schedule (`fedrec.news.variant`).
 
 A round with one user is that user's upload. Noise belongs to the round, so that another round is another draw, and the same round
 with another history is the same noise.
@@ -15,11 +15,12 @@ import torch
 
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
-from fedrec.news import federated
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.local_update import Behind, NoisedGradients, Through
 from fedrec.news.models import news_model
+from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue
+from fedrec.news.variant import costs_of, promise, rounds_of
 from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
@@ -83,17 +84,17 @@ class Clients:
 
 
 def clients_of(scenario: Scenario, catalogue: Catalogue, train: Impressions) -> Clients:
-    """Those of the scenario's variant. Raises KeyError where it does not train in rounds on devices."""
-    form, passes = federated.FORMS[scenario.news.variant], federated.schedule_of(scenario, train.num_users).passes
+    """Those of the scenario's variant. Raises SettingsError where it does not train in rounds on devices."""
+    form, passes = rounds_of(scenario), schedule_of(scenario, train.num_users).passes
     model = news_model(scenario, catalogue.news, catalogue.vectors, basis=form.basis(scenario))
     update = form.device(scenario, train, passes, DeviceNoise.numbered(Streams(scenario.seed), train.num_users))
     assert isinstance(update, Behind | Through | NoisedGradients)
-    return Clients(model, update, federated.promise(scenario), form.costs(scenario, passes), passes)
+    return Clients(model, update, promise(scenario), costs_of(scenario, passes), passes)
 
 
 def told_labels(scenario: Scenario, shown: Impressions) -> npt.NDArray[np.bool_]:
     """(n, C) which candidates the variant's devices name as clicked in these impressions, one user each, all of one size."""
-    form, passes = federated.FORMS[scenario.news.variant], federated.schedule_of(scenario, shown.num_users).passes
+    form, passes = rounds_of(scenario), schedule_of(scenario, shown.num_users).passes
     update = form.device(scenario, shown, passes, DeviceNoise.numbered(Streams(scenario.seed), shown.num_users))
     assert isinstance(update, Behind | Through | NoisedGradients)
     return update.devices.labels

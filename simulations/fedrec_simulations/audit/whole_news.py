@@ -23,14 +23,16 @@ import numpy.typing as npt
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
-from fedrec.news import central, federated
+from fedrec.news import central
 from fedrec.news.central_client import client_steps
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.local_update import Behind, NoisedGradients
 from fedrec.news.models import news_model
-from fedrec.news.trained import Catalogue, promised, topics_of
-from fedrec.news.variants import central_plan, central_settings
+from fedrec.news.schedule import schedule_of
+from fedrec.news.trained import Catalogue, topics_of
+from fedrec.news.variant import of, promise, promised, rounds_of
+from fedrec.news.variants import central as central_variant
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.guarantee import Guarantee
@@ -62,10 +64,11 @@ class Side:
 def whole_news_findings(scenario: Scenario, *, runs: int = 0) -> Iterator[Finding]:
     """Lower bounds of epsilon from `runs` releases on each side; 0: as many as the claim asks for. Raises SettingsError."""
     variant, claim = scenario.news.variant, promised(scenario)
-    if variant not in {"central", "additive", "local", "dp-fedrec"} or not claim.private:
+    found = of(scenario)
+    if not (found.private and claim.private and promise(scenario).established):
         raise SettingsError(f'news.variant = "{variant}" at epsilon {claim.epsilon:g} claims nothing', "Choose a private variant.")
     count = runs or whole.runs_for(claim)
-    if variant == "central":
+    if found.plan is not None:
         inside, outside = _sides(scenario, "user")
         scores = whole.likelihood_ratios(*_central(inside, outside), runs=count)
         yield _finding("whole command", claim, variant, *scores)
@@ -73,12 +76,12 @@ def whole_news_findings(scenario: Scenario, *, runs: int = 0) -> Iterator[Findin
     for role in ("history", "label"):
         inside, outside = _sides(scenario, role)
         name = f"whole command: {role}"
-        if role == "label" and variant != "dp-fedrec":
+        if role == "label" and found.noise_on != "gradients":
             told = [np.array(list(_labels(side, count))) for side in (inside, outside)]
             bound = lower_bound(told[0], told[1], delta=claim.delta, gaussian=False)
             yield Finding(name, variant, claim, bound.epsilon, bound.by, bound.confidence, bound.draws, note="from two folders of files")
             continue
-        release = {"additive": _reports, "local": _attention, "dp-fedrec": _gradients}[variant]
+        release = {"reports": _reports, "attention": _attention, "gradients": _gradients}[found.noise_on]
         seen = [list(release(inside, outside, member=member, runs=count)) for member in (True, False)]
         yield _finding(name, claim, variant, *whole.scores_of(*(iter(side) for side in seen), runs=count))
 
@@ -186,7 +189,7 @@ def _labels(side: Side, runs: int) -> Iterator[float]:
     """Whether the answer of the person names its first candidate, less whether it names the second."""
     plan, topics = plan_training(promised(side.scenario)), topics_of(side.scenario, side.catalogue)
     for seed, scenario in _sources(side, member=bool(side.train.clicked[0]), runs=runs):
-        if side.scenario.news.variant == "additive":
+        if of(side.scenario).in_rounds is None:
             reported = LocalClients(scenario, side.catalogue, side.train).reports(topics, plan).labels.reported[:2]
         else:
             update = _device(scenario, side.train, seed)
@@ -229,7 +232,7 @@ def _passes(
 ) -> Iterator[list[Seen]]:
     """The first user's answer in every pass of the schedule, at the model that training begins with."""
     scenario, users = inside.scenario, inside.train.num_users
-    form, passes = federated.FORMS[scenario.news.variant], federated.schedule_of(scenario, users).passes
+    form, passes = rounds_of(scenario), schedule_of(scenario, users).passes
     model = news_model(scenario, inside.catalogue.news, inside.catalogue.vectors, basis=form.basis(scenario))
     both = [_device(scenario, side.train, scenario.seed) for side in (inside, outside)]
     exact = [[released(bare(update), model, round) for round in range(1, passes + 1)] for update in both]
@@ -241,14 +244,14 @@ def _passes(
 
 
 def _device(scenario: Scenario, train: Impressions, seed: int) -> Behind | NoisedGradients:
-    form, passes = federated.FORMS[scenario.news.variant], federated.schedule_of(scenario, train.num_users).passes
+    form, passes = rounds_of(scenario), schedule_of(scenario, train.num_users).passes
     update = form.device(scenario, train, passes, DeviceNoise.numbered(whole.noise_of_run(scenario, seed), train.num_users))
     assert isinstance(update, Behind | NoisedGradients)
     return update
 
 
 def _central(inside: Side, outside: Side) -> tuple[Trainable, World, World]:
-    scenario, settings = inside.scenario, central_settings(inside.scenario)
-    plan, H = central_plan(scenario), scenario.news.history
+    scenario, settings = inside.scenario, central_variant.settings_of(inside.scenario)
+    plan, H = central_variant.plan_of(scenario), scenario.news.history
     recipe = central.CentralRecipe.of(plan, settings, topics_of(scenario, inside.catalogue), inside.catalogue.vectors, H)
     return Trainable(recipe, client_steps(H), plan), World(scenario, inside.train), World(scenario, outside.train)

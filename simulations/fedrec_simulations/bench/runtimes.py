@@ -1,6 +1,6 @@
 """Every shipped scenario on every runtime: the same model, the same rows and the same figures as from one process, byte for byte.
 
-News that is trained by gradients (`ROUNDED`) is the exception: a mean of clients' means is the mean of all users but for rounding.
+News that is trained by gradients in rounds is the exception: a mean of clients' means is the mean of all users but for rounding.
 
 Scenarios run as shipped, comparisons included, on a small planted data set of the kind that they are about: a data file cannot be shipped.
 Seeded noise, since system noise is never the same twice. What was changed is said (`reduced`).
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import FedRecError
+from fedrec.news.variant import of
 from fedrec.registry import require
 from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
@@ -64,10 +65,6 @@ def reduced(path: Path, *more: str) -> tuple[Scenario, tuple[str, ...]]:
 def casts() -> dict[str, RuntimeChoice]:
     """Those that this machine has: Ray's only where it is installed."""
     return dict(CASTS) | ({RAY: RuntimeChoice("flower", CLIENTS, "ray")} if find_spec("ray") is not None else {})
-
-
-ROUNDED = ("printed", "local", "dp-fedrec")
-"""Variants of news whose model may differ in the last bits (docs/news.md)."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ def run(*, quick: bool, jobs: int = 1, output: Path | None = None, tell: Tell = 
 def scenario_row(path: Path) -> Row:
     """One scenario on every runtime, beside one process; no file is kept."""
     scenario, words = reduced(path)
-    rounded = scenario.learns_news and scenario.news.variant in ROUNDED
+    rounded = scenario.learns_news and of(scenario).in_rounds is not None  # the last bits may differ (docs/news.md)
     found = dict[str, Row]()
     with TemporaryDirectory(prefix="fedrec-runtimes-") as place:
         alone = carried(scenario, LOOPBACK, Path(place) / "loopback")

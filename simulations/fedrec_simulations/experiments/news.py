@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import SettingsError
+from fedrec.news.variant import require
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
 from fedrec_simulations.experiments.rows import Row, folder_of, in_order, in_own_process, mean_and_error, merged, row, table
@@ -73,7 +74,7 @@ def _made(data: str, method: Method, seed: int, served: Sequence[float]) -> Row:
 
 def scenario_of(data: str, method: Method, seed: int, served: Sequence[float] = _SERVED) -> Scenario:
     """What one row runs."""
-    unit = "user" if method.variant == "central" else "click"
+    unit = require(method.variant).unit
     source = {"format": "planted-news", "preset": "small"} if data == "planted" else {"format": "click-log", "path": data}
     asked = {
         "recipe": "privaterec",

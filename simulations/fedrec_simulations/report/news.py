@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from fedrec.evaluation.impressions import ImpressionMetrics
 from fedrec.news.sensitivity import exempt
+from fedrec.news.variant import of
 from fedrec.privacy.guarantee import non_private
 from fedrec_simulations import statement
 from fedrec_simulations.news_run import NewsRun, serving_guarantee
@@ -35,7 +36,7 @@ _COLUMNS = {"auc": "AUC", "mrr": "MRR", "ndcg@5": "nDCG@5", "ndcg@10": "nDCG@10"
 def report_content(run: NewsRun, person: ForAPerson | None = None) -> ReportContent:
     """Everything the report shows; what a run does not have is left out."""
     central = TO_THE_AGGREGATOR if run.scenario.privacy.aggregation == "trusted" else TO_THREE
-    goes = central if run.scenario.news.variant == "central" else "All of it goes to the server, which is not trusted."
+    goes = central if of(run.scenario).plan is not None else "All of it goes to the server, which is not trusted."
     return ReportContent(
         title=f"PrivateRec, variant {run.scenario.news.variant}, on {run.data.name}",
         data=run.data.sentence(),

@@ -16,10 +16,11 @@ from fedrec.data.impressions import Impressions
 from fedrec.news import person
 from fedrec.news.linkage import Answers, Linkage, linkage
 from fedrec.news.person_plans import training_costs
+from fedrec.news.variant import of
 from fedrec.randomness import Streams
 from fedrec.serving.asking import ask
 from fedrec.serving.bundle import Bundle
-from fedrec.settings import NEWS_UNITS, Scenario
+from fedrec.settings import Scenario
 from fedrec_simulations.account_news import served_person
 from fedrec_simulations.news_run import serving_guarantee
 from fedrec_simulations.report.content import TextTable
@@ -89,7 +90,7 @@ def linked_queries(bundle: Bundle, asked: Impressions, *, epsilon: float, seed: 
 
 
 def _training(scenario: Scenario, train: Impressions) -> Iterator[tuple[str, Extent, float]]:
-    if NEWS_UNITS[scenario.news.variant] == person.UNIT:
+    if of(scenario).unit == person.UNIT:
         return
     costs = training_costs(scenario, users=train.num_users)
     for who, extent in extents(train, scenario.news.history).items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fedrec.news.variant import require
 from fedrec.privacy.guarantee import Guarantee, non_private
 
 
@@ -40,7 +41,7 @@ class PublishedRow:
 
 def published_rows(data: str, variant: str, model: str) -> tuple[PublishedRow, ...]:
     """Rows of Tables 1 and 2 for MIND: beside any run on MIND, and beside the paper's own variants on other data too."""
-    beside = data == "MIND" or variant in {"centralized", "fedrec", "dp-fedrec", "local", "printed"}
+    beside = data == "MIND" or require(variant).encoders
     return tuple(row for row in TABLES if row.model == model) if beside else ()
 
 

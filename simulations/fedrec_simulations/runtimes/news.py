@@ -8,7 +8,7 @@ from fedrec.errors import SettingsError
 from fedrec.news.checkpoints import Kept
 from fedrec.news.local_clients import LocalClients
 from fedrec.news.trained import Progress, TrainedNews
-from fedrec.news.variants import train_news
+from fedrec.news.variant import of, train_news
 from fedrec.settings import Scenario
 from fedrec_simulations.runtimes.choice import RuntimeChoice
 from fedrec_simulations.runtimes.news_job import NewsJob, NewsRuntime
@@ -19,8 +19,8 @@ def carrier(scenario: Scenario, cast: RuntimeChoice) -> NewsRuntime:
     if cast.runtime == "loopback":
         return loopback
     news = scenario.news
-    if news.variant == "centralized":
-        raise SettingsError('news.variant = "centralized" has no devices: it collects the clicks', "Run it without --runtime.")
+    if not of(scenario).on_devices:
+        raise SettingsError(f'news.variant = "{news.variant}" has no devices: it collects the clicks', "Run it without --runtime.")
     if scenario.privacy.aggregation != "trusted":
         raise SettingsError(f"--runtime {cast.runtime} has one trusted aggregator", "Leave --runtime out: three play in one process.")
     if cast.backend == "ray":

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fedrec.federation.round_driver import Patience
 from fedrec.news.trained import Progress, TrainedNews
+from fedrec.news.variant import of
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.click_ledger import ClickSpending
@@ -41,7 +42,7 @@ def news_parties(job: NewsJob, *, clients: int) -> Iterator[NewsParties]:
     """`clients` clients with their ledgers under `job.folder`, where they go on after an interruption."""
     with ExitStack() as stack:
         shards, aggregator = news_shards(job.train, clients), None
-        if job.scenario.news.variant == "central":
+        if of(job.scenario).plan is not None:
             ledger = stack.enter_context(closing(ReleaseLedger(job.folder / "aggregator", limit=job.limit)))
             aggregator = Aggregator(ledger, limits(job.train.num_users, job.train.num_news), noise=job.noise)
         yield NewsParties(aggregator, tuple(_participant(job, shard, aggregator, stack) for shard in shards))

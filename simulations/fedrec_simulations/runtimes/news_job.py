@@ -10,7 +10,8 @@ import numpy as np
 
 from fedrec.data.impressions import Impressions
 from fedrec.errors import SettingsError
-from fedrec.news.trained import Catalogue, Progress, TrainedNews, promised
+from fedrec.news.trained import Catalogue, Progress, TrainedNews
+from fedrec.news.variant import promise, promised
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.settings import Scenario
@@ -39,7 +40,7 @@ class NewsJob:
     def limit(self) -> Guarantee:
         """What every party of a rehearsal allows: exactly this run, and anything where it only reproduces a paper."""
         guarantee = promised(self.scenario)
-        epsilon = float("inf") if self.scenario.news.variant == "printed" else guarantee.epsilon
+        epsilon = float("inf") if not promise(self.scenario).established else guarantee.epsilon
         return Guarantee(epsilon, guarantee.delta, guarantee.unit, guarantee.neighbours)
 
 

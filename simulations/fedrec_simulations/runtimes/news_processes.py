@@ -18,7 +18,7 @@ from fedrec.news.checkpoints import Kept
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.rounds import Course, Int64s
 from fedrec.news.trained import Progress, TrainedNews
-from fedrec.news.variants import train_news
+from fedrec.news.variant import of, train_news
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
@@ -52,7 +52,7 @@ def processes(*, clients: int) -> NewsRuntime:
 
 def holdings(job: NewsJob, clients: int) -> Holdings[NewsShard]:
     """News, divided over so many clients."""
-    aggregated, seeded = job.scenario.news.variant == "central", job.scenario.privacy.noise == "seeded"
+    aggregated, seeded = of(job.scenario).plan is not None, job.scenario.privacy.noise == "seeded"
     return Holdings(
         news_shards(job.train, clients),
         job.train.num_users,

@@ -1,0 +1,185 @@
+"""Variant of news training as one value: what it protects, what each of its releases costs, and how it trains.
+
+`releases` is the only place where a variant is priced: `fedrec account`, the ledgers, the limit per person, audits and reports read it.
+Variants of fedrec's own are modules of `fedrec.news.variants`, loaded by name; a package names another one in its metadata:
+
+    [project.entry-points."fedrec.news_variants"]
+    my-variant = "my_package.news:VARIANT"
+
+What needs PyTorch is loaded when it runs, so that a scenario can be read and priced without it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any, Literal
+
+from fedrec.data.impressions import Impressions
+from fedrec.errors import SettingsError
+from fedrec.news.checkpoints import NOTHING, Kept
+from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.sensitivity import exempt
+from fedrec.news.trained import Catalogue, Progress, TrainedNews
+from fedrec.privacy.calibration import Plan
+from fedrec.privacy.click_accounting import Costs
+from fedrec.privacy.guarantee import Guarantee, Neighbours, Unit, non_private
+from fedrec.privacy.mixtures import Event
+from fedrec.settings import Scenario
+
+if TYPE_CHECKING:  # they load PyTorch
+    from fedrec.news.clients import NewsClients
+    from fedrec.news.rounds import LocalUpdate
+
+GROUP = "fedrec.news_variants"
+VARIANTS = ("additive", "local", "central", "printed", "fedrec", "dp-fedrec", "centralized")
+"""Fedrec's own, each a module of `fedrec.news.variants`."""
+
+Training = Callable[[Scenario, Catalogue, "NewsClients", Kept], Iterator[Progress | TrainedNews]]
+
+
+@dataclass(frozen=True)
+class Releases:
+    """One kind of release, made `times` times, and paid by `seen_by`: what it costs each time."""
+
+    event: Event
+    seen_by: str
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class InRounds:
+    """A variant whose devices answer in rounds (Alg. 3). passes: where the scenario leaves them open; basis: of its model; device: from the
+    clicks of some users and their noise to what they send; sent: in words, and its noise on each number; clip: of what is noised whole.
+    """
+
+    passes: int
+    basis: Callable[[Scenario], int]
+    device: Callable[[Scenario, Impressions, int, DeviceNoise], LocalUpdate]
+    sent: Callable[[Scenario, int], tuple[tuple[str, float], ...]]
+    clip: Callable[[Scenario], float] | None = None
+    random_basis: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewsVariant:
+    """One way to train a news recommender.
+
+    noise_on: what carries the noise, which decides what an audit can measure. costs: of one user's clicks, answered in so many passes; or
+    `plan`, of sums at an aggregator. not_established: why the guarantee is not proved; empty where it is. keys: of `[news]`, those that
+    only some variants read. on_devices: False where the clicks themselves are collected. encoders: whether it trains the published
+    models, `news.model`, rather than public rows of topics.
+    """
+
+    name: str
+    train: Training
+    unit: Unit = "click"
+    noise_on: Literal["reports", "sums", "attention", "gradients", "nothing"]
+    costs: Callable[[Scenario, int], Costs] | None = None
+    plan: Callable[[Scenario], Plan] | None = None
+    in_rounds: InRounds | None = None
+    not_established: str = ""
+    on_devices: bool = True
+    encoders: bool = True
+    keys: frozenset[str] = frozenset()
+
+    @property
+    def private(self) -> bool:
+        """Whether it has any noise."""
+        return self.noise_on != "nothing"
+
+    def releases(self, scenario: Scenario, passes: int) -> tuple[Releases, ...]:
+        """Everything that one training releases, and who pays it: clicks by role, or for both together where both see the same."""
+        if self.plan is not None:
+            plan = self.plan(scenario)
+            events = (plan.event(release.name) for release in plan.releases)
+            return _counted((replace(event, name=event.name.partition("/")[0]) for event in events), "a user")
+        assert self.costs is not None
+        costs = self.costs(scenario, passes)
+        if costs.history == costs.labels or not costs.labels:
+            return _counted(costs.history, "a click")
+        return *_counted(costs.history, "a click of the history"), *_counted(costs.labels, "a click that is a label")
+
+
+def _counted(events: Iterator[Event] | tuple[Event, ...], seen_by: str) -> tuple[Releases, ...]:
+    return tuple(Releases(event, seen_by, times) for event, times in Counter(events).items())
+
+
+_REGISTERED: dict[str, NewsVariant] = {}
+
+
+def register(variant: NewsVariant) -> NewsVariant:
+    """Make a variant known by its name. Raises SettingsError where the name is one of fedrec's own."""
+    if variant.name in VARIANTS:
+        raise SettingsError(f"news.variant {variant.name!r} is one of fedrec's own", "Choose another name.")
+    _REGISTERED[variant.name] = variant
+    return variant
+
+
+def find(name: str) -> NewsVariant | None:
+    """The variant of this name: fedrec's own, a registered one, or one with an entry point."""
+    found: Any = None
+    if name in VARIANTS:
+        found = import_module(f"fedrec.news.variants.{name.replace('-', '_')}").VARIANT
+    elif name in _REGISTERED:
+        found = _REGISTERED[name]
+    else:
+        for point in metadata.entry_points(group=GROUP, name=name):
+            found = point.load()
+    return found if isinstance(found, NewsVariant) else None
+
+
+def names() -> tuple[str, ...]:
+    """Of all variants."""
+    return tuple(dict.fromkeys([*VARIANTS, *_REGISTERED, *(point.name for point in metadata.entry_points(group=GROUP))]))
+
+
+def require(name: str) -> NewsVariant:
+    """As `find`. Raises SettingsError where there is no such variant."""
+    if (found := find(name)) is None:
+        raise SettingsError(f"there is no variant {name!r} of news training", f"Use one of: {', '.join(names())}.")
+    return found
+
+
+def of(scenario: Scenario) -> NewsVariant:
+    """The scenario's."""
+    return require(scenario.news.variant)
+
+
+def rounds_of(scenario: Scenario) -> InRounds:
+    """Of the scenario's variant. Raises SettingsError where it does not train in rounds on devices."""
+    if (found := of(scenario).in_rounds) is None:
+        raise SettingsError(f'news.variant = "{scenario.news.variant}" does not train in rounds on devices', "Choose one that does.")
+    return found
+
+
+def costs_of(scenario: Scenario, passes: int) -> Costs:
+    """What a training charges one user's clicks. Raises ValueError where the variant is priced per user, by its plan."""
+    if (costs := of(scenario).costs) is None:
+        raise ValueError(f"{scenario.news.variant} is priced per user already")
+    return costs(scenario, passes)
+
+
+def train_news(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, *, kept: Kept = NOTHING) -> Iterator[Progress | TrainedNews]:
+    """Train the scenario's variant over a fleet, yielding progress and, last, the trained model; on from what is kept.
+
+    Raises PrivacyError where a ledger refuses, and what the fleet raises.
+    """
+    return of(scenario).train(scenario, catalogue, fleet, kept)
+
+
+def promised(scenario: Scenario) -> Guarantee:
+    """What training promises, in the unit of the variant."""
+    privacy, unit = scenario.privacy, of(scenario).unit
+    neighbours: Neighbours = "add/remove" if unit == "user" else "replace"
+    if privacy.epsilon == float("inf"):
+        return non_private(privacy.delta, unit, neighbours)
+    return Guarantee(privacy.epsilon, privacy.delta, unit, neighbours, note=exempt(scenario.news.open_categories))
+
+
+def promise(scenario: Scenario) -> Guarantee:
+    """The same, with what is not established of it."""
+    found, note = promised(scenario), of(scenario).not_established
+    return replace(found, established=False, note=note) if note else found

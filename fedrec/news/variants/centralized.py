@@ -1,0 +1,34 @@
+"""`centralized`: the clicks themselves are collected. No privacy, the ceiling of the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedrec.news.checkpoints import Kept
+from fedrec.news.trained import Catalogue, Progress, TrainedNews
+from fedrec.news.variant import NewsVariant
+from fedrec.privacy.accounting import GaussianEvent
+from fedrec.privacy.click_accounting import Costs
+from fedrec.settings import Scenario
+
+if TYPE_CHECKING:
+    from fedrec.news.clients import NewsClients
+
+
+def train(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
+    """See `news.collected`."""
+    from fedrec.news.collected import centralized
+
+    return centralized(scenario, catalogue, fleet, kept)
+
+
+def costs(scenario: Scenario, passes: int) -> Costs:
+    """Everything, once."""
+    return Costs((GaussianEvent("data", math.inf, "click", "replace"),), ())
+
+
+VARIANT = NewsVariant(
+    name="centralized", train=train, noise_on="nothing", costs=costs, on_devices=False, keys=frozenset({"word_vectors", "language_model"})
+)

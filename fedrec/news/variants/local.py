@@ -1,0 +1,65 @@
+"""`local`: the gradient stops at the noised attention, so that what leaves a client is a function of what was released (Alg. 3, mended)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fedrec.data.impressions import Impressions
+from fedrec.news import attention, labels
+from fedrec.news.attention import GaussianAttention
+from fedrec.news.checkpoints import Kept
+from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.schedule import BASIS, THETA, per_answer
+from fedrec.news.trained import Catalogue, Progress, TrainedNews
+from fedrec.news.variant import InRounds, NewsVariant, promised
+from fedrec.privacy.click_accounting import Costs
+from fedrec.privacy.selection import PureEvent
+from fedrec.settings import Scenario
+
+if TYPE_CHECKING:
+    from fedrec.news.clients import NewsClients
+    from fedrec.news.local_update import Behind
+
+
+def train(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
+    """In rounds."""
+    from fedrec.news.federated import in_rounds
+
+    return in_rounds(scenario, catalogue, fleet, kept)
+
+
+def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise) -> Behind:
+    """Labels randomised once, attention noised at every answer."""
+    from fedrec.news.local_update import Behind, Devices
+
+    epsilon = scenario.privacy.epsilon
+    told = labels.reports_by_user(data, lambda mine, key: labels.report_clicks(mine, epsilon=epsilon, key=key), noise, epsilon=epsilon)
+    return Behind(Devices.of(data, history=scenario.news.history, labels=told), plan_of(scenario, passes), noise)
+
+
+def plan_of(scenario: Scenario, passes: int) -> GaussianAttention:
+    """Of one answer."""
+    each = per_answer(promised(scenario), passes)
+    return attention.gaussian_plan(each, theta=scenario.news.clip or THETA, padding=scenario.news.padding)
+
+
+def costs(scenario: Scenario, passes: int) -> Costs:
+    """Attention for every answer, and each label once."""
+    return Costs((plan_of(scenario, passes).event,) * passes, (PureEvent("label", scenario.privacy.epsilon),))
+
+
+def sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
+    """A gradient of noised attention."""
+    std = plan_of(scenario, passes).noise_std
+    return ("a function of noised attention and randomised labels", 0.0), ("noised on the device", std)
+
+
+VARIANT = NewsVariant(
+    name="local",
+    train=train,
+    noise_on="attention",
+    costs=costs,
+    in_rounds=InRounds(1, lambda s: s.news.basis or BASIS, device, sent),
+    keys=frozenset({"padding", "word_vectors", "language_model"}),
+)

@@ -1,0 +1,72 @@
+"""`printed`: the paper to the letter, but for l. 20, whose raw u would leave the mechanism unused. NOT ESTABLISHED."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrec.data.impressions import Impressions
+from fedrec.news import attention, labels
+from fedrec.news.checkpoints import Kept
+from fedrec.news.device_noise import DeviceNoise
+from fedrec.news.schedule import BASIS, NEGATIVES, THETA
+from fedrec.news.trained import Catalogue, Progress, TrainedNews
+from fedrec.news.variant import InRounds, NewsVariant, promised
+from fedrec.news.variants import fedrec as bare
+from fedrec.settings import Scenario
+
+if TYPE_CHECKING:
+    from fedrec.news.clients import NewsClients
+    from fedrec.news.local_update import Devices, Through
+
+
+def train(scenario: Scenario, catalogue: Catalogue, fleet: NewsClients, kept: Kept) -> Iterator[Progress | TrainedNews]:
+    """In rounds."""
+    from fedrec.news.federated import in_rounds
+
+    return in_rounds(scenario, catalogue, fleet, kept)
+
+
+def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNoise) -> Through:
+    """Noise in the forward pass only."""
+    from fedrec.news.local_update import Through
+
+    plan, each = None, promised(scenario)
+    if each.private:
+        plan = attention.gaussian_plan_as_printed(each, theta=scenario.news.clip or THETA, padding=scenario.news.padding)
+    return Through(as_printed_devices(data, scenario, noise=noise), plan, noise)
+
+
+def as_printed_devices(data: Impressions, scenario: Scenario, *, noise: DeviceNoise) -> Devices:
+    """Alg. 3 l. 16-18: k negatives first, then the label permuted among the k + 1. Impressions that show no k others are left out."""
+    from fedrec.news.local_update import Devices
+
+    data = data.select(np.flatnonzero(np.diff(data.candidate_ptr) > NEGATIVES))
+    plain, epsilon = Devices.of(data, history=scenario.news.history, labels=None), scenario.privacy.epsilon
+    if not math.isfinite(epsilon):
+        return plain
+    places = np.zeros((len(data), NEGATIVES + 1), np.int64)
+    for user, rows, mine in data.by_user():
+        places[rows], _ = labels.as_printed(mine, epsilon=epsilon, negatives=NEGATIVES, key=noise.key(user, "news-labels"))
+    candidates = np.take_along_axis(plain.candidates, places, 1)
+    return replace(plain, candidates=candidates, labels=np.arange(places.shape[1]) == np.zeros((len(places), 1)))
+
+
+def sent(scenario: Scenario, passes: int) -> tuple[tuple[str, float], ...]:
+    """A gradient of everything."""
+    return (("the gradient of everything, noised in the forward pass only", 0.0),)
+
+
+VARIANT = NewsVariant(
+    name="printed",
+    train=train,
+    noise_on="attention",
+    costs=bare.everything,
+    in_rounds=InRounds(3, lambda s: s.news.basis or BASIS, device, sent, random_basis=True),
+    not_established="as printed: the gradient multiplies activations without noise and names the clicked news",
+    keys=frozenset({"padding", "word_vectors", "language_model"}),
+)
