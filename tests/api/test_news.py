@@ -8,6 +8,8 @@ import pytest
 
 import fedrec
 
+pytest.importorskip("torch")  # of the extra news
+
 
 @pytest.mark.slow
 def test_news_are_trained_asked_and_exported(tmp_path: Path) -> None:

@@ -48,6 +48,10 @@ def simulate(
         typer.Option("--runtime", metavar="NAME", show_choices=False, help="Runtime: loopback, flower, processes, partitions or ray."),
     ] = Runtimes.loopback,
     clients: Annotated[int, typer.Option("--clients", metavar="N", min=1, help="Clients that share the users; not for loopback.")] = 2,
+    seeds: Annotated[
+        int,
+        typer.Option("--seeds", metavar="N", min=1, help="Run with N seeds, from the scenario's own on; print means with 95% intervals."),
+    ] = 1,
     backend: Annotated[
         Backends,
         typer.Option("--backend", metavar="NAME", show_choices=False, help="What plays the nodes of --runtime flower: grid or ray."),
@@ -74,22 +78,36 @@ def simulate(
     every round, the released model and report.html. Running a scenario again replaces its folder, with fresh noise.
     privacy.noise=seeded makes an experiment: the same bytes every time, and noise that whoever knows the seed can remove.
 
+    --seeds N makes N runs that differ in their seed alone, and beside their folders one with report.html, seeds.json and seeds.csv:
+    the mean of every metric and its 95% interval. Every run releases models of its own, and spends its own epsilon.
+
     Examples:
 
     \b
       fedrec simulate planted
       fedrec simulate ml1m --set data.path=ml-1m
       fedrec simulate --set data.preset=small --set privacy.epsilon=1 --json
+      fedrec simulate planted --seeds 3
     """
+    from fedrec.errors import SettingsError
     from fedrec.settings import load
     from fedrec_simulations.runtimes.choice import RuntimeChoice
 
     settings, name = load(scenario, overrides or ()), scenario.stem if scenario else "run"
+    cast = RuntimeChoice(runtime.value, clients, backend.value, address, ship)
+    if seeds > 1:
+        from fedrec_simulations.seeds import run as run_seeds
+
+        if resume:
+            raise SettingsError("--resume continues one run, and --seeds makes several", "Leave one of the two out.")
+        found = run_seeds(settings, seeds=seeds, name=name, quiet=as_json, cast=cast)
+        if as_json:
+            typer.echo(json.dumps(found))
+        return
     if settings.learns_news:
         from fedrec_simulations.simulate_news import run
     else:
         from fedrec_simulations.simulate import run
-    cast = RuntimeChoice(runtime.value, clients, backend.value, address, ship)
     result = run(settings, name=name, resume=resume, quiet=as_json, cast=cast)
     if as_json:
         typer.echo(json.dumps(result))

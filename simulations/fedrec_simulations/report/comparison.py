@@ -1,8 +1,9 @@
-"""Comparison of runs as a table, a page, a CSV or a figure."""
+"""Comparison of runs as a table, a page, a CSV or a figure; of runs that differ in their seed alone, means with intervals."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import polars as pl
 
 from fedrec.errors import SettingsError
 from fedrec.storage import write_bytes
+from fedrec_simulations.experiments.intervals import interval
 
-_ABOUT = {"run", "method", "epsilon", "delta", "unit", "noise", "private"}
+_ABOUT = {"run", "runs", "method", "epsilon", "delta", "unit", "noise", "private"}
+_HALF = "_half"
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Comparison of runs</title>
@@ -25,16 +28,47 @@ td.number, th.number {{ text-align: right; }}
 </style></head><body>
 <h1>Comparison of runs</h1>
 <p>{first}</p>
+{notes}
 <div class="wide" tabindex="0" role="region" aria-label="methods">
 <table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>
 <p>A guarantee covers its model alone. Metrics are measured on the data without noise: they are not private.</p>
+{runs}
 </body></html>
 """
 
 
+def half(metric: str) -> str:
+    """The column with the half width of a metric's interval."""
+    return metric + _HALF
+
+
+def metrics_of(frame: pl.DataFrame) -> list[str]:
+    """The columns that are metrics."""
+    return [column for column in frame.columns if column not in _ABOUT and not column.endswith(_HALF)]
+
+
+def over_runs(frame: pl.DataFrame) -> pl.DataFrame:
+    """Means over runs of one scenario that differ in their seed alone, a row for each method and epsilon.
+
+    Columns: run (how many there were, in words), method, epsilon, delta, unit, noise, private, runs, and for each metric its mean and, in
+    the column `half(metric)`, the half width of the 95% interval; null where every run measured the same, as methods without a seed do.
+    """
+    rows = []
+    for (method, epsilon), group in frame.group_by("method", "epsilon", maintain_order=True):
+        row: dict[str, object] = {"run": f"{group.height} seeds", "method": method, "epsilon": epsilon, "runs": group.height}
+        row |= {name: group[name][0] for name in ("delta", "unit", "noise", "private")}
+        for metric in metrics_of(frame):
+            values = group[metric].drop_nulls().to_list()
+            found = interval(values) if values else None
+            row[metric] = found.mean if found else None
+            row[half(metric)] = None if found is None or math.isnan(found.half) or len(set(values)) == 1 else found.half
+        rows.append(row)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
 def metric_of(frame: pl.DataFrame, name: str) -> str:
     """The asked metric, or rmse, or NDCG at the longest cutoff. Raises SettingsError on one that no run has."""
-    known = [column for column in frame.columns if column not in _ABOUT]
+    known = metrics_of(frame)
     if name and name not in known:
         raise SettingsError(f"no run has a metric {name!r}", f"There are: {', '.join(known)}.")
     lists = sorted((c for c in known if c.startswith("ndcg@")), key=lambda c: int(c.partition("@")[2]))
@@ -53,8 +87,14 @@ def _shown(frame: pl.DataFrame, metric: str) -> tuple[list[str], list[list[str]]
     for row in ordered(frame, metric).iter_rows(named=True):
         promised = "no privacy" if math.isinf(row["epsilon"]) else f"ε {row['epsilon']:g} per {row['unit']}, δ {row['delta']:g}"
         noise = " (seeded: an experiment)" if row["noise"] == "seeded" and not math.isinf(row["epsilon"]) else ""
-        rows.append([row["run"], row["method"], promised + noise, *("" if row[m] is None else f"{row[m]:.4f}" for m in metrics)])
+        rows.append([row["run"], row["method"], promised + noise, *(_measured(row.get(m), row.get(half(m))) for m in metrics)])
     return ["run", "method", "guarantee", *metrics], rows
+
+
+def _measured(value: float | None, half_width: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if half_width is None else f"{value:.4f} ± {half_width:.4f}"
 
 
 def table(frame: pl.DataFrame, metric: str) -> str:
@@ -65,27 +105,31 @@ def table(frame: pl.DataFrame, metric: str) -> str:
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
 
 
-def page(frame: pl.DataFrame, metric: str) -> str:
-    """One HTML page that needs no network, the answer first."""
+def page(frame: pl.DataFrame, metric: str, *, notes: Sequence[str] = (), runs: Sequence[Path] = ()) -> str:
+    """One HTML page that needs no network, the answer first. notes: what must be said with it; runs: folders whose reports it names."""
     header, rows = _shown(frame, metric)
     best = ordered(frame.filter(pl.col("private")), metric).head(1).to_dicts()
-    first = "No run here is private." if not best else (
-        f"Best private method by {metric}: {best[0]['method']} of {best[0]['run']}, {best[0][metric]:.4f} "
-        f"at ε {best[0]['epsilon']:g} per {best[0]['unit']}."
-    )  # fmt: skip
+    first = "No run here is private."
+    if best:
+        ours, found = best[0], _measured(best[0][metric], best[0].get(half(metric)))
+        first = f"Best private method by {metric}: {ours['method']} of {ours['run']}, {found} at ε {ours['epsilon']:g} per {ours['unit']}."
     numbers = set(range(3, len(header)))
     head = "".join(f"<th{' class=number' if n in numbers else ''}>{escape(name)}</th>" for n, name in enumerate(header))
     body = "".join(
         "<tr>" + "".join(f"<td{' class=number' if n in numbers else ''}>{escape(cell)}</td>" for n, cell in enumerate(row)) + "</tr>"
         for row in rows
     )
-    return _PAGE.format(first=escape(first), head=head, rows=body)
+    said = "\n".join(f"<p>{escape(note)}</p>" for note in notes)
+    named = "".join(f'<li><a href="../{escape(run.name)}/report.html">{escape(run.name)}</a></li>' for run in runs)
+    return _PAGE.format(
+        first=escape(first), head=head, rows=body, notes=said, runs=f"<h2>Reports of the runs</h2><ul>{named}</ul>" if runs else ""
+    )
 
 
-def write(frame: pl.DataFrame, metric: str, path: Path) -> None:
+def write(frame: pl.DataFrame, metric: str, path: Path, *, notes: Sequence[str] = (), runs: Sequence[Path] = ()) -> None:
     """By the suffix. Raises SettingsError on an unknown one, or where matplotlib is missing."""
     if path.suffix == ".html":
-        write_bytes(path, page(frame, metric).encode())
+        write_bytes(path, page(frame, metric, notes=notes, runs=runs).encode())
     elif path.suffix == ".csv":
         write_bytes(path, ordered(frame, metric).write_csv().encode())
     elif path.suffix in {".pdf", ".svg", ".png"}:
@@ -102,8 +146,8 @@ def _draw(frame: pl.DataFrame, metric: str, path: Path) -> None:
         raise SettingsError(f"no private run has {metric}: there is no line to draw", "Name another --metric.")
     lines = dict[str, pl.DataFrame]()
     for method in ours["method"].unique(maintain_order=True):
-        mine = ours.filter(pl.col("method") == method).group_by("epsilon").agg(pl.col(metric).mean().alias("mean"))
-        lines[method] = mine.with_columns(low=pl.lit(None, pl.Float64), high=pl.lit(None, pl.Float64))
+        points = over_runs(ours.filter(pl.col("method") == method)).select("epsilon", mean=metric, half=half(metric))
+        lines[method] = points.with_columns(low=pl.col("mean") - pl.col("half"), high=pl.col("mean") + pl.col("half"))
     theirs = (
         frame.filter(~pl.col("private") & pl.col(metric).is_not_null()).group_by("method", maintain_order=True).agg(pl.col(metric).mean())
     )
