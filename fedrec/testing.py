@@ -110,7 +110,7 @@ class RecipeContract:
                 assert abs(planned[spec.name] - spec.radius / made.plan[spec.name].mu) <= 1e-5 * planned[spec.name]
                 for block in spec.blocks:
                     drawn = answer.values[block.name] / planned[spec.name]
-                    z = (drawn[:, np.equal(*np.triu_indices(block.width))] if block.kind == "outer" else drawn).ravel()[: 2 * _NUMBERS]
+                    z = drawn[:, block.form.relative_std(block.width, isometric=spec.isometric) == 1].ravel()[: 2 * _NUMBERS]
                     assert stats.kstest(z, "norm").pvalue > _LEVEL, block.name
                     assert all(stats.kstest(z / wrong, "norm").pvalue < _LEVEL for wrong in (2 / 3, 3 / 2)), block.name
 

@@ -256,7 +256,7 @@ def _report_statistics(question: Question, mine: Interactions, settings: Publish
         U, ptr = np.repeat(U, np.diff(ptr), axis=0), np.arange(len(mine) + 1, dtype=np.int64)
     blocks = list[RealBlock]()
     for w_batch in (w * batch for batch in _batches(mine, settings, question.round)):
-        gram = U if question.releases[0].blocks[0].kind == "outer" else svec(U)
+        gram = U if question.releases[0].blocks[0].form.matrix else svec(U)
         blocks += [RealBlock(w_batch, gram), RealBlock(w_batch * target, U)]
     if mine.kind == "clicks":
         blocks.append(RealBlock(np.ones(len(U)), U))

@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from fedrec.federation.block_kinds import BlockKind, kind_named
 
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
@@ -29,10 +30,6 @@ VECTOR_BITS = 15
 exactly in float64, and 2^17 users in int64."""
 
 
-Form = Literal["linear", "outer"]
-"""How coefficients and vectors of a block make its rows: see the module's first lines."""
-
-
 @dataclass(frozen=True)
 class BlockSpec:
     """Public shape and grid of one block: `rows` items (1 if dense), vectors of `width` entries, steps in real units.
@@ -41,7 +38,7 @@ class BlockSpec:
     """
 
     name: str
-    kind: Form
+    kind: str
     rows: int
     width: int
     coefficient_step: float
@@ -49,9 +46,14 @@ class BlockSpec:
     folds: int = 1
 
     @property
+    def form(self) -> BlockKind:
+        """How coefficients and vectors make rows. Raises ValueError on a kind that is not known here."""
+        return kind_named(self.kind)
+
+    @property
     def columns(self) -> int:
         """Numbers per row: `width`, or the upper triangle of width x width in `numpy.triu_indices` order."""
-        return self.width * (self.width + 1) // 2 if self.kind == "outer" else self.width
+        return self.form.columns(self.width)
 
     @property
     def step(self) -> float:
@@ -61,7 +63,7 @@ class BlockSpec:
     @property
     def degree(self) -> int:
         """How often a vector enters a row: twice in a symmetric matrix."""
-        return 2 if self.kind == "outer" else 1
+        return self.form.degree
 
     def owners(self, user_ptr: Int64s, items: Int32s) -> Int64s:
         """(n,) which of the (num_users * folds,) vectors each event's row is made of."""

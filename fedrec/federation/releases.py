@@ -111,7 +111,7 @@ def party_noise(question: Question, plan: Plan, noise: Source, shapes: Sequence[
 
 
 def _integers(block: BlockSpec, shape: tuple[int, ...], *, std: float, key: bytes, isometric: bool) -> Int64s:
-    if block.kind == "outer":
+    if block.form.matrix:
         return gaussian.symmetric_noise(shape, step=block.step, std=std, key=key, isometric=isometric)
     return gaussian.row_noise(shape, step=block.step, std=std, key=key)
 

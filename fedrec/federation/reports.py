@@ -16,12 +16,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.federation.block_kinds import kind_named
 from fedrec.federation.messages import (
     COEFFICIENT_BITS,
     VECTOR_BITS,
     BlockReports,
     BlockSpec,
-    Form,
     ReleaseSpec,
     Reports,
     quantise,
@@ -44,12 +44,9 @@ class RealBlock:
     vectors: Floats
 
 
-def block(name: str, kind: Form, *, rows: int, width: int, radius: float = 1.0, folds: int = 1) -> BlockSpec:
-    """The block's public grid: vectors of norm at most 1, coefficients up to `radius`.
-
-    Outer blocks multiply the vector's step twice; theirs is coarser, so that the noise of any useful budget is at most 2^40 steps.
-    """
-    coefficient_bits, vector_bits = (13, 11) if kind == "outer" else (COEFFICIENT_BITS, VECTOR_BITS)
+def block(name: str, kind: str, *, rows: int, width: int, radius: float = 1.0, folds: int = 1) -> BlockSpec:
+    """The block's public grid: vectors of norm at most 1, coefficients up to `radius`; see `block_kinds` for what a kind is."""
+    coefficient_bits, vector_bits = kind_named(kind).bits
     return BlockSpec(name, kind, rows, width, step_for(radius, bits=coefficient_bits), step_for(1.0, bits=vector_bits), folds)
 
 

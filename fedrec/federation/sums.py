@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import ItemOrder, order_by_item
+from fedrec.federation.block_kinds import COMPILED
 from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Reports
 from fedrec.federation.reports import require_distinct
 from fedrec.numerics.kernels import exact_range
@@ -104,6 +105,9 @@ def _reach(spec: BlockSpec, block: BlockReports, order: ItemOrder) -> npt.NDArra
 
 
 def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: Int64s) -> None:
+    if spec.kind not in COMPILED:
+        _add_expanded(spec, block, order, total)
+        return
     source = pad_columns(block.vectors, np.float32)  # 15 bits: exact in float32
     c, width, flat = np.ascontiguousarray(block.coefficients, np.int32), source.shape[1], source.reshape(-1)
     pieces = total if spec.rows > 1 else np.zeros((len(order.item_ptr) - 1, spec.columns), np.int64)
@@ -115,9 +119,20 @@ def _add_block(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: In
 
     def rows(first: int, last: int) -> None:
         exact_range(
-            first, last, order.item_ptr, owners, order.positions, flat, spec.width, width, c, spec.kind == "outer", pieces
+            first, last, order.item_ptr, owners, order.positions, flat, spec.width, width, c, spec.form.matrix, pieces
         )  # fmt: skip
 
     map_rows(rows, order.item_ptr)
     if spec.rows == 1:
         total += pieces.sum(axis=0)
+
+
+def _add_expanded(spec: BlockSpec, block: BlockReports, order: ItemOrder, total: Int64s) -> None:
+    """Of a kind without a compiled loop."""
+    rows, coefficients = spec.form.expand(block.vectors.astype(np.int64)), block.coefficients.astype(np.int64)
+    if spec.rows == 1:
+        total += (coefficients[:, None] * rows).sum(axis=0)
+        return
+    items = np.repeat(np.arange(spec.rows), np.diff(order.item_ptr))
+    owners = order.users.astype(np.int64) * spec.folds + items % spec.folds
+    np.add.at(total, items, coefficients[order.positions, None] * rows[owners])

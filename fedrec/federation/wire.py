@@ -22,12 +22,13 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from fedrec.federation.block_kinds import kind_named
 from fedrec.federation.coding import Announced, announced
-from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Form, Question, Release, ReleaseSpec, Reports
+from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Question, Release, ReleaseSpec, Reports
 from fedrec.federation.protocol import TOKEN_BYTES, Answer, Invitation, Refusal, Terms
 from fedrec.federation.protocol import refused as refused
 from fedrec.privacy.calibration import Plan
@@ -170,9 +171,13 @@ _Step = Annotated[float, Field(gt=1e-30, lt=1e12, allow_inf_nan=False)]  # no pr
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
+def _known_kind(name: str) -> str:
+    return kind_named(name).name
+
+
 class _BlockHeader(_Closed):
     name: _Name
-    kind: Form
+    kind: Annotated[str, AfterValidator(_known_kind)]
     rows: int = Field(ge=1, le=2**31 - 1)
     width: int = Field(ge=1, le=2**26)
     folds: int = Field(1, ge=1, le=2**10)

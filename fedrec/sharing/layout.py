@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import PrivacyError
+from fedrec.federation.block_kinds import COMPILED
 from fedrec.federation.messages import BlockSpec, Question, Reports, triangle
 from fedrec.federation.reports import require_distinct
 from fedrec.sharing.ring import UInt64s
@@ -39,7 +40,7 @@ class Part:
 
     def packed(self, sums: UInt64s) -> UInt64s:
         """Sums (shape) as the block's (rows, columns)."""
-        if self.spec.kind == "linear":
+        if not self.spec.form.matrix:
             return sums
         return sums[triangle(self.spec.width)][None]
 
@@ -56,12 +57,14 @@ def layout(question: Question) -> Layout:
     """Raises PrivacyError where a block has no two factors."""
     parts, at = list[Part](), 0
     for spec in question.blocks:
-        if spec.kind == "outer" and spec.rows > 1:
+        if spec.kind not in COMPILED:
+            raise PrivacyError(f"three aggregators cannot sum blocks of kind {spec.kind!r}", 'Use privacy.aggregation = "trusted".')
+        if spec.form.matrix and spec.rows > 1:
             raise PrivacyError(
                 f"block {spec.name!r} sums a matrix for each of {spec.rows} items, which three aggregators cannot",
                 'Use another recipe, or privacy.aggregation = "trusted".',
             )
-        middle = at + (spec.width if spec.kind == "outer" else spec.rows)
+        middle = at + (spec.width if spec.form.matrix else spec.rows)
         end = middle + spec.folds * spec.width
         parts.append(Part(spec, slice(at, middle), slice(middle, end)))
         at = end
@@ -78,7 +81,7 @@ def plain_numbers(reports: Reports, layout: Layout) -> UInt64s:
     numbers = np.zeros((n, layout.length), np.int64)
     for part, block in zip(layout.parts, reports.blocks, strict=True):
         vectors = block.vectors.astype(np.int64)
-        if part.spec.kind == "outer":
+        if part.spec.form.matrix:
             numbers[:, part.left] = vectors * block.coefficients[:, None].astype(np.int64)
         elif part.spec.rows == 1:
             numbers[:, part.left.start] = block.coefficients

@@ -132,7 +132,7 @@ def _times(spec: BlockSpec) -> str:
 
 def _vector(spec: BlockSpec) -> str:
     which = "" if spec.folds == 1 else f", x the one of item mod {spec.folds}"
-    return f"x, in steps of {spec.vector_step:g}: {'c x times x' if spec.kind == 'outer' else 'c x'} is added up{which}"
+    return f"x, in steps of {spec.vector_step:g}: {spec.form.formula} is added up{which}"
 
 
 def _user(batch: Batch, specs: Sequence[BlockSpec], user: int) -> list[Content]:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.federation.messages import BlockSpec, Question, Release, triangle
+from fedrec.federation.messages import BlockSpec, Question, Release
 from fedrec.federation.releases import noise_stds, parties, party_noise, release
 from fedrec.privacy.accounting import epsilon_of
 from fedrec.privacy.calibration import Plan
@@ -127,7 +127,7 @@ def _parts(exposure: Exposure, plan: Plan, view: View) -> list[_Part]:
 def _part(block: BlockSpec, without: Int64s, inside: Int64s, std: Floats) -> _Part:
     """Rows and, where noise is drawn number by number, columns that the unit touches."""
     changed = without != inside
-    columns = np.arange(block.columns) if block.kind == "outer" else np.flatnonzero(changed.any(0))
+    columns = np.arange(block.columns) if block.form.matrix else np.flatnonzero(changed.any(0))
     where = np.ix_(np.flatnonzero(changed.any(1)), columns)
     added = inside[where] - without[where]
     return _Part(block, without[where], added, np.asarray(added * block.step, np.float64), np.broadcast_to(std[columns], added.shape))
@@ -135,10 +135,7 @@ def _part(block: BlockSpec, without: Int64s, inside: Int64s, std: Floats) -> _Pa
 
 def _std(block: BlockSpec, std: float, *, isometric: bool) -> Floats:
     """(columns,) noise std of each number of a row."""
-    if block.kind != "outer" or not isometric:
-        return np.full(block.columns, std)
-    row, column = triangle(block.width)
-    return np.where(row == column, std, std / math.sqrt(2))
+    return std * block.form.relative_std(block.width, isometric=isometric)
 
 
 def _one_round(question: Question, parts: list[_Part], plan: Plan, view: View, runs: int, member: bool, noise: Streams) -> Floats:

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.factorization.facts import PublicFacts
-from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec, triangle
+from fedrec.federation.messages import Question, Release
 from fedrec.federation.releases import noise_stds, release
 from fedrec.federation.rounds import ClientStep, Recipe, Shared, train
 from fedrec.federation.sums import ExactSums
@@ -206,14 +206,6 @@ def _seen(prepared: Trainable, run: Sequence[Asked]) -> list[Seen]:
         for spec in question.releases:
             for block in spec.blocks:
                 A, B = (part * block.step for part in next(sums))
-                std = _stds(spec, block, stds[spec.name])
+                std = stds[spec.name] * block.form.relative_std(block.width, isometric=spec.isometric)
                 found.append(Seen(((answer.values[block.name] - (A + B) / 2) / std).ravel(), ((A - B) / std).ravel()))
     return found
-
-
-def _stds(spec: ReleaseSpec, block: BlockSpec, std: float) -> Floats:
-    """(columns,) of the noise of each number of a row."""
-    if block.kind != "outer" or not spec.isometric:
-        return np.full(block.columns, std)
-    row, column = triangle(block.width)
-    return np.where(row == column, std, std / math.sqrt(2))

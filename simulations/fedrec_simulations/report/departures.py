@@ -65,7 +65,7 @@ def _shape(spec: BlockSpec, part: BlockReports) -> str:
 
 
 def _words(spec: BlockSpec) -> str:
-    what = "a vector that stands for its square matrix" if spec.kind == "outer" else "a vector"
+    what = spec.form.words
     where = "for the whole user" if spec.rows == 1 else "with one coefficient for each of the user's items"
     if spec.folds > 1:
         what = f"{spec.folds} vectors, one for each fold of the items"
