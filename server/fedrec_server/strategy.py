@@ -6,6 +6,7 @@ moments are put in before and taken out after: a `Course` is all there is to kee
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from fedrec.news.rounds import Course
 
 _X = "parameters"
 _NODE = 2  # any but the server's own: the replies are made here
+
+logging.getLogger("flwr").setLevel(logging.WARNING)  # at every step it would tell how many replies it got, which are made here
 
 
 def flower_step(course: Course, told: Sequence[Mapping[str, npt.NDArray[Any]]], rule: FedAdam) -> tuple[Course, float]:
