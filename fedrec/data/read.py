@@ -1,4 +1,10 @@
-"""One door to every file format: `read("ml-1m")`, `read("log.csv", format="table", user="who", item="what")`."""
+"""Reader of every file format: `read("ml-1m")`, `read("log.csv", format="table", user="who", item="what")`.
+
+A package adds a format by naming a `Reader` in its metadata:
+
+    [project.entry-points."fedrec.formats"]
+    json-lines = "my_package.formats:READER"
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 
 from fedrec.data.click_files import read_click_lists, read_click_matrices
@@ -19,6 +26,7 @@ from fedrec.data.tables import read_recbole, read_table
 from fedrec.data.text_tables import suffix_of
 from fedrec.errors import DataError, SettingsError
 
+GROUP = "fedrec.formats"
 _PEEK_BYTES = 1 << 20
 
 
@@ -31,24 +39,36 @@ class Reader:
     matches: Callable[[Path], bool]
 
 
+def formats() -> dict[str, Reader]:
+    """All formats by name: fedrec's own, and those of installed packages. Raises SettingsError where one of these is no `Reader`."""
+    known = dict(FORMATS)
+    for point in metadata.entry_points(group=GROUP):
+        reader = point.load()
+        if not isinstance(reader, Reader) or point.name in FORMATS:
+            raise SettingsError(f"format {point.name!r} of {point.value} is no new Reader", "Name a fedrec.data.read.Reader.")
+        known[point.name] = reader
+    return known
+
+
 def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
     """The data set at `path`, a file or a folder, in the named format, or in the one its contents show.
 
-    options: keywords of the format's reader (see `FORMATS`): `item_features`, `min_items`, `given` for MovieLens; those of
+    options: keywords of the format's reader (see `formats`): `item_features`, `min_items`, `given` for MovieLens; those of
     `tables.read_table` for tables; `duplicates` and `out_of_range` for all that have ratings.
     Raises SettingsError on an unknown format or option, DataError when nothing is there or no format fits, and what the reader raises.
     """
     where = Path(path)
-    if format != "auto" and format not in FORMATS:
-        alike = get_close_matches(format, FORMATS, n=1)
+    known_formats = formats()
+    if format != "auto" and format not in known_formats:
+        alike = get_close_matches(format, known_formats, n=1)
         did = f"Did you mean {alike[0]!r}? " if alike else ""
-        raise SettingsError(f"unknown data format {format!r}", f"{did}Use auto or one of: {', '.join(FORMATS)}.")
+        raise SettingsError(f"unknown data format {format!r}", f"{did}Use auto or one of: {', '.join(known_formats)}.")
     if not where.exists():
         beside = [path.name for path in where.parent.iterdir()] if where.parent.is_dir() else []
         near = get_close_matches(where.name, beside, n=1)
         raise DataError(f"{where} does not exist", f"{f'Did you mean {where.parent / near[0]}? ' if near else ''}Check the path.")
     name = detect(where) if format == "auto" else format
-    reader = FORMATS[name].read
+    reader = known_formats[name].read
     known = [key for key, p in inspect.signature(reader).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
     if unknown := [key for key in options if key not in known]:
         meant = get_close_matches(unknown[0], known, n=1)
@@ -59,13 +79,14 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
 
 def detect(path: Path) -> str:
     """The name of the only format a path looks like. Raises DataError when there is none, or more than one."""
-    found = [name for name, reader in FORMATS.items() if reader.matches(path)]
+    known = formats()
+    found = [name for name, reader in known.items() if reader.matches(path)]
     if len(found) == 1:
         return found[0]
     if found:
         raise DataError(f"{path} may be {' or '.join(found)}", f"Say which: format = {found[0]}.")
     raise DataError(
-        f"{path} is in no known format", "Name one: " + "; ".join(f"{name} ({reader.summary})" for name, reader in FORMATS.items()) + "."
+        f"{path} is in no known format", "Name one: " + "; ".join(f"{name} ({reader.summary})" for name, reader in known.items()) + "."
     )
 
 

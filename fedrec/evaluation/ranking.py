@@ -12,13 +12,19 @@ With T the targets of a user, h(r) = 1 where rank r is a hit, H(k) = h(1) + ... 
 
 Each is averaged over the users with targets; the others are skipped and counted. In a bucket, T is cut to the bucket's items
 while the lists stay over the full catalogue. A target that is also in the history cannot be listed and stays in |T|.
+
+A package adds a metric by naming a `Metric` in its metadata; its mean and standard error stand beside the others in every result:
+
+    [project.entry-points."fedrec.metrics"]
+    first_hit = "my_package.metrics:first_hit"
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import metadata
 
 import numba
 import numpy as np
@@ -39,9 +45,20 @@ PAIRED = ("ndcg", "recall_capped")
 """Metrics whose deviations are kept, so that two models are compared user by user."""
 
 
+GROUP = "fedrec.metrics"
+Metric = Callable[[Int32s, Interactions, int], Float64s]
+"""(users,) values from (users, K) lists, -1 behind short ones, the users' targets, and a cutoff; of users without targets anything."""
+
+
+def further_metrics() -> dict[str, Metric]:
+    """Those that installed packages name."""
+    return {point.name: point.load() for point in metadata.entry_points(group=GROUP)}
+
+
 @dataclass(frozen=True)
 class RankingMetrics:
-    """Means at cutoff k over `users` users, each in [0, 1]; not a number where there are none. `stderr` by metric name.
+    """Means at cutoff k over `users` users, each in [0, 1]; not a number where there are none. `stderr` by metric name;
+    `further`: of other packages.
 
     influence: for each of `PAIRED`, (users,) a user's value less the mean, over sqrt(n (n - 1)): its L2 norm is the standard error, and
     that of a difference of two models' influences the standard error of their difference, as the users are the same.
@@ -56,12 +73,13 @@ class RankingMetrics:
     hit_rate: float
     precision: float
     average_precision: float
+    further: dict[str, float] = field(default_factory=dict)
     stderr: dict[str, float] = field(default_factory=dict)
     influence: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict, compare=False, repr=False)
 
     def as_dict(self) -> dict[str, float | int | None]:
         """Plain values for JSON, None in the place of what is not a number."""
-        means = {name: getattr(self, name) for name in METRICS}
+        means = {name: getattr(self, name) for name in METRICS} | self.further
         errors = {f"{name}_stderr": value for name, value in self.stderr.items()}
         return {"k": self.k, "users": self.users} | {name: None if math.isnan(x) else x for name, x in (means | errors).items()}
 
@@ -135,7 +153,20 @@ def evaluate_ranking(
 def metrics_of(lists: Int32s, targets: Interactions, *, cutoffs: Sequence[int]) -> dict[int, RankingMetrics]:
     """Metrics by cutoff of (n, K) lists, K at least the largest cutoff."""
     values = values_of(lists, targets, cutoffs=cutoffs)
-    return {int(k): _average(int(k), values[:, c]) for c, k in enumerate(cutoffs)}
+    found = {int(k): _average(int(k), values[:, c]) for c, k in enumerate(cutoffs)}
+    told = np.diff(targets.user_ptr) > 0
+    for name, metric in further_metrics().items():
+        for k, metrics in found.items():
+            mean, error = mean_and_error(np.asarray(metric(lists, targets, k), np.float64)[told])
+            metrics.further[name], metrics.stderr[name] = mean, error
+    return found
+
+
+def mean_and_error(values: Float64s) -> tuple[float, float]:
+    """Mean of (n,) values and its standard error; not a number where there are too few."""
+    n = len(values)
+    mean = float(values.mean()) if n else math.nan
+    return mean, float(values.std(ddof=1)) / math.sqrt(n) if n > 1 else math.nan
 
 
 def values_of(lists: Int32s, targets: Interactions, *, cutoffs: Sequence[int]) -> Float64s:
@@ -182,7 +213,7 @@ def _average(k: int, values: Float64s) -> RankingMetrics:
     scaled = (values - mean) / math.sqrt(n * (n - 1)) if n > 1 else np.full_like(values, np.nan)
     influence = {name: scaled[:, METRICS.index(name)].astype(np.float32) for name in PAIRED}
     stderr = {name: float(x) for name, x in zip(METRICS, spread, strict=True)}
-    return RankingMetrics(k=k, users=n, **means, stderr=stderr, influence=influence)
+    return RankingMetrics(k=k, users=n, **means, further={}, stderr=stderr, influence=influence)
 
 
 def _check(history: Interactions, targets: Interactions, train_counts: npt.NDArray[np.integer], cutoffs: Sequence[int]) -> None:

@@ -27,10 +27,10 @@ def _data(context: typer.Context) -> None:
 @app.command("formats", short_help="List the formats that data.format may name.")
 def data_formats(as_json: Json = False) -> None:
     """List the formats that data.format may name. With data.format=auto, the contents of the path decide."""
-    from fedrec.data.read import FORMATS
+    from fedrec.data.read import formats as readers
     from fedrec_simulations.data.describing import formats
 
-    typer.echo(json.dumps({name: reader.summary for name, reader in FORMATS.items()}) if as_json else formats())
+    typer.echo(json.dumps({name: reader.summary for name, reader in readers().items()}) if as_json else formats())
 
 
 @app.command("describe", short_help="Read a data set and print its sizes.")

@@ -11,7 +11,7 @@ import numpy as np
 from fedrec.data.impressions import Impressions
 from fedrec.data.mind import is_mind
 from fedrec.data.planted import write_parquet
-from fedrec.data.read import FORMATS
+from fedrec.data.read import formats as readers
 from fedrec.errors import SettingsError
 from fedrec.settings import NEWS_FORMATS, Scenario
 from fedrec.settings_tables import DataSettings, PlantedSettings
@@ -21,7 +21,7 @@ from fedrec_simulations.data.news import load_news
 
 def formats() -> str:
     """A line for every format."""
-    known = {name: reader.summary for name, reader in FORMATS.items()}
+    known = {name: reader.summary for name, reader in readers().items()}
     news = {name: f'{summary} (recipe = "privaterec")' for name, summary in NEWS_FORMATS.items()}
     return "\n".join(f"{name:24} {summary}" for name, summary in (known | news).items())
 

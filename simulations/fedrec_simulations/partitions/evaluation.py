@@ -231,7 +231,7 @@ def _ranking(sums: TestSums, number: int, cutoff: int, k: int) -> RankingMetrics
         means[metric], errors[metric] = float(mean[k]), math.sqrt(max(float(gram[k, k]), 0.0)) if n > 1 else math.nan
         influences[metric] = (_vectors(gram)[k] if n > 1 else np.full(len(mean), np.nan)).astype(np.float32)
     kept = {metric: influences[metric] for metric in PAIRED}
-    return RankingMetrics(k=cutoff, users=users, **means, stderr=errors, influence=kept)
+    return RankingMetrics(k=cutoff, users=users, **means, further={}, stderr=errors, influence=kept)
 
 
 def _vectors(gram: Float64s) -> Float64s:
