@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Literal, Protocol
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Protocol
 
 from fedrec.data.interactions import Kind
 from fedrec.errors import DataError, SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
+from fedrec.federation.hostile_clients import checks, on_checked_grid
+from fedrec.federation.messages import Question
 from fedrec.federation.rounds import ClientStep, Recipe, State
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
@@ -39,11 +41,12 @@ class Prepared:
 class RecipeFacts(PublicFacts):
     """What the builder of a recipe knows: the public facts, what is to be promised, and how to divide it over releases.
 
-    three: of three aggregators, whom epsilon is calibrated for; None where one is trusted.
+    three: of three aggregators, whom epsilon is calibrated for; None where one is trusted. hostile_clients: whether three check clients.
     """
 
     guarantee: Guarantee
     three: Literal["one-corrupt", "outsiders"] | None = None
+    hostile_clients: Literal["trusted-sites", "checked"] = "trusted-sites"
 
     def plan(self, shares: Mapping[str, float]) -> Plan:
         """The guarantee divided over releases by their shares of mu^2, which sum to 1: only a calibrated plan runs.
@@ -51,7 +54,7 @@ class RecipeFacts(PublicFacts):
         A recipe's own choices follow from epsilon alike, whoever aggregates.
         """
         plan = calibrate(self.guarantee, shares)
-        return plan if self.three is None else among_three(plan, calibrated_for=self.three)
+        return plan if self.three is None else among_three(plan, calibrated_for=self.three, hostile_clients=self.hostile_clients)
 
 
 def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
@@ -68,11 +71,27 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
         **{field.name: getattr(facts, field.name) for field in fields(PublicFacts)},
         guarantee=guarantee_of(scenario, users=facts.num_users),
         three=None if privacy.aggregation == "trusted" else privacy.calibrate_for,
+        hostile_clients=privacy.hostile_clients,
     )
     made = known.build(known.chosen(scenario), whole)
     if not isinstance(made, Prepared):
         raise SettingsError(f'the builder of recipe "{known.name}" returned a {type(made).__name__}', "Return fedrec.Prepared(...).")
-    return made
+    return replace(made, recipe=_OnCheckedGrid(made.recipe)) if checks(made.plan) else made
+
+
+@dataclass(frozen=True)
+class _OnCheckedGrid:
+    """A recipe whose questions are on a grid on which what clients share can be checked; else the recipe itself."""
+
+    recipe: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.recipe, name)
+
+    def ask(self, state: State) -> Question | None:
+        """The recipe's."""
+        question = self.recipe.ask(state)
+        return None if question is None else on_checked_grid(question, self.recipe.plan)
 
 
 def client_recipe(scenario: Scenario) -> str:

@@ -53,7 +53,7 @@ EVERY_KEY = "`fedrec schema` and docs/reference.md list every key."
 
 LOCAL = frozenset({"max_total_epsilon", "budget_file", "shares"})
 """Keys of [privacy] that concern whoever holds the data and nobody else: neither sent to a party nor part of what a run trains."""
-OF_THREE = frozenset({"aggregation", "calibrate_for"})
+OF_THREE = frozenset({"aggregation", "calibrate_for", "hostile_clients"})
 """Keys of [privacy] that a run with one trusted aggregator does not name: what is sent and hashed of it is as before there were three."""
 
 
@@ -170,16 +170,24 @@ class Scenario(Table):
     def _require_three_party_fits(self) -> None:
         privacy, named = self.privacy, 'privacy.aggregation = "three-party"'
         if privacy.aggregation == "trusted":
-            if chosen := [key for key in ("calibrate_for", "shares") if getattr(privacy, key) != PrivacySettings.model_fields[key].default]:
+            if chosen := [
+                key
+                for key in ("calibrate_for", "hostile_clients", "shares")
+                if getattr(privacy, key) != PrivacySettings.model_fields[key].default
+            ]:
                 raise ValueError(f"privacy.{chosen[0]} needs {named}")
             return
         if privacy.unit != "user" or privacy.accountant != "gdp":
             raise ValueError(f"{named} protects whole users and is accounted exactly: leave privacy.unit and accountant")
+        if self.learns_news and privacy.hostile_clients == "checked":
+            raise ValueError('clients of news are not checked yet: leave privacy.hostile_clients = "trusted-sites"')
 
     @property
     def unsaid(self) -> set[str]:
         """Keys of [privacy] that are left out of what is sent and hashed."""
-        return set(LOCAL | OF_THREE if self.privacy.aggregation == "trusted" else LOCAL)
+        if self.privacy.aggregation == "trusted":
+            return set(LOCAL | OF_THREE)
+        return set(LOCAL | {"hostile_clients"} if self.privacy.hostile_clients == "trusted-sites" else LOCAL)
 
     def digest(self) -> str:
         """SHA-256 of everything but where results and budgets go, what is allowed, and what a figure varies around it."""

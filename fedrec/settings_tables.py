@@ -181,6 +181,11 @@ class PrivacySettings(Table):
         "one-corrupt",
         description="of three-party, what epsilon is of: the server with any one aggregator, or everybody but the aggregators",
     )
+    hostile_clients: Literal["trusted-sites", "checked"] = Field(
+        "trusted-sites",
+        description="of three-party: trusted-sites, clients are sites known by name, and nobody checks what they share; checked: "
+        "aggregators refuse what is longer than its bound, which costs 2% of every release's mu^2 and a coarser grid",
+    )
     shares: Literal["skipped", "real"] = Field(
         "skipped",
         description="of three-party in one process: add three noises to plain sums, or share every report and add shares; the same bytes",

@@ -33,6 +33,9 @@ class PeerDesk(Protocol):
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
         """Explicit shares of agreed users, as `sharing.protocol.Peer`. Raises as `standing`."""
 
+    def openings(self, run: str, round: int, attempt: int) -> bytes:
+        """Its terms of the checks, as `sharing.protocol.Peer`. Raises as `standing`."""
+
 
 def packed_list(users: Sequence[Committed]) -> bytes:
     """Every user's ids and hashes, one after the other."""
@@ -58,6 +61,9 @@ class PeerCore(Protocol):
 
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int, *, caller: int) -> bytes:
         """As `PeerDesk.explicit`, for the aggregator `caller`."""
+
+    def openings(self, run: str, round: int, attempt: int) -> bytes:
+        """As `PeerDesk.openings`."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,10 @@ class CoreAsPeer:
         """As the protocol's."""
         return self._core.explicit(run, round, attempt, first, last, caller=self.caller)
 
+    def openings(self, run: str, round: int, attempt: int) -> bytes:
+        """As the protocol's."""
+        return self._core.openings(run, round, attempt)
+
     @property
     def _core(self) -> PeerCore:
         if self.place >= len(self.cores):
@@ -100,11 +110,21 @@ class HeardPeer:
     _standings: dict[Round, Standing | FedRecError] = field(default_factory=dict)
     _held: dict[tuple[str, int, int], tuple[Committed, ...]] = field(default_factory=dict)
     _keys: dict[tuple[str, int, int], bytes] = field(default_factory=dict, repr=False)
+    _openings: dict[tuple[str, int, int], bytes] = field(default_factory=dict, repr=False)
     _explicit: dict[Round, tuple[tuple[int, int, int], bytes]] = field(default_factory=dict, repr=False)
 
-    def listen(self, run: str, round: int, *, attempt: int, wants_key: bool = False, wants_explicit: tuple[int, int] | None = None) -> None:
-        """Ask where it is. Where it is at `attempt` too: also whom it holds once it has a list, its key where that is wanted, and explicit
-        shares of users whom it agreed on."""
+    def listen(
+        self,
+        run: str,
+        round: int,
+        *,
+        attempt: int,
+        wants_key: bool = False,
+        wants_explicit: tuple[int, int] | None = None,
+        wants_openings: bool = False,
+    ) -> None:
+        """Ask where it is. Where it is at `attempt` too: also whom it holds once it has a list, and what is wanted: its key, explicit
+        shares of users whom it agreed on, its openings once they are whole."""
         try:
             said, has_list = self.desk.standing(run, round)
             here = said.attempt == attempt
@@ -116,6 +136,8 @@ class HeardPeer:
                 piece = (attempt, *wants_explicit)
                 if self._explicit.get((run, round), ((), b""))[0] != piece:
                     self._explicit[run, round] = piece, self.desk.explicit(run, round, *piece)
+            if here and wants_openings and said.opened and (run, round, attempt) not in self._openings:
+                self._openings[run, round, attempt] = self.desk.openings(run, round, attempt)
             self._standings[run, round] = said
         except FedRecError as failure:  # also a refusal, and words that are none: it says nothing that could be used
             self._standings[run, round] = failure
@@ -142,6 +164,13 @@ class HeardPeer:
             raise UnreachableError("a peer has not told its key", "Check that all three aggregators run, and go on.")
         return found
 
+    def openings(self, run: str, round: int, attempt: int) -> bytes:
+        """As they were heard. Raises UnreachableError where they were not."""
+        found = self._openings.get((run, round, attempt))
+        if found is None:
+            raise UnreachableError("a peer has not told its openings", "Check that all three aggregators run, and go on.")
+        return found
+
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
         """As it was heard. Raises UnreachableError where it was not."""
         piece, content = self._explicit.get((run, round), ((), b""))
@@ -154,6 +183,7 @@ class HeardPeer:
         self._standings.pop((run, round), None)
         self._explicit.pop((run, round), None)
         self._held = {key: users for key, users in self._held.items() if key[:2] != (run, round)}
+        self._openings = {key: found for key, found in self._openings.items() if key[:2] != (run, round)}
         self._keys = {key: found for key, found in self._keys.items() if key[:2] != (run, round)}
 
     def _list(self, run: str, round: int, attempt: int) -> tuple[Committed, ...]:

@@ -345,7 +345,7 @@ class _Shares:
 
     def streams(self) -> dict[Method, Callable[[Call], Awaitable[None]]]:
         """By method, what is answered in frames."""
-        return {methods.GET_HELD: self._get_held, methods.GET_EXPLICIT: self._get_explicit}
+        return {methods.GET_HELD: self._get_held, methods.GET_EXPLICIT: self._get_explicit, methods.GET_OPENINGS: self._get_openings}
 
     def close(self) -> None:
         """End the threads when their work is done."""
@@ -361,6 +361,11 @@ class _Shares:
         piece = asked.run, asked.round, asked.attempt, asked.first, asked.last
         read = functools.partial(self._core.explicit, *piece, caller=int(call.caller) - 1)
         await self._service._sent(call, await self._service._in(self._threads, call, read))
+
+    async def _get_openings(self, call: Call) -> None:
+        asked = await self._service._first(call, pb.GetHeldRequest)
+        content = await self._service._in(self._threads, call, self._core.openings, asked.run, asked.round, asked.attempt)
+        await self._service._sent(call, content)
 
     async def _get_attempt(self, call: Call) -> Message:
         asked = await self._service._first(call, pb.GetAttemptRequest)

@@ -33,7 +33,7 @@ from fedrec.federation.wire import refused, report_digest
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams, SystemStreams
-from fedrec.sharing.layout import layout
+from fedrec.sharing.layout import plan_layout
 from fedrec.sharing.one_of_three import TOO_FEW, OneOfThree, Progress
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import read_shares, user_bytes
@@ -249,6 +249,14 @@ class ThreePartyAggregator(Aggregator):
         except ProtocolError as failure:
             raise refused(Refusal.FORBIDDEN, failure.cause, failure.remedy) from None
 
+    def openings(self, run: str, round: int, attempt: int) -> bytes:
+        """Its terms of the checks, for a peer. Raises RefusedError (`ROUND_UNKNOWN`)."""
+        try:
+            with self._turn:
+                return self._party.openings(run, round, attempt)
+        except ProtocolError as failure:
+            raise refused(Refusal.ROUND_UNKNOWN, failure.cause, failure.remedy) from None
+
     # --- how it goes on ---
 
     def _begin(self, opening: Opening) -> None:
@@ -256,7 +264,7 @@ class ThreePartyAggregator(Aggregator):
         run, key = opening.run, (opening.run, opening.round)
         needed, named = max(self.limits.min_cohort, opening.quorum), bytes.fromhex(report_digest(opening.digest, opening.quorum))
         try:
-            length = layout(question).length
+            length = plan_layout(question, plan).length
         except PrivacyError as failure:
             raise refused(Refusal.WRONG_QUESTION, failure.cause, failure.remedy) from None
         with self._turn:
@@ -302,7 +310,8 @@ class ThreePartyAggregator(Aggregator):
         for i, peer in self._peers.items():
             wants_key = i == (self.place + 1) % 3 and before is not None and not before.ticket and not before.ended
             wants_explicit = wanted if (self.place, i) == (2, 1) else None
-            peer.listen(run, round, attempt=before.attempt if before else 0, wants_key=wants_key, wants_explicit=wants_explicit)
+            wants = {"wants_key": wants_key, "wants_openings": bool(before and before.opened)}
+            peer.listen(run, round, attempt=before.attempt if before else 0, wants_explicit=wants_explicit, **wants)
         with self._turn:
             self._party.advance(run, round)
             after = self._party.progress(run, round)

@@ -59,6 +59,9 @@ CREATE TABLE IF NOT EXISTS aggregators (place INTEGER PRIMARY KEY, number INTEGE
 CREATE TABLE IF NOT EXISTS aggregator (one INTEGER PRIMARY KEY CHECK (one = 1), number INTEGER NOT NULL, head TEXT NOT NULL);
 """
 
+_ATTEMPTS = "CREATE TABLE IF NOT EXISTS attempts (run TEXT, round INTEGER, ticket BLOB, PRIMARY KEY (run, round, ticket))"
+"""Made where checks of hostile clients are charged, so that other ledgers stay as they are."""
+
 _CLEARLY = 1e-6
 """Relative, of mu: a limit that is passed by more is passed by any plan of such a guarantee."""
 
@@ -148,6 +151,23 @@ class ClientLedger:
             self._require_room(run, plan)
             self._append(run, round, question, digest, [(name, plan[name].mu) for name in releases])
             return True
+
+    def keep_attempt(self, run: str, round: int, ticket: bytes, *, most: int) -> None:
+        """Durably count an attempt at a round in which this client shares; the same ticket again is nothing.
+
+        Raises RefusedError (`BUDGET`) beyond `most`, RunError where it cannot be written.
+        """
+        with self._mutex:
+            try:
+                with self._database:
+                    self._database.execute(_ATTEMPTS)
+                    self._database.execute("INSERT OR IGNORE INTO attempts VALUES (?, ?, ?)", (run, round, ticket))
+                    (count,) = self._database.execute("SELECT COUNT(*) FROM attempts WHERE run = ? AND round = ?", (run, round)).fetchone()
+                    if count > most:
+                        cause = f"round {round} of run {run} was begun more than {most} times, for which its checks are charged"
+                        raise RefusedError(Refusal.BUDGET.value, cause, "The server must begin a new run.")
+            except sqlite3.Error as failure:
+                raise RunError(f"{self._path} cannot be written: {failure}", "Free space or correct permissions.") from None
 
     def require_room_for(self, promised: Guarantee) -> None:
         """Raises RefusedError (`BUDGET`) where a run of this guarantee cannot fit: said before it begins, so that nobody is charged.

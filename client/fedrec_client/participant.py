@@ -15,6 +15,7 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -22,6 +23,7 @@ import numpy as np
 
 from fedrec.data.interactions import Interactions
 from fedrec.errors import DataError, FedRecError, PrivacyError, RefusedError, SettingsError, UnreachableError
+from fedrec.federation.hostile_clients import ATTEMPTS, checks
 from fedrec.federation.ledger_heads import follow
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Invitation, Receipt, Refusal, ReportDesk, Terms
@@ -156,7 +158,7 @@ class Participant:
         named = report_digest(digest, invitation.quorum)
         self.ledger.charge(invitation.run, question.round, digest, plan, [release.name for release in question.releases])
         ids = report_ids(self.ledger.secret, self._tokens, run=invitation.run, round=question.round, digest=digest)
-        return self._deliver(self._delivery(invitation.run, question, named, step, mine, ids), header, invitation.quorum)
+        return self._deliver(self._delivery(invitation.run, question, plan, named, step, mine, ids), header, invitation.quorum)
 
     def _terms(self, run: str) -> tuple[Terms, Private]:
         if self._known is None or self._known[0].run != run:
@@ -182,20 +184,21 @@ class Participant:
         if plan.aggregation != mine:
             cause = f"the plan's aggregation is {plan.aggregation}, this client takes part in {mine} only"
             raise _refused(Refusal.WRONG_PLAN, cause, "The settings of this client name one aggregator, or three.")
-        if mine == "three-party":
-            require_shareable(question)
         if not guarantee.established and not self._allow_not_established:
             remedy = "privacy.allow_not_established = true takes part all the same; what it promises is then not proved."
             raise _refused(Refusal.WRONG_PLAN, "the plan's guarantee is not established", remedy)
         planned = {release.name for release in plan.releases}
         if unplanned := [release.name for release in question.releases if release.name not in planned]:
             raise _refused(Refusal.WRONG_PLAN, f"the plan has no release {unplanned[0]!r}", "Nobody would account for it.")
+        if mine == "three-party":
+            require_shareable(question, plan)
 
-    def _delivery(self, run: str, question: Question, named: str, step: ClientStep, mine: Private, ids: Bytes) -> Delivery:
+    def _delivery(self, run: str, question: Question, plan: Plan, named: str, step: ClientStep, mine: Private, ids: Bytes) -> Delivery:
         keep = (lambda number, batch: self._notes.keep_batch(run, question.round, number, batch)) if self._keep_sent else None
         about = (run, question, named, step, mine, ids, self._tokens)
         if isinstance(self._desk, ThreeWay):
-            return SharedDelivery(*about, keep=keep, three=self._desk, secret=self.ledger.secret)
+            count = partial(self.ledger.keep_attempt, run, question.round, most=ATTEMPTS) if checks(plan) else SharedDelivery.keep_attempt
+            return SharedDelivery(*about, keep=keep, three=self._desk, plan=plan, secret=self.ledger.secret, keep_attempt=count)
         return Delivery(*about, self._desk, keep)
 
     def _deliver(self, delivery: Delivery, header: bytes, quorum: int) -> Answer:

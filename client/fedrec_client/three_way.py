@@ -16,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import PrivacyError, RefusedError, UnreachableError
+from fedrec.federation.hostile_clients import noise_mu
 from fedrec.federation.ledger_heads import HeadMemory, follow
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import AttemptNonce, Receipt, Refusal, ShareDesk
 from fedrec.federation.wire import Batch, pack_reports
+from fedrec.privacy.calibration import Plan
 from fedrec.sharing.commitments import ticket
-from fedrec.sharing.layout import Layout, layout, plain_numbers
-from fedrec.sharing.record import addressed, pack_shares, user_bytes
+from fedrec.sharing.layout import Layout, plain_numbers, plan_layout, with_own_noise
+from fedrec.sharing.record import addressed, noise_keys, pack_shares, user_bytes
 from fedrec_client.answering import answered
 from fedrec_client.delivery import Delivery
 
@@ -95,22 +97,29 @@ def names_of(keys: Sequence[str]) -> tuple[bytes, ...]:
 
 @dataclass
 class SharedDelivery(Delivery):
-    """Reports that are shared among three; `keep` gets the report before it is shared, which never leaves. secret: the client's own."""
+    """Reports that are shared among three; `keep` gets the report before it is shared, which never leaves. secret: the client's own.
+
+    keep_attempt: told of the ticket before anything is shared under it; raises where there were too many.
+    """
 
     three: ThreeWay | None = None
+    plan: Plan | None = None
     secret: bytes = field(default=b"", repr=False)
+    keep_attempt: Callable[[bytes], None] = lambda ticket: None
     _ticket: bytes = field(default=b"", init=False)
 
     def hand_in(self, *, users_per_batch: int, batch_bytes: int) -> None:
         """As for one aggregator, under one ticket. Raises as `ThreeWay.ticket` too."""
         assert self.three is not None
         self._ticket = self.three.ticket(self.run, self.question.round, self.digest)
+        self.keep_attempt(self._ticket)
         most = max(1, min(users_per_batch, MESSAGE_BYTES // user_bytes(1, self._layout.length)))
         super().hand_in(users_per_batch=most, batch_bytes=batch_bytes)
 
     @property
     def _layout(self) -> Layout:
-        return layout(self.question)
+        assert self.plan is not None
+        return plan_layout(self.question, self.plan)
 
     def _sent(self, users: npt.NDArray[np.int64]) -> Receipt:
         assert self.three is not None
@@ -118,15 +127,19 @@ class SharedDelivery(Delivery):
         if self.keep:
             self.keep(self.batches, pack_reports(Batch(self.ids[users], self.tokens[users], reports), self.digest))
         ids, tokens = ([row.tobytes() for row in rows[users]] for rows in (self.ids, self.tokens))
-        sent = addressed(plain_numbers(reports, self._layout), ids, tokens, self._ticket, secret=self.secret)
+        numbers, shape = plain_numbers(reports, self._layout), self._layout
+        if shape.checked is not None:
+            numbers = with_own_noise(numbers, shape, noise_keys(numbers, ids, self._ticket, secret=self.secret))
+        sent = addressed(numbers, ids, tokens, self._ticket, secret=self.secret)
         messages = [pack_shares(some, place, self._ticket) for place, some in enumerate(sent)]
         self.batches, self.bytes_sent = self.batches + 1, self.bytes_sent + sum(map(len, messages))
         return self.three.report(self.run, self.question.round, messages)
 
 
-def require_shareable(question: Question) -> None:
-    """Raises RefusedError (`WRONG_QUESTION`) where a question cannot be shared: before anything is charged."""
+def require_shareable(question: Question, plan: Plan) -> None:
+    """Raises RefusedError (`WRONG_QUESTION`) where a question cannot be shared, or checks cost more than is charged: before anything is."""
     try:
-        layout(question)
+        plan_layout(question, plan)
+        noise_mu(question, plan)
     except PrivacyError as failure:
         raise RefusedError(Refusal.WRONG_QUESTION.value, failure.cause, failure.remedy) from None

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import PrivacyError
+from fedrec.federation.hostile_clients import checks, noise_mu, opening_mu
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
 from fedrec.privacy import discrete_gaussian, gaussian, three_noises
 from fedrec.privacy.accounting import GaussianEvent
@@ -27,24 +28,25 @@ Source = Union[Streams, SystemStreams, "PartyStreams"]
 
 
 def noise_stds(question: Question, plan: Plan) -> dict[str, float]:
-    """Real std of all noise that every release of the question carries, by release name.
+    """Real std of all noise that every release of the question carries, by release name; what checks of clients cost is taken off its mu.
 
     Raises PrivacyError where the grid cannot hold it.
     """
-    return {r.name: _noise_std(r, plan) for r in question.releases}
+    left = noise_mu(question, plan)
+    return {r.name: _noise_std(r, plan, left[r.name]) for r in question.releases}
 
 
 def priced(question: Question, noise_std: Mapping[str, float], plan: Plan) -> tuple[GaussianEvent, ...]:
     """What the releases of a question cost with noise of these stds, by block: nothing here looks at what the plan says of them.
 
     The sensitivity is the radius that every report is checked against (`reports.within_radius`); it is joint over a release's blocks,
-    so the block that costs most bounds them all. Where three aggregate, counted is the noise that two of them leave.
+    so the block that costs most bounds them all. Where three aggregate, counted is the noise that two of them leave, and what is opened
+    to check clients.
     """
     left, promised = {name: std / plan.noise_excess for name, std in noise_std.items()}, plan.guarantee
-    return tuple(
-        GaussianEvent(spec.name, max(_block_mu(spec, block, left) for block in spec.blocks), promised.unit, promised.neighbours)
-        for spec in question.releases
-    )
+    opened = opening_mu(question) if checks(plan) else dict.fromkeys((spec.name for spec in question.releases), 0.0)
+    mus = {spec.name: max(_block_mu(spec, block, left) for block in spec.blocks) for spec in question.releases}
+    return tuple(GaussianEvent(name, math.hypot(mu, opened[name]), promised.unit, promised.neighbours) for name, mu in mus.items())
 
 
 def _block_mu(spec: ReleaseSpec, block: BlockSpec, noise_std: Mapping[str, float]) -> float:
@@ -127,9 +129,9 @@ def _by_block(question: Question, plan: Plan) -> dict[str, float]:
     return {block.name: stds[spec.name] for spec in question.releases for block in spec.blocks}
 
 
-def _noise_std(spec: ReleaseSpec, plan: Plan) -> float:
+def _noise_std(spec: ReleaseSpec, plan: Plan, mu: float) -> float:
     steps = [block.step for block in spec.blocks]
-    std = gaussian.noise_std(radius=spec.radius, mu=plan[spec.name].mu, coarsest_step=max(steps))
+    std = gaussian.noise_std(radius=spec.radius, mu=mu, coarsest_step=max(steps))
     if plan.aggregation == "three-party":
         std = three_noises.total_std(std, coarsest_step=max(steps))
     if std / min(steps) > discrete_gaussian.LARGEST_STD:

@@ -15,7 +15,7 @@ from fedrec.federation.sums import ExactSums
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
-from fedrec.sharing.layout import layout
+from fedrec.sharing.layout import plan_layout
 from fedrec.sharing.record import upload_bytes
 
 
@@ -47,7 +47,7 @@ class Loopback:
 
     def checked(self, question: Question) -> Iterator[Reports]:
         """What leaves the devices, held to its radius and counted."""
-        shared = None if self.plan.aggregation == "trusted" else layout(question).length
+        shared = None if self.plan.aggregation == "trusted" else plan_layout(question, self.plan).length
         for reports in self.reports(question):
             if not within_radius(reports, question.releases).all():
                 raise AssertionError(f"client step {question.step!r} made a report larger than its radius")

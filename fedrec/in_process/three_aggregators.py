@@ -7,13 +7,18 @@ Every report is shared, and each aggregator sums, noises and masks what it holds
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from fedrec.federation.messages import BlockReports, Question, Release, Reports
 from fedrec.federation.releases import charged, in_real_units, parties, party_noise
 from fedrec.in_process.loopback import Loopback
-from fedrec.sharing.layout import layout, plain_numbers
-from fedrec.sharing.ring import SEED_BYTES
+from fedrec.sharing.checks import accepted, coin_term, opening, projection
+from fedrec.sharing.layout import Checked, plain_numbers, plan_layout, with_own_noise
+from fedrec.sharing.ring import SEED_BYTES, UInt64s
 from fedrec.sharing.servers import ShareSums, total
 from fedrec.sharing.shares import fresh_seeds, share
 
@@ -28,23 +33,36 @@ class ThreeAggregators:
     devices: Loopback
 
     def answer(self, question: Question) -> Release:
-        """One round: share, sum, charge, noise, publish. Raises BudgetExceededError before any noise is drawn."""
-        shape, devices = layout(question), self.devices
-        keys = [os.urandom(SEED_BYTES) for _ in range(3)]
+        """One round: share, check, sum, charge, noise, publish. Raises BudgetExceededError before any noise is drawn.
+
+        Raises AssertionError where an honest report is refused.
+        """
+        shape, devices = plan_layout(question, self.devices.plan), self.devices
+        keys, ticket = [os.urandom(SEED_BYTES) for _ in range(3)], str(question.round).encode()
         aggregators = [ShareSums(shape) for _ in keys]
         few = max(1, _BATCH_BYTES // (8 * shape.length))
-        for reports in devices.checked(question):
+        for batch, reports in enumerate(devices.checked(question)):
             for start in range(0, reports.num_users, few):
                 some = _consecutive(reports, question, start, min(start + few, reports.num_users))
-                sent = share(plain_numbers(some, shape), fresh_seeds(some.num_users))
-                for number, aggregator in enumerate(aggregators):
-                    aggregator.add(*sent.held_by(number))
+                seeds = fresh_seeds(some.num_users)
+                numbers = with_own_noise(plain_numbers(some, shape), shape, [os.urandom(SEED_BYTES) for _ in seeds])
+                held = [share(numbers, seeds).held_by(number) for number in range(3)]
+                if shape.checked and not _accepted(held, shape.checked, keys, ticket + f"/{batch}/{start}".encode()).all():
+                    raise AssertionError(f"client step {question.step!r} made a report that aggregators refuse")
+                for aggregator, pair in zip(aggregators, held, strict=True):
+                    aggregator.add(*pair)
         devices.ledger = charged(question, devices.plan, devices.ledger, charge=devices.charge)
         outputs = [
-            aggregator.output(party_noise(question, devices.plan, source), (keys[i], keys[(i + 1) % 3]), str(question.round).encode())
+            aggregator.output(party_noise(question, devices.plan, source), (keys[i], keys[(i + 1) % 3]), ticket)
             for i, (aggregator, source) in enumerate(zip(aggregators, parties(devices.noise, devices.plan), strict=True))
         ]
         return in_real_units(question, total(outputs), devices.plan)
+
+
+def _accepted(held: Sequence[tuple[UInt64s, UInt64s]], checked: Checked, keys: Sequence[bytes], batch: bytes) -> npt.NDArray[np.bool_]:
+    """(n,) whom three aggregators accept, by what each holds."""
+    C = projection([coin_term(key, batch, b"") for key in keys], checked.data.stop)
+    return accepted([opening(*pair, checked, C, i, (keys[i], keys[(i + 1) % 3]), batch) for i, pair in enumerate(held)], checked)
 
 
 def _consecutive(reports: Reports, question: Question, start: int, stop: int) -> Reports:

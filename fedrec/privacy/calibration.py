@@ -22,6 +22,9 @@ Aggregation = Literal["trusted", "three-party"]
 CalibratedFor = Literal["one-corrupt", "outsiders"]
 """Against whom a three-party plan's noise gives the epsilon that was asked for: the server with one aggregator, or everybody else."""
 
+HostileClients = Literal["trusted-sites", "checked"]
+"""Of three-party: whether clients are sites known by name, or aggregators check what they share (`federation.hostile_clients`)."""
+
 
 @dataclass(frozen=True)
 class PlannedRelease:
@@ -50,6 +53,7 @@ class Plan:
     releases: tuple[PlannedRelease, ...]
     aggregation: Aggregation = "trusted"
     calibrated_for: CalibratedFor = "one-corrupt"
+    hostile_clients: HostileClients = "trusted-sites"
 
     def __getitem__(self, name: str) -> PlannedRelease:
         for release in self.releases:
@@ -105,14 +109,19 @@ class Plan:
         content = asdict(self)
         if self.aggregation == "trusted":
             del content["aggregation"], content["calibrated_for"]
+        if self.hostile_clients == "trusted-sites":
+            del content["hostile_clients"]
         return content
 
 
-def _aggregation(content: Mapping[str, Any]) -> tuple[Aggregation, CalibratedFor]:
+def _aggregation(content: Mapping[str, Any]) -> tuple[Aggregation, CalibratedFor, HostileClients]:
     aggregation, calibrated_for = content.get("aggregation", "trusted"), content.get("calibrated_for", "one-corrupt")
+    hostile = content.get("hostile_clients", "trusted-sites")
+    if hostile not in get_args(HostileClients) or (hostile == "checked" and aggregation == "trusted"):
+        raise ValueError(f"no way {hostile!r} with hostile clients is known where {aggregation!r} aggregate")
     if aggregation not in get_args(Aggregation) or calibrated_for not in get_args(CalibratedFor):
         raise ValueError(f"no aggregation {aggregation!r} calibrated for {calibrated_for!r} is known")
-    return aggregation, calibrated_for
+    return aggregation, calibrated_for, hostile
 
 
 def _guarantee(content: Mapping[str, Any]) -> Guarantee:
@@ -138,14 +147,14 @@ def calibrate(guarantee: Guarantee, shares: Mapping[str, float]) -> Plan:
     return Plan(guarantee, tuple(PlannedRelease(name, part, mu * math.sqrt(part)) for name, part in parts.items()))
 
 
-def among_three(plan: Plan, *, calibrated_for: CalibratedFor) -> Plan:
+def among_three(plan: Plan, *, calibrated_for: CalibratedFor, hostile_clients: HostileClients = "trusted-sites") -> Plan:
     """A trusted aggregator's plan as one of three aggregators.
 
     "one-corrupt": its epsilon holds against the server together with any one aggregator, and outsiders have a smaller one. "outsiders": the
     noise of all three together is that of `plan`, its epsilon is what outsiders have, and the guarantee becomes what one aggregator leaves.
     """
     if calibrated_for == "one-corrupt" or not plan.guarantee.private:
-        return replace(plan, aggregation="three-party", calibrated_for=calibrated_for)
+        return replace(plan, aggregation="three-party", calibrated_for=calibrated_for, hostile_clients=hostile_clients)
     releases = tuple(replace(release, mu=release.mu * EXCESS) for release in plan.releases)
     epsilon = epsilon_of(compose([plan.event(release.name) for release in plan.releases]) * EXCESS, plan.guarantee.delta)
-    return Plan(replace(plan.guarantee, epsilon=epsilon), releases, "three-party", calibrated_for)
+    return Plan(replace(plan.guarantee, epsilon=epsilon), releases, "three-party", calibrated_for, hostile_clients)

@@ -8,5 +8,5 @@ a process applies them in `fedrec_aggregator.three_party`. The server's side is 
 
 Promise, for any two honest aggregators: the server, the third aggregator and any clients together learn of a person what the plan's
 guarantee allows, and who took part. Two aggregators together read everything. Correct sums need three honest aggregators, and honest
-clients: nothing checks what is shared yet.
+clients, unless what they share is checked (`checks`, `squares`, `federation.hostile_clients`).
 """

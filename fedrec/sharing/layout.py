@@ -7,10 +7,14 @@ has is thus hidden among all: a row is as long for one item as for all of them.
 
 Blocks of many matrices (kind "outer", many rows) have three factors and are refused: they would need a product of products. Recipes ask
 for svec(x x') as a plain vector instead (`factorization.svec`).
+
+Where clients are checked (`federation.hostile_clients`), a matrix's two factors are both x, and its coefficient is the question's. Four
+slack numbers follow for every bound, and the client's own noise: nothing but the checks reads these.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,20 +22,25 @@ import numpy.typing as npt
 
 from fedrec.errors import PrivacyError
 from fedrec.federation.block_kinds import COMPILED
+from fedrec.federation.hostile_clients import MARGIN, ROWS, SLACKS, checks, matrix_coefficient, norm_bounds, projection_limit, uncheckable
 from fedrec.federation.messages import BlockSpec, Question, Reports, triangle
 from fedrec.federation.reports import require_distinct
+from fedrec.privacy import gaussian
+from fedrec.privacy.calibration import Plan
 from fedrec.sharing.ring import UInt64s
+from fedrec.sharing.squares import four_squares
 
 Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Part:
-    """One block in a row of shared numbers: where its coefficients are and where its vectors."""
+    """One block in a row of shared numbers: where its coefficients are and where its vectors. Sums are `factor` times the products."""
 
     spec: BlockSpec
     left: slice
     right: slice
+    factor: int = 1
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -42,7 +51,7 @@ class Part:
         """Sums (shape) as the block's (rows, columns)."""
         if not self.spec.form.matrix:
             return sums
-        return sums[triangle(self.spec.width)][None]
+        return sums[triangle(self.spec.width)][None] * np.uint64(self.factor)
 
 
 @dataclass(frozen=True)
@@ -51,10 +60,65 @@ class Layout:
 
     parts: tuple[Part, ...]
     length: int
+    checked: Checked | None = None
+
+
+@dataclass(frozen=True)
+class Equation:
+    """The sum of weight * number^2 over `terms`, with the squares of `slack`, is `square`."""
+
+    terms: tuple[tuple[slice, int], ...]
+    slack: slice
+    square: int
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What is checked of a row. data: numbers that are projected, slack among them. noise: the client's. limit: of a projection."""
+
+    equations: tuple[Equation, ...]
+    data: slice
+    noise: slice
+    limit: int
+
+    @property
+    def noise_std(self) -> float:
+        """Of the client's noise, in whole numbers."""
+        return self.limit / MARGIN
+
+
+def plan_layout(question: Question, plan: Plan) -> Layout:
+    """As the plan says whether clients are checked. Raises PrivacyError where a block has no two factors, or cannot be checked."""
+    return checked_layout(question) if checks(plan) else layout(question)
+
+
+def checked_layout(question: Question) -> Layout:
+    """With what checks need. Raises PrivacyError as `plan_layout`."""
+    plain, parts, places, at = layout(question), list[Part](), dict[str, Part](), 0
+    releases = [(release, block) for release in question.releases for block in release.blocks]
+    for part, (release, spec) in zip(plain.parts, releases, strict=True):
+        rows, vectors = part.left.stop - part.left.start, part.right.stop - part.right.start
+        if spec.form.matrix:
+            both = slice(at, at := at + vectors)
+            parts.append(Part(spec, both, both, matrix_coefficient(release, spec)))
+        else:
+            parts.append(Part(spec, slice(at, at + rows), slice(at + rows, at := at + rows + vectors)))
+        places[spec.name] = parts[-1]
+    equations = list[Equation]()
+    for bound in norm_bounds(question):
+        if bound.vector is None:
+            terms = tuple((places[name].left, weight) for name, weight in bound.coefficients)
+        else:
+            name, fold = bound.vector
+            start, width = places[name].right.start, places[name].spec.width
+            terms = ((slice(start + fold * width, start + (fold + 1) * width), 1),)
+        equations.append(Equation(terms, slice(at, at := at + SLACKS), bound.square))
+    checked = Checked(tuple(equations), slice(0, at), slice(at, at + ROWS), projection_limit(question))
+    return Layout(tuple(parts), at + ROWS, checked)
 
 
 def layout(question: Question) -> Layout:
-    """Raises PrivacyError where a block has no two factors."""
+    """Without checks. Raises PrivacyError where a block has no two factors."""
     parts, at = list[Part](), 0
     for spec in question.blocks:
         if spec.kind not in COMPILED:
@@ -74,18 +138,39 @@ def layout(question: Question) -> Layout:
 def plain_numbers(reports: Reports, layout: Layout) -> UInt64s:
     """(num_users, length) what is shared of these reports, not shared yet: this must not leave a device.
 
-    Raises ValueError where a user names an item twice: one of its numbers would be lost.
+    Raises ValueError where a user names an item twice: one of its numbers would be lost; PrivacyError where the question is not one that
+    can be checked.
     """
     require_distinct(reports.user_ptr, reports.items)
     n, users = reports.num_users, np.repeat(np.arange(reports.num_users), np.diff(reports.user_ptr))
     numbers = np.zeros((n, layout.length), np.int64)
     for part, block in zip(layout.parts, reports.blocks, strict=True):
         vectors = block.vectors.astype(np.int64)
-        if part.spec.form.matrix:
+        if part.spec.form.matrix and layout.checked:
+            if not np.isin(block.coefficients, (0, part.factor)).all():
+                raise uncheckable(f"block {part.spec.name!r}")
+            vectors = vectors * (block.coefficients != 0)[:, None]
+        elif part.spec.form.matrix:
             numbers[:, part.left] = vectors * block.coefficients[:, None].astype(np.int64)
         elif part.spec.rows == 1:
             numbers[:, part.left.start] = block.coefficients
         else:
             numbers[users, part.left.start + reports.items] = block.coefficients
         numbers[:, part.right] = vectors.reshape(n, part.spec.folds * part.spec.width)
+    for equation in layout.checked.equations if layout.checked else ():
+        total = sum(weight * np.einsum("ij,ij->i", numbers[:, where], numbers[:, where]) for where, weight in equation.terms)
+        numbers[:, equation.slack] = four_squares(equation.square - np.asarray(total, np.int64))
     return numbers.view(np.uint64)
+
+
+def with_own_noise(numbers: UInt64s, layout: Layout, keys: Sequence[bytes]) -> UInt64s:
+    """Rows with the noise under which their projections are opened, each of a key that is used once; as they are where nothing is checked.
+
+    Guarantee: an opening of the row is mu_c-GDP for the user (report replaced by the empty one); proof in `federation.hostile_clients`.
+    """
+    if layout.checked is None:
+        return numbers
+    found, checked = numbers.copy(), layout.checked
+    for row, key in zip(found, keys, strict=True):
+        row[checked.noise] = gaussian.row_noise((ROWS,), step=1.0, std=checked.noise_std, key=key).view(np.uint64)
+    return found

@@ -22,19 +22,22 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import numpy as np
 
 from fedrec.errors import ProtocolError
 from fedrec.federation.messages import Question
 from fedrec.federation.releases import Source, party_noise
 from fedrec.privacy.calibration import Plan
+from fedrec.sharing.checks import accepted, coin_term, opening, projection
 from fedrec.sharing.commitments import NONCE_BYTES, Committed, batch_digest, held_alike, ticket
 from fedrec.sharing.holding import Holding
-from fedrec.sharing.layout import layout
+from fedrec.sharing.layout import Checked, plan_layout
 from fedrec.sharing.protocol import Kept, Peer, Standing, Store
 from fedrec.sharing.record import SharedUser, packed_output, passed_on_as_committed, users_a_piece
-from fedrec.sharing.ring import SEED_BYTES
+from fedrec.sharing.ring import SEED_BYTES, UInt64s
 from fedrec.sharing.servers import ShareSums
 
 TOO_FEW = "fewer users are held alike than are needed"
@@ -58,6 +61,13 @@ class _Attempt:
     sums: ShareSums = field(kw_only=True, repr=False)
     summed: int = 0
     held: tuple[Committed, ...] | None = None
+    coin: tuple[bytes, bytes] | None = None
+    projection: UInt64s | None = field(default=None, repr=False)
+    openings: list[UInt64s] = field(default_factory=list, repr=False)
+    opened: bytes = b""
+    accepted: tuple[Committed, ...] = ()
+    verdict: bytes = b""
+    refused: list[int] = field(default_factory=list)
     alike: tuple[Committed, ...] = ()
     agreed: bytes = b""
     ended: str = ""
@@ -68,6 +78,7 @@ class Progress:
     """What the server and clients may know of an attempt. ticket: b"" until it is fixed. users: whose shares are held.
 
     closed: no more are taken. ended: why nothing will come of it. wanted: positions of the users who are summed next, in the agreed list.
+    opened: of its own openings, as long as it waits for the others'.
     """
 
     attempt: int
@@ -77,6 +88,7 @@ class Progress:
     closed: bool
     ended: str
     wanted: tuple[int, int] | None = None
+    opened: bytes = b""
 
 
 class OneOfThree:
@@ -122,7 +134,7 @@ class OneOfThree:
             if any(self._published_elsewhere(run, round, kept.ticket)):
                 raise ProtocolError(f"round {round} was published by a peer", "Wait for this aggregator to publish it too.")
             self._store.abandon(run, round)
-        shape = layout(question)
+        shape = plan_layout(question, plan)
         self._store.begin(run, round, attempt, digest)
         self._drop(run, round)
         holding = Holding(self.index, shape.length, self._folder)
@@ -172,11 +184,10 @@ class OneOfThree:
         attempt = self._attempts.get((run, round))
         if attempt is None:
             return None
-        users, wanted = (
-            len(attempt.holding if attempt.held is None else attempt.held),
-            self._next_piece(attempt) if attempt.agreed else None,
-        )
-        return Progress(attempt.number, attempt.nonce, attempt.ticket, users, attempt.held is not None, attempt.ended, wanted)
+        users = len(attempt.holding if attempt.held is None else attempt.held)
+        wanted = self._next_piece(attempt) if attempt.agreed else None
+        opened = attempt.opened if not attempt.verdict else b""
+        return Progress(attempt.number, attempt.nonce, attempt.ticket, users, attempt.held is not None, attempt.ended, wanted, opened)
 
     def forget(self, run: str, round: int) -> None:
         """An attempt that has ended, or whose output was published: nobody asks for more of it than is kept."""
@@ -194,14 +205,18 @@ class OneOfThree:
         """What peers may know. A kept output is stood by after a crash too."""
         attempt, kept = self._attempts.get((run, round)), self._store.kept(run, round)
         if kept is not None:
-            ready = hashlib.sha256(kept.content).digest()
-            nonce = b"" if attempt is None or attempt.number != kept.attempt else attempt.nonce
-            held = None if attempt is None or attempt.number != kept.attempt else attempt.held
-            published = self._store.published(run, round)
-            return Standing(kept.attempt, nonce, kept.ticket, held, kept.agreed, ready, published)
+            ready, published = hashlib.sha256(kept.content).digest(), self._store.published(run, round)
+            if attempt is None or attempt.number != kept.attempt:
+                return Standing(kept.attempt, b"", kept.ticket, agreed=kept.agreed, accepted=kept.agreed, ready=ready, published=published)
+            return replace(self._said(attempt), accepted=kept.agreed, ready=ready, published=published)
         if attempt is None or attempt.ended:
             return Standing(self._store.attempt(run, round))
-        return Standing(attempt.number, attempt.nonce, attempt.ticket, attempt.held, attempt.agreed)
+        return self._said(attempt)
+
+    def _said(self, attempt: _Attempt) -> Standing:
+        return Standing(
+            attempt.number, attempt.nonce, attempt.ticket, attempt.held, attempt.agreed, attempt.coin, attempt.opened, attempt.verdict
+        )
 
     def key(self, run: str, round: int, attempt: int, *, caller: int) -> bytes:
         """The masking key of an attempt, for the aggregator before this one. Raises ProtocolError for anybody else."""
@@ -219,6 +234,13 @@ class OneOfThree:
         if not 0 <= first < last <= min(len(current.alike), first + users_a_piece(current.holding.length)):
             raise ProtocolError(f"there are no users {first}..{last} to pass on", "Ask for the users that were agreed on.")
         return current.holding.explicit(current.alike[first:last])
+
+    def openings(self, run: str, round: int, attempt: int) -> bytes:
+        """As `protocol.Peer`, for both others, the same bytes every time. Raises ProtocolError before they are whole."""
+        current = self._attempts.get((run, round))
+        if current is None or current.number != attempt or not current.opened:
+            raise ProtocolError(f"attempt {attempt} at round {round} has opened nothing here", "Ask where the round is.")
+        return b"".join(piece.astype("<u8").tobytes() for piece in current.openings)
 
     # --- what follows ---
 
@@ -251,28 +273,89 @@ class OneOfThree:
         if len(attempt.alike) < attempt.needed:
             return self._end(attempt, TOO_FEW)
         if all(other.agreed == attempt.agreed for other in theirs.values()):
-            self._sum_next(run, attempt, theirs)
+            self._after_agreement(run, attempt, theirs)
         return None
 
-    def _next_piece(self, attempt: _Attempt) -> tuple[int, int] | None:
-        last = min(len(attempt.alike), attempt.summed + users_a_piece(attempt.holding.length))
-        return (attempt.summed, last) if last > attempt.summed else None
+    def _after_agreement(self, run: str, attempt: _Attempt, theirs: Mapping[int, Standing]) -> None:
+        """The next of: the coin, a piece of the users, the verdict, a refused user's part, the output."""
+        checked = attempt.sums.layout.checked
+        if checked is not None and attempt.projection is None:
+            return self._toss(attempt, theirs, checked)
+        if (piece := self._next_piece(attempt)) is not None:
+            self._sum_piece(run, attempt, theirs, piece)
+            if checked is not None or attempt.ended or self._next_piece(attempt) is not None:
+                return None
+        if checked is not None and not attempt.verdict:
+            return self._judge(run, attempt, theirs, checked)
+        if checked is not None and any(other.accepted != attempt.verdict for other in theirs.values()):
+            differ = any(other.accepted not in {b"", attempt.verdict} for other in theirs.values())
+            return self._end(attempt, "peers did not agree on the verdict") if differ else None
+        return self._keep_output(run, attempt)
 
-    def _sum_next(self, run: str, attempt: _Attempt, theirs: Mapping[int, Standing]) -> None:
-        """Add a piece of the users; keep the output after the last."""
-        piece, length = self._next_piece(attempt), attempt.holding.length
-        if piece is not None:
-            users, explicit = attempt.alike[slice(*piece)], b""
-            if self.index == 2:
-                if not theirs[1].nonce:
-                    return self._end(attempt, "a peer has lost the attempt")
-                explicit = self._peers[1].explicit(run, attempt.question.round, attempt.number, *piece)
-                if not passed_on_as_committed(explicit, users, attempt.ticket, length):
-                    return self._end(attempt, "a peer passed on shares that are not those of their hashes")
-            attempt.sums.add(*attempt.holding.rows(users, explicit))
-            attempt.summed = piece[1]
-        if self._next_piece(attempt) is None:
-            self._keep_output(run, attempt)
+    def _toss(self, attempt: _Attempt, theirs: Mapping[int, Standing], checked: Checked) -> None:
+        """Tell the two terms of the coin that it knows; with the third, which both others tell, draw the projection.
+
+        Only now: all three have fixed the users, so that nobody chose a share knowing C.
+        """
+        after, before = (self.index + 1) % 3, (self.index + 2) % 3
+        own, following = (coin_term(key, attempt.ticket, attempt.agreed) for key in (attempt.key, attempt.following_key))
+        attempt.coin = own, following
+        said = theirs[after].coin, theirs[before].coin
+        if said[0] is None or said[1] is None:
+            return None
+        if said[0] != (following, said[1][0]) or said[1][1] != own:
+            return self._end(attempt, "peers did not agree on the coin")
+        terms = {self.index: own, after: following, before: said[1][0]}
+        attempt.projection = projection([terms[i] for i in range(3)], checked.data.stop)
+        return None
+
+    def _judge(self, run: str, attempt: _Attempt, theirs: Mapping[int, Standing], checked: Checked) -> None:
+        """Who is within the bounds, by all three openings, which left once each."""
+        if any(not other.opened for other in theirs.values()):
+            return None
+        shape, found = (len(attempt.alike), -1), dict[int, UInt64s]()
+        found[self.index] = np.concatenate(attempt.openings)
+        for i, other in theirs.items():
+            content = self._peers[i].openings(run, attempt.question.round, attempt.number)
+            if len(content) != found[self.index].nbytes or hashlib.sha256(content).digest() != other.opened:
+                return self._end(attempt, "a peer's openings are not those that it said")
+            found[i] = np.frombuffer(content, "<u8").astype(np.uint64).reshape(shape)
+        fine = accepted([found[i] for i in range(3)], checked)
+        attempt.accepted = tuple(user for user, well in zip(attempt.alike, fine, strict=True) if well)
+        attempt.refused = np.flatnonzero(~fine).tolist()
+        attempt.verdict = batch_digest(attempt.ticket, attempt.accepted)
+        return self._end(attempt, TOO_FEW) if len(attempt.accepted) < attempt.needed else None
+
+    def _next_piece(self, attempt: _Attempt) -> tuple[int, int] | None:
+        """Positions of users to add, or after the verdict of one to take off again."""
+        last = min(len(attempt.alike), attempt.summed + users_a_piece(attempt.holding.length))
+        if last > attempt.summed:
+            return attempt.summed, last
+        return (attempt.refused[0], attempt.refused[0] + 1) if attempt.refused else None
+
+    def _sum_piece(self, run: str, attempt: _Attempt, theirs: Mapping[int, Standing], piece: tuple[int, int]) -> None:
+        """Add users, and open their checks; or take a refused one off: sums modulo 2^64 are exact."""
+        users, explicit, length = attempt.alike[slice(*piece)], b"", attempt.holding.length
+        if self.index == 2:
+            if not theirs[1].nonce:
+                return self._end(attempt, "a peer has lost the attempt")
+            explicit = self._peers[1].explicit(run, attempt.question.round, attempt.number, *piece)
+            if not passed_on_as_committed(explicit, users, attempt.ticket, length):
+                return self._end(attempt, "a peer passed on shares that are not those of their hashes")
+        own, following = attempt.holding.rows(users, explicit)
+        if attempt.summed == len(attempt.alike):
+            attempt.sums.add(own, following, off=True)
+            del attempt.refused[0]
+            return None
+        attempt.sums.add(own, following)
+        checked = attempt.sums.layout.checked
+        if checked is not None and attempt.projection is not None:
+            context = attempt.ticket + attempt.agreed + f"/open/{piece[0]}".encode()
+            keys = attempt.key, attempt.following_key
+            attempt.openings.append(opening(own, following, checked, attempt.projection, self.index, keys, context))
+        attempt.summed = piece[1]
+        if checked is not None and attempt.summed == len(attempt.alike):
+            attempt.opened = hashlib.sha256(b"".join(one.astype("<u8").tobytes() for one in attempt.openings)).digest()
         return None
 
     def _fix_ticket(self, run: str, attempt: _Attempt, nonces: Mapping[int, bytes]) -> None:
@@ -293,8 +376,9 @@ class OneOfThree:
         question, plan = attempt.question, attempt.plan
         self._store.charge(run, question, plan)
         parts = attempt.sums.output(party_noise(question, plan, self._noise), (attempt.key, attempt.following_key), attempt.ticket)
-        content = packed_output(attempt.ticket, len(attempt.alike), parts)
-        output = Kept(attempt.number, attempt.ticket, attempt.agreed, len(attempt.alike), content)
+        users, agreed = (attempt.accepted, attempt.verdict) if attempt.verdict else (attempt.alike, attempt.agreed)
+        content = packed_output(attempt.ticket, len(users), parts)
+        output = Kept(attempt.number, attempt.ticket, agreed, len(users), content)
         self._store.keep(run, question.round, output)
         if self.index != 1:  # aggregator 2 may still ask it for explicit shares
             attempt.holding.close()
@@ -304,7 +388,7 @@ class OneOfThree:
         if kept is None or self._store.published(run, round):
             return
         theirs = [peer.standing(run, round) for peer in self._peers.values()]
-        if all(other.ready and (other.ticket, other.agreed) == (kept.ticket, kept.agreed) for other in theirs):
+        if all(other.ready and (other.ticket, other.accepted) == (kept.ticket, kept.agreed) for other in theirs):
             self._store.publish(run, round)
 
     def _published_elsewhere(self, run: str, round: int, ticket: bytes) -> list[bool]:

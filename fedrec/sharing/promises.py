@@ -8,12 +8,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from fedrec.federation.hostile_clients import checks
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 
 NOT_REVIEWED = "three-party is not yet reviewed from outside"
 NOT_HIDDEN = "not hidden"
 SIMULATED = "simulated by one person, who sees everything; what follows is what the protocol promises among three operators"
+
+UNCHECKED = "nothing: no aggregator checks what is shared, and one client can move a sum as far as it likes"
+CHECKED = (
+    "each user is bounded by the release's radius, as with a trusted aggregator, except with probability 2^-40 a user and attempt, if all "
+    "three aggregators keep to the protocol"
+)
 
 
 @dataclass(frozen=True)
@@ -33,10 +40,10 @@ def stated(plan: Plan) -> tuple[Stated, ...]:
     """Of a three-party plan, in the order in which it is printed; empty where one trusted aggregator sums."""
     if plan.aggregation == "trusted":
         return ()
-    return sentences(_epsilon(plan.for_outsiders), _epsilon(plan.guarantee), f"{plan.guarantee.delta:g}")
+    return sentences(_epsilon(plan.for_outsiders), _epsilon(plan.guarantee), f"{plan.guarantee.delta:g}", checked=checks(plan))
 
 
-def sentences(outsiders: str, one_corrupt: str, delta: str) -> tuple[Stated, ...]:
+def sentences(outsiders: str, one_corrupt: str, delta: str, *, checked: bool = False) -> tuple[Stated, ...]:
     """The same of numbers in words."""
     return (
         Stated(
@@ -50,7 +57,7 @@ def sentences(outsiders: str, one_corrupt: str, delta: str) -> tuple[Stated, ...
             "rests on AES-256 and on the other two aggregators being honest",
         ),
         Stated("two aggregators together", "nothing: they can read every report"),
-        Stated("hostile clients", "nothing yet: no aggregator can check what is shared, and one client can move a sum as far as it likes"),
+        Stated("hostile clients", CHECKED if checked else UNCHECKED),
         Stated("a hostile aggregator", "it can spoil a sum or stop a run, unnoticed or not; it cannot learn more"),
         Stated(NOT_HIDDEN, "who took part, when, and whether the report was accepted"),
     )

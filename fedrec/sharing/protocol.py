@@ -15,15 +15,18 @@ class Standing:
     """Where an aggregator is in a round, for its peers. Within an attempt what was said once stays.
 
     attempt: 0 before the first. nonce: of the attempt. ticket: b"" until all nonces are known. held: None until it takes no more shares.
-    agreed: `commitments.batch_digest` of the users that it would sum. ready: SHA-256 of its output, which it keeps. published: the output
-    may be fetched.
-    """
+    agreed: `commitments.batch_digest` of the users whom all hold. coin: its own term and the following aggregator's, once all agreed
+    (`checks.coin_term`). opened: SHA-256 of its terms of the checks. accepted: digest of the users that it sums, once it judged. ready:
+    SHA-256 of its output, which it keeps. published: the output may be fetched."""
 
     attempt: int = 0
     nonce: bytes = b""
     ticket: bytes = b""
     held: tuple[Committed, ...] | None = None
     agreed: bytes = b""
+    coin: tuple[bytes, bytes] | None = None
+    opened: bytes = b""
+    accepted: bytes = b""
     ready: bytes = b""
     published: bool = False
 
@@ -40,10 +43,13 @@ class Peer(Protocol):
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
         """Blinds and explicit shares of users first..last of the agreed list, of aggregator 1 for 2 alone. Raises UnreachableError."""
 
+    def openings(self, run: str, round: int, attempt: int) -> bytes:
+        """Its masked terms of the checks of all agreed users, `checks.opening` after each other. Raises UnreachableError."""
+
 
 @dataclass(frozen=True)
 class Kept:
-    """An output that an aggregator stands by: of an attempt, its ticket and users (`agreed`, and how many); `content` are its bytes."""
+    """An output that an aggregator stands by: of an attempt, its ticket and the users that it sums (`agreed`, how many), and its bytes."""
 
     attempt: int
     ticket: bytes

@@ -80,6 +80,12 @@ def _keys(secret: bytes, ticket: bytes, report: bytes, row: UInt64s) -> list[byt
     return [hmac.digest(secret, b"fedrec/share-seeds" + of + bytes([number]), "sha256") for number in range(SEEDS + 1)]
 
 
+def noise_keys(numbers: UInt64s, reports: Sequence[bytes], ticket: bytes, *, secret: bytes) -> list[bytes]:
+    """Keys of the users' own noise (`layout.with_own_noise`), as fresh as seeds are: the same numbers again are under the same noise."""
+    rows = (row.astype("<u8").tobytes() for row in numbers)
+    return [hmac.digest(secret, b"fedrec/check-noise" + ticket + of + row, "sha256") for of, row in zip(reports, rows, strict=True)]
+
+
 def sent_numbers(aggregator: int) -> tuple[int, ...]:
     """Numbers of the shares that a client sends an aggregator, rising. Aggregator 2 gets share 2 from aggregator 1."""
     return ((0, 1), (1, SEEDS), (0,))[aggregator]

@@ -31,14 +31,19 @@ class ShareSums:
         self.layout = layout
         self._sums = [np.zeros(part.shape, np.uint64) for part in layout.parts]
 
-    def add(self, own: UInt64s, following: UInt64s) -> None:
-        """Add users' shares (n, length), of the aggregator's own number and of the next. Raises ValueError on other shapes."""
+    def add(self, own: UInt64s, following: UInt64s, *, off: bool = False) -> None:
+        """Add users' shares (n, length), of the aggregator's own number and of the next; `off` takes them off again.
+
+        Raises ValueError on other shapes.
+        """
         if own.shape != following.shape or own.ndim != 2 or own.shape[1] != self.layout.length:
             raise ValueError(f"shares must have {self.layout.length} numbers a user, found {own.shape} and {following.shape}")
-        both = own + following
+        both, minus_one = own + following, np.uint64(2**64 - 1)
         for part, sums in zip(self.layout.parts, self._sums, strict=True):
             x, after = np.ascontiguousarray(own[:, part.left]), np.ascontiguousarray(following[:, part.left])
             y, together = np.ascontiguousarray(own[:, part.right]), np.ascontiguousarray(both[:, part.right])
+            if off:
+                together, y = together * minus_one, y * minus_one
             add_products(x, together, sums, folds=part.spec.folds)
             add_products(after, y, sums, folds=part.spec.folds)
 

@@ -9,6 +9,7 @@ import pytest
 
 from fedrec import storage
 from fedrec.errors import BudgetExceededError, ProtocolError, RefusedError, RunError
+from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.sharing.protocol import Kept
 from fedrec_aggregator.ledger import ReleaseLedger
@@ -109,8 +110,8 @@ def worlds(tmp_path: Path) -> Iterator[Worlds]:
     made = list[World]()
 
     class DiskWorld(World):
-        def __init__(self, rng: np.random.Generator, *, loss: float = 0.0) -> None:
-            super().__init__(rng, loss=loss)
+        def __init__(self, rng: np.random.Generator, *, loss: float = 0.0, plan: Plan = PLAN) -> None:
+            super().__init__(rng, loss=loss, plan=plan)
             self.disks = [OnDisk(tmp_path / str(len(made)) / str(i)) for i in range(3)]  # type: ignore[misc]
             self.parties = [self.party(i) for i in range(3)]
             made.append(self)

@@ -11,7 +11,7 @@ import pytest
 
 from fedrec.errors import ProtocolError
 from fedrec.federation.sums import exact_sums
-from fedrec.privacy.calibration import calibrate
+from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import SystemStreams
 from fedrec.sharing.commitments import Committed, commitment, held_alike, ticket
@@ -21,7 +21,7 @@ from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import SharedUser, addressed, read_output
 from fedrec.sharing.servers import ShareSums, total
-from tests.sharing.three_worlds import DIGEST, NAMES, PLAN, QUESTION, RUN, USERS, Line, World, reports_of
+from tests.sharing.three_worlds import CHECKED, DIGEST, NAMES, PLAN, QUESTION, RUN, USERS, Line, World, reports_of
 
 SEEDS = 50
 """Scripts in a run of the tests; 1,000 were run once."""
@@ -82,14 +82,17 @@ class Lying(World):
             replace(said, published=not said.published),
             replace(said, attempt=said.attempt + 1),
             replace(said, nonce=self.rng.bytes(32)),
-        ][int(self.rng.integers(6))]
+            replace(said, accepted=own.accepted, ready=own.ready or bytes(32)),
+            replace(said, accepted=other.accepted, opened=self.rng.bytes(32)),
+            replace(said, coin=(self.rng.bytes(32), self.rng.bytes(32))),
+        ][int(self.rng.integers(9))]
 
 
-def script(seed: int, kind: type[World] = World) -> World:
+def script(seed: int, kind: type[World] = World, plan: Plan = PLAN) -> World:
     """One round under a server that opens the next attempt where one has ended, and sometimes too early; checked after every step."""
     rng = np.random.default_rng(seed)
     honest = (0, 1, 2) if kind is World else (1, 2)
-    world, attempt, crashes = kind(rng, loss=float(rng.choice([0.0, 0.1, 0.3]))), 0, float(rng.choice([0.0, 0.02, 0.06]))
+    world, attempt, crashes = kind(rng, loss=float(rng.choice([0.0, 0.1, 0.3])), plan=plan), 0, float(rng.choice([0.0, 0.02, 0.06]))
     for _ in range(150):
         i, standings = int(rng.integers(3)), [party.standing(RUN, 1) for party in world.parties]
         if not all(said.nonce or said.ready for said in standings) or rng.random() < 0.01:
@@ -111,14 +114,16 @@ def script(seed: int, kind: type[World] = World) -> World:
     return world
 
 
+@pytest.mark.parametrize("plan", [PLAN, CHECKED], ids=["trusted-sites", "checked"])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_however_messages_and_crashes_fall_no_output_is_of_other_users_or_a_second_one(seed: int) -> None:
-    script(seed)
+def test_however_messages_and_crashes_fall_no_output_is_of_other_users_or_a_second_one(seed: int, plan: Plan) -> None:
+    script(seed, plan=plan)
 
 
+@pytest.mark.parametrize("plan", [PLAN, CHECKED], ids=["trusted-sites", "checked"])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_the_same_of_the_two_honest_ones_where_the_third_lies(seed: int) -> None:
-    script(seed, Lying)
+def test_the_same_of_the_two_honest_ones_where_the_third_lies(seed: int, plan: Plan) -> None:
+    script(seed, Lying, plan)
 
 
 def test_scripts_end_with_every_number_of_outputs_and_after_several_attempts() -> None:
@@ -206,7 +211,7 @@ def test_a_liar_that_agrees_with_everybody_changes_nothing() -> None:
     assert not any(disk.output or disk.charged for disk in world.disks[1:])
 
 
-@pytest.mark.parametrize("name", ["ticket", "agreed"])
+@pytest.mark.parametrize("name", ["ticket", "accepted"])
 def test_an_output_stays_where_a_peer_keeps_one_of_other_users_or_another_attempt(name: str) -> None:
     world = world_of()
     found = opened(world)

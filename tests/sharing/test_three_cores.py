@@ -1,6 +1,6 @@
 """Whole rounds over three aggregators with ledgers on disk, clients that share, and a server that adds three outputs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -9,20 +9,25 @@ import numpy as np
 import pytest
 
 from fedrec.errors import RefusedError
-from fedrec.federation.protocol import Invitation, Phase, Refusal
+from fedrec.federation.hostile_clients import ATTEMPTS
+from fedrec.federation.messages import Reports
+from fedrec.federation.protocol import Answer, Invitation, Phase, Refusal
 from fedrec.federation.rounds import train
 from fedrec.federation.wire import pack_release
-from fedrec.sharing.layout import layout
+from fedrec.sharing.layout import Layout, layout
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import addressed, pack_shares
+from fedrec.sharing.ring import UInt64s
 from fedrec_aggregator.peers import HeardPeer
 from fedrec_cli.disclosure.aggregator import aggregator as inspected
+from fedrec_client import three_way
 from fedrec_client.participant import Participant
 from fedrec_client.three_way import ThreeWay
 from tests.sharing.three_cores import NAMES, RUN, USERS, Cores, Federation, federation
 
 Found = Callable[..., Federation]
 
+CHECKED = ("privacy.hostile_clients=checked",)
 PUBLISHED = ("recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2")
 
 
@@ -39,7 +44,7 @@ def found(tmp_path: Path) -> Iterator[Found]:
         yield make
 
 
-@pytest.mark.parametrize("sets", [PUBLISHED, ()], ids=["published", "default"])
+@pytest.mark.parametrize("sets", [PUBLISHED, (), CHECKED, (*PUBLISHED, *CHECKED)], ids=["published", "default", "checked", "both"])
 def test_every_round_of_a_training_releases_the_loopback_s_bytes(found: Found, sets: tuple[str, ...]) -> None:
     there = found(*sets)
     recipe = there.prepared.recipe
@@ -160,3 +165,54 @@ def test_a_peer_that_is_at_another_attempt_is_asked_for_no_list_and_no_key() -> 
 def test_three_ways_need_three_different_keys() -> None:
     with pytest.raises(ValueError, match="three different"):
         ThreeWay([None] * 3, (b"a", b"b", b"b"))  # type: ignore[list-item]
+
+
+def test_a_client_that_shares_too_long_a_report_is_counted_by_nobody_and_the_others_are(
+    found: Found, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = found(*PUBLISHED, *CHECKED)
+    honest, hostile = three_way.plain_numbers, there.participants[0]
+
+    def longer(reports: Reports, shape: Layout) -> UInt64s:
+        numbers = honest(reports, shape)
+        numbers[:, 0] += np.uint64(2**40)
+        return numbers
+
+    link, whole = there.link(min_share=0.5), there.ask
+
+    def ask(invitation: Invitation) -> Sequence[Answer]:
+        with monkeypatch.context() as patched:
+            patched.setattr(three_way, "plain_numbers", longer)
+            answers = [hostile.answer(invitation)]
+        return [*answers, *(each.answer(invitation) for each in there.participants[1:])]
+
+    monkeypatch.setattr(there, "ask", ask)
+    assert whole is not ask
+    link.answer(there.first)
+    counted = [ledger.released(RUN, there.first.round).reported for ledger in there.cores.ledgers]  # type: ignore[union-attr]
+    assert counted == [USERS - hostile.users.num_users] * 3
+
+
+def test_a_client_shares_in_three_attempts_at_a_round_whose_checks_are_charged_and_in_no_fourth(found: Found) -> None:
+    there = found(*PUBLISHED, *CHECKED)
+    desk, question, client = there.desk(), there.first, there.participants[0]
+    desk.open_run(RUN, there.prepared.plan)
+    for attempt in range(1, 5):
+        desk.open_round(there.opening(question, quorum=USERS))
+        there.cores.sleep(1.0)
+        there.cores.sleep(1.0)
+        for _ in range(2):  # the same again is the same attempt
+            answer = client.answer(Invitation(RUN, there.prepared.plan, question, quorum=USERS))
+        assert (answer.refusal, bool(answer.accepted)) == (("", True) if attempt <= ATTEMPTS else (Refusal.BUDGET, False))
+        there.cores.restart(0)
+
+
+def test_a_client_refuses_a_question_whose_checks_cost_more_than_is_charged(found: Found) -> None:
+    there = found(*PUBLISHED, *CHECKED)
+    fine = tuple(
+        replace(r, blocks=tuple(replace(b, coefficient_step=b.coefficient_step / 2**9, vector_step=b.vector_step / 2**9) for b in r.blocks))
+        for r in there.first.releases
+    )
+    answer = there.participants[0].answer(Invitation(RUN, there.prepared.plan, replace(there.first, releases=fine)))
+    assert answer.refusal in {Refusal.WRONG_QUESTION, Refusal.MALFORMED}
+    assert not there.participants[0].ledger.entries

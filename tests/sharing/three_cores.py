@@ -89,6 +89,9 @@ class Line:
     def key(self, run: str, round: int, attempt: int) -> bytes:
         return self.core.key(run, round, attempt, caller=self.caller)
 
+    def openings(self, run: str, round: int, attempt: int) -> bytes:
+        return self.core.openings(run, round, attempt)
+
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
         return self.core.explicit(run, round, attempt, first, last, caller=self.caller)
 

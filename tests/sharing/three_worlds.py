@@ -7,21 +7,24 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedrec.errors import ProtocolError, UnreachableError
+from fedrec.federation.hostile_clients import noise_mu, on_checked_grid
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.sums import exact_sums
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import SystemStreams
-from fedrec.sharing.layout import layout, plain_numbers
+from fedrec.sharing.layout import Layout, plain_numbers, plan_layout, with_own_noise
 from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Kept, Standing
-from fedrec.sharing.record import SharedUser, addressed, read_output
+from fedrec.sharing.record import SharedUser, addressed, noise_keys, read_output
+from fedrec.sharing.ring import UInt64s
 from fedrec.sharing.servers import total
 
 RUN, USERS = "run", 5
 QUESTION = Question(1, "s", {}, (ReleaseSpec("s", (block("s", "linear", rows=4, width=2, folds=2),)),))
 PLAN = among_three(calibrate(Guarantee(5.0, 1e-5), {"s": 1.0}), calibrated_for="one-corrupt")
+CHECKED = among_three(calibrate(Guarantee(5.0, 1e-5), {"s": 1.0}), calibrated_for="one-corrupt", hostile_clients="checked")
 DIGEST = hashlib.sha256(b"question").digest()
 NAMES = (b"a", b"b", b"c")
 
@@ -96,6 +99,13 @@ class Line:
         self.world.maybe_lose()
         return self.world.parties[self.callee].key(run, round, attempt, caller=self.caller)
 
+    def openings(self, run: str, round: int, attempt: int) -> bytes:
+        self.world.maybe_lose()
+        try:
+            return self.world.opened(self.callee, self.world.parties[self.callee].openings(run, round, attempt))
+        except ProtocolError as failure:
+            raise UnreachableError(failure.cause, "Ask again.") from None
+
     def explicit(self, run: str, round: int, attempt: int, first: int, last: int) -> bytes:
         self.world.maybe_lose()
         try:
@@ -104,20 +114,20 @@ class Line:
             raise UnreachableError(failure.cause, "Ask again.") from None
 
 
-def reports_of(users: list[int]) -> Reports:
+def reports_of(users: list[int], question: Question = QUESTION) -> Reports:
     rng = np.random.default_rng(3)
     ptr, items = np.arange(len(users) + 1, dtype=np.int64) * 3, np.tile(np.array([0, 1, 3], np.int32), len(users))
     every = RealBlock(rng.normal(size=3 * USERS), rng.normal(size=(2 * USERS, 2)))
     rows = np.concatenate([np.arange(3 * k, 3 * k + 3) for k in users]) if users else np.empty(0, np.int64)
     pairs = np.concatenate([np.arange(2 * k, 2 * k + 2) for k in users]) if users else np.empty(0, np.int64)
-    return bounded(ptr, items, [RealBlock(every.coefficients[rows], every.vectors[pairs])], QUESTION.releases)
+    return bounded(ptr, items, [RealBlock(every.coefficients[rows], every.vectors[pairs])], question.releases)
 
 
 class World:
     """One round. `rng` decides what is lost; everything else is the script's."""
 
-    def __init__(self, rng: np.random.Generator, *, loss: float = 0.0) -> None:
-        self.rng, self.loss = rng, loss
+    def __init__(self, rng: np.random.Generator, *, loss: float = 0.0, plan: Plan = PLAN) -> None:
+        self.rng, self.loss, self.plan, self.question = rng, loss, plan, on_checked_grid(QUESTION, plan)
         self.disks = [Disk() for _ in range(3)]
         self.parties: list[OneOfThree] = []
         self.parties = [self.party(i) for i in range(3)]
@@ -136,6 +146,10 @@ class World:
         """What the callee says to the caller in place of the truth."""
         return said
 
+    def opened(self, callee: int, content: bytes) -> bytes:
+        """Openings on their way."""
+        return content
+
     def passed_on(self, content: bytes) -> bytes:
         """Explicit shares on their way."""
         return content
@@ -145,7 +159,7 @@ class World:
         self.parties[i] = self.party(i)
 
     def open(self, i: int, attempt: int, needed: int = 1) -> bool:
-        return self.does(i, lambda party: party.open(RUN, QUESTION, PLAN, DIGEST, attempt=attempt, needed=needed))
+        return self.does(i, lambda party: party.open(RUN, self.question, self.plan, DIGEST, attempt=attempt, needed=needed))
 
     def advance(self, i: int) -> bool:
         return self.does(i, lambda party: party.advance(RUN, 1))
@@ -162,9 +176,15 @@ class World:
         return True
 
     def sent(self, user: int, ticket: bytes) -> tuple[SharedUser, ...]:
-        numbers = plain_numbers(reports_of([user]), layout(QUESTION))
+        shape = plan_layout(self.question, self.plan)
+        numbers = self.numbers(user, plain_numbers(reports_of([user], self.question), shape), shape)
         ids = [hashlib.sha256(self.secrets[user] + name).digest()[:16] for name in (ticket, b"user")]
+        numbers = with_own_noise(numbers, shape, noise_keys(numbers, ids[:1], ticket, secret=self.secrets[user]))
         return tuple(one[0] for one in addressed(numbers, ids[:1], ids[1:], ticket, secret=self.secrets[user]))
+
+    def numbers(self, user: int, honest: UInt64s, shape: Layout) -> UInt64s:
+        """What a user shares in place of its honest row, before its noise."""
+        return honest
 
     def tickets(self) -> list[bytes]:
         return [party.standing(RUN, 1).ticket for party in self.parties]
@@ -181,7 +201,7 @@ class World:
         """One output of each at most; under one ticket one set of users; all three together are their sums and noise of three."""
         outputs = [next(iter(seen)) for i, seen in enumerate(self.left) if seen and i in honest]
         assert all(len(self.left[i]) <= 1 for i in honest), "a second output of one round"
-        read = [read_output(content, QUESTION) for content in outputs]
+        read = [read_output(content, self.question) for content in outputs]
         for ticket in {t for t, *_ in read}:
             agreed = {disk.output.agreed for disk in (self.disks[i] for i in honest) if disk.output and disk.output.ticket == ticket}
             assert len(agreed) == 1, "outputs of different users left"
@@ -190,9 +210,9 @@ class World:
             self.check_total([parts for *_, parts in read], read[0][1])
 
     def check_total(self, parts: list[tuple[np.ndarray, ...]], users: int) -> None:
-        (made,), step = total(parts), QUESTION.blocks[0].step
-        (expected,) = exact_sums(reports_of(list(range(USERS))), QUESTION.blocks)
-        std = np.sqrt(1.5) / PLAN["s"].mu
+        (made,), step = total(parts), self.question.blocks[0].step
+        (expected,) = exact_sums(reports_of(list(range(USERS)), self.question), self.question.blocks)
+        std = np.sqrt(1.5) / noise_mu(self.question, self.plan)["s"]
         assert np.abs(made * step).max() < 8 * std + USERS, "the masks do not cancel"
         if users == USERS:
             assert np.abs((made - expected) * step).max() < 8 * std  # once in 10^14 rounds by chance

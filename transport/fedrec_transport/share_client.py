@@ -14,6 +14,9 @@ from fedrec_transport.channel import Access
 MAX_LIST_BYTES = 2**30
 """The longest list of users that is taken from a peer: eight million users."""
 
+MAX_OPENINGS_BYTES = 2**31
+"""The longest openings that are taken from a peer: five million users."""
+
 MAX_EXPLICIT_BYTES = 2**26
 """The longest piece of explicit shares that is taken from a peer."""
 
@@ -60,3 +63,8 @@ class RemotePeer(Line):
         """As the protocol's, its length bounded. Raises as `standing`."""
         request = pb.GetExplicitRequest(run=run, round=round, attempt=attempt, first=first, last=last)
         return self._stream(methods.GET_EXPLICIT, request, most=MAX_EXPLICIT_BYTES)
+
+    def openings(self, run: str, round: int, attempt: int) -> bytes:
+        """As the protocol's, its length bounded. Raises as `standing`."""
+        request = pb.GetHeldRequest(run=run, round=round, attempt=attempt)
+        return self._stream(methods.GET_OPENINGS, request, most=MAX_OPENINGS_BYTES)

@@ -218,7 +218,7 @@ class World:
             if name == "standing":
                 said: Standing = core.standing(*asked)
                 return replace(said, held=None), said.held is not None
-            return core.held(*asked) if name == "held" else getattr(core, name)(*asked, caller=way.caller)
+            return getattr(core, name)(*asked, **({"caller": way.caller} if name in {"key", "explicit"} else {}))
         of: Any = core.share_desk(way.sender) if way.sender else core
         return getattr(of, name)(*asked, **named)
 

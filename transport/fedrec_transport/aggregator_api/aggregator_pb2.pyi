@@ -229,7 +229,7 @@ class GetStandingRequest(_message.Message):
     def __init__(self, run: _Optional[str] = ..., round: _Optional[int] = ...) -> None: ...
 
 class GetStandingReply(_message.Message):
-    __slots__ = ("attempt", "nonce", "ticket", "has_held", "agreed", "ready", "published", "time_s")
+    __slots__ = ("attempt", "nonce", "ticket", "has_held", "agreed", "ready", "published", "time_s", "coin_own", "coin_following", "opened", "accepted")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     TICKET_FIELD_NUMBER: _ClassVar[int]
@@ -238,6 +238,10 @@ class GetStandingReply(_message.Message):
     READY_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
+    COIN_OWN_FIELD_NUMBER: _ClassVar[int]
+    COIN_FOLLOWING_FIELD_NUMBER: _ClassVar[int]
+    OPENED_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     nonce: bytes
     ticket: bytes
@@ -246,7 +250,11 @@ class GetStandingReply(_message.Message):
     ready: bytes
     published: bool
     time_s: int
-    def __init__(self, attempt: _Optional[int] = ..., nonce: _Optional[bytes] = ..., ticket: _Optional[bytes] = ..., has_held: _Optional[bool] = ..., agreed: _Optional[bytes] = ..., ready: _Optional[bytes] = ..., published: _Optional[bool] = ..., time_s: _Optional[int] = ...) -> None: ...
+    coin_own: bytes
+    coin_following: bytes
+    opened: bytes
+    accepted: bytes
+    def __init__(self, attempt: _Optional[int] = ..., nonce: _Optional[bytes] = ..., ticket: _Optional[bytes] = ..., has_held: _Optional[bool] = ..., agreed: _Optional[bytes] = ..., ready: _Optional[bytes] = ..., published: _Optional[bool] = ..., time_s: _Optional[int] = ..., coin_own: _Optional[bytes] = ..., coin_following: _Optional[bytes] = ..., opened: _Optional[bytes] = ..., accepted: _Optional[bytes] = ...) -> None: ...
 
 class GetHeldRequest(_message.Message):
     __slots__ = ("run", "round", "attempt")

@@ -62,6 +62,7 @@ GET_ATTEMPT = Method("GetAttempt", "client", pb.GetAttemptRequest, pb.GetAttempt
 GET_STANDING = Method("GetStanding", "aggregator", pb.GetStandingRequest, pb.GetStandingReply)
 GET_HELD = Method("GetHeld", "aggregator", pb.GetHeldRequest, pb.ReleaseFrame)
 GET_EXPLICIT = Method("GetExplicit", "aggregator", pb.GetExplicitRequest, pb.ReleaseFrame)
+GET_OPENINGS = Method("GetOpenings", "aggregator", pb.GetHeldRequest, pb.ReleaseFrame)
 GET_KEY = Method("GetKey", "aggregator", pb.GetKeyRequest, pb.GetKeyReply)
 
 
@@ -103,7 +104,8 @@ def read_status(message: pb.RoundStatus) -> RoundStatus:
 def standing_message(standing: Standing, *, time_s: int) -> pb.GetStandingReply:
     """An aggregator's standing and clock for a peer; the list of whom it holds travels by itself."""
     plain = {**vars(standing), "has_held": standing.held is not None, "time_s": time_s}
-    del plain["held"]
+    del plain["held"], plain["coin"]
+    plain["coin_own"], plain["coin_following"] = standing.coin or (b"", b"")
     return pb.GetStandingReply(**plain)
 
 
@@ -111,10 +113,11 @@ def read_standing(message: pb.GetStandingReply) -> tuple[Standing, bool]:
     """A peer's standing, and whether it has a list. Raises RefusedError where a nonce, ticket or hash has another length."""
     from fedrec.sharing.protocol import Standing
 
-    words = {name: getattr(message, name) for name in ("nonce", "ticket", "agreed", "ready")}
-    if any(len(word) not in {0, 32} for word in words.values()):
+    words = {name: getattr(message, name) for name in ("nonce", "ticket", "agreed", "opened", "accepted", "ready")}
+    coin = bytes(message.coin_own), bytes(message.coin_following)
+    if any(len(word) not in {0, 32} for word in (*words.values(), *coin)) or len(coin[0]) != len(coin[1]):
         raise refused(Refusal.MALFORMED, "the peer's standing is none", "Use the same version of fedrec everywhere.")
-    return Standing(message.attempt, published=message.published, **words), message.has_held
+    return Standing(message.attempt, coin=coin if coin[0] else None, published=message.published, **words), message.has_held
 
 
 def plan_bytes(plan: Plan) -> bytes:

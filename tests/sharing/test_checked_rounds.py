@@ -1,0 +1,149 @@
+"""Rounds with checks of hostile clients: who is summed, and what an aggregator that lies can make of it."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedrec.errors import ProtocolError
+from fedrec.sharing.checks import coin_term
+from fedrec.sharing.layout import Layout
+from fedrec.sharing.one_of_three import TOO_FEW
+from fedrec.sharing.protocol import Standing
+from fedrec.sharing.record import read_output
+from fedrec.sharing.ring import UInt64s
+from tests.sharing.test_one_of_three import finish, opened, send
+from tests.sharing.three_worlds import CHECKED, RUN, USERS, World
+
+LONG = {1, 3}
+
+
+class WithCheaters(World):
+    """Users of `LONG` share a coefficient of 2^40."""
+
+    def numbers(self, user: int, honest: UInt64s, shape: Layout) -> UInt64s:
+        if user in LONG:
+            honest[:, 0] = np.uint64(2**40)
+        return honest
+
+
+def world_of(kind: type[World] = World) -> World:
+    return kind(np.random.default_rng(1), plan=CHECKED)
+
+
+def run(world: World, *, needed: int = 1, rounds: int = 20) -> World:
+    found = opened(world, needed=needed)
+    for user in range(USERS):
+        send(world, user, found)
+    finish(world, rounds)
+    return world
+
+
+def ended(world: World) -> set[str]:
+    seen = (party.progress(RUN, 1) for party in world.parties)
+    return {progress.ended for progress in seen if progress is not None and progress.ended}
+
+
+def test_a_checked_round_of_honest_users_is_the_sum_of_them_all() -> None:
+    world = run(world_of())
+    world.check()
+    assert {read_output(next(iter(left)), world.question)[1] for left in world.left} == {USERS}
+
+
+def test_users_who_are_refused_are_taken_off_the_sums_again() -> None:
+    world, honest = run(world_of(WithCheaters)), run(world_of())
+    counted = [read_output(next(iter(left)), world.question) for left in world.left]
+    assert {users for _, users, _ in counted} == {USERS - len(LONG)}
+    made = sum(parts[0].astype(object) for *_, parts in counted)
+    wrapped = np.array([[(int(x) + 2**63) % 2**64 - 2**63 for x in row] for row in made], float) * world.question.blocks[0].step
+    world.check()
+    assert np.abs(wrapped).max() < 8 * math.sqrt(1.5) / CHECKED["s"].mu * 1.02 + USERS  # 2^40 would be seen
+    assert all(honest.left)
+
+
+def test_where_too_few_pass_nothing_leaves() -> None:
+    world = run(world_of(WithCheaters), needed=USERS - 1)
+    assert not any(world.left)
+    assert TOO_FEW in ended(world)
+    assert not any(disk.charged for disk in world.disks)
+
+
+@pytest.mark.parametrize("word", ["coin", "opened", "accepted"])
+@pytest.mark.parametrize("to", [(1,), (1, 2)])
+def test_an_aggregator_that_lies_to_one_or_both_about_a_check_ends_the_attempt_and_nothing_leaves(word: str, to: tuple[int, ...]) -> None:
+    class Lying(World):
+        def lies(self, caller: int, callee: int, said: Standing) -> Standing:
+            if callee or caller not in to or not getattr(said, word):
+                return said
+            return replace(said, **{word: (bytes(32), said.coin[1]) if word == "coin" and said.coin else bytes(32)})  # type: ignore[arg-type]
+
+    world = run(world_of(Lying))
+    assert not any(world.left)
+    assert ended(world)
+
+
+def test_openings_that_differ_from_one_honest_aggregator_to_the_other_give_them_other_verdicts_and_nothing_leaves() -> None:
+    """Aggregator 0 tells 1 and 2 different terms: each takes what it said for true, judges otherwise, and compares."""
+
+    class TwoFaced(World):
+        def opened(self, callee: int, content: bytes) -> bytes:
+            self.told = getattr(self, "told", 0) + (callee == 0)
+            return content if callee or self.told % 2 else bytes(len(content))
+
+        def lies(self, caller: int, callee: int, said: Standing) -> Standing:
+            if callee == 0 and said.opened and caller == 2:
+                return replace(said, opened=__import__("hashlib").sha256(bytes(self.size())).digest())
+            return said
+
+        def size(self) -> int:
+            return len(self.parties[0].openings(RUN, 1, 1))
+
+    world = run(world_of(TwoFaced))
+    assert not any(world.left)
+
+
+def test_nobody_tells_a_term_of_the_coin_or_opens_before_all_three_fixed_the_users() -> None:
+    world = world_of()
+    found = opened(world)
+    send(world, 0, found)
+    for party in world.parties[:2]:
+        party.close(RUN, 1)
+    for _ in range(5):
+        for i in range(3):
+            world.advance(i)
+    assert all(party.standing(RUN, 1).coin is None for party in world.parties)
+    for party in world.parties:
+        with pytest.raises(ProtocolError, match="opened nothing"):
+            party.openings(RUN, 1, 1)
+    world.parties[2].close(RUN, 1)
+    world.advance(0)
+    assert world.parties[0].standing(RUN, 1).coin is None  # the others have not said that they agree
+    finish(world, 20)
+    assert all(world.left)
+
+
+def test_the_coin_is_of_all_three_keys_the_ticket_and_the_batch() -> None:
+    terms = {coin_term(key, ticket, batch) for key in (b"1" * 32, b"2" * 32) for ticket in (b"a" * 32, b"b" * 32) for batch in (b"c", b"d")}
+    assert len(terms) == 8
+
+
+def test_an_attempt_opens_once_and_the_next_one_is_under_other_noise() -> None:
+    """With the noise of one attempt in the next, the difference of two openings is free of it: thirteen attempts give a report away."""
+    world = world_of()
+    rows = [world.sent(0, ticket)[1].shares for ticket in (b"a" * 32, b"b" * 32)]
+    assert rows[0] != rows[1]
+    sums = []
+    for ticket in (b"a" * 32, b"b" * 32):
+        zero, one, _ = world.sent(0, ticket)
+        from fedrec.sharing.layout import plan_layout
+        from fedrec.sharing.ring import expand
+
+        length = plan_layout(world.question, CHECKED).length
+        sums.append(expand(zero.shares[0], length).copy() + expand(zero.shares[1], length) + np.frombuffer(one.shares[1], "<u8"))
+    noise = plan_layout(world.question, CHECKED).checked.noise  # type: ignore[union-attr]
+    assert (sums[0][: noise.start] == sums[1][: noise.start]).all()
+    assert (sums[0][noise] != sums[1][noise]).all()
+    first = run(world)
+    told = first.parties[0].standing(RUN, 1)
+    assert told.published
