@@ -26,8 +26,9 @@ from fedrec_simulations.api.released import History, Released, read_released
 from fedrec_simulations.api.tables import html_table
 from fedrec_simulations.data.budget import budget_of
 from fedrec_simulations.data.datasets import public_facts
+from fedrec_simulations.run_output import keep_model
+from fedrec_simulations.run_training import Work, train_one
 from fedrec_simulations.runtimes.loopback import loopback
-from fedrec_simulations.simulate import Work, keep_model, train_one
 from fedrec_simulations.training import RoundRecord, Trained
 
 Noise = Literal["system", "seeded"]

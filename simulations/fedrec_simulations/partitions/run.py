@@ -36,8 +36,9 @@ from fedrec_simulations.partitions.protocol import Engine, Task
 from fedrec_simulations.partitions.rounds import over
 from fedrec_simulations.run import BY_RULE, Run, RunSizes
 from fedrec_simulations.run_folder import open_folder
+from fedrec_simulations.run_output import write_run
+from fedrec_simulations.run_training import OnRound, Work, epsilons_of, train_one
 from fedrec_simulations.runtimes.choice import RuntimeChoice
-from fedrec_simulations.simulate import OnRound, Work, epsilons_of, train_one, write_run
 from fedrec_simulations.training import Trained
 
 _VALIDATED = 1_000
