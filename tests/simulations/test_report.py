@@ -240,7 +240,9 @@ class Page(HTMLParser):
                 self.ids.append(value or "")
             if name == "aria-labelledby":
                 self.labels += (value or "").split()
-            if name in {"src", "href", "srcset", "data", "action", "poster", "xlink:href"}:
+            if name == "href" and (value or "").startswith("#"):
+                self.labels.append((value or "")[1:])  # a link within the page leads to an id
+            elif name in {"src", "href", "srcset", "data", "action", "poster", "xlink:href"}:
                 self.loads.append(f"{tag} {name}={value}")
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -349,10 +351,13 @@ def test_points_lie_where_their_epsilon_and_value_say() -> None:
     assert dots[2][1] > dots[0][1]  # lower values lie lower
 
 
-def test_bars_start_at_zero_and_are_as_long_as_their_values() -> None:
-    drawn = charts.bucket_bars(BucketBars("RMSE", {"a": (1.0, 0.5, math.nan, 0.25, 0.75)}), name="b")
-    widths = [float(w) for w in re.findall(r'<rect x="132" y="[\d.]+" width="([\d.]+)"', drawn)]
-    assert [w / widths[0] for w in widths] == pytest.approx([1, 0.5, 0, 0.25, 0.75], abs=1e-3)
+def test_dots_lie_where_their_values_are_and_the_axis_does_not_begin_at_zero() -> None:
+    drawn = charts.bucket_dots(BucketBars("RMSE", {"a": (1.0, 0.5, math.nan, 0.75, 0.625)}), name="b")
+    places = [float(at) for at in re.findall(r'<circle cx="([\d.]+)"', drawn.partition("</svg>")[0])]
+    assert len(places) == 4, "what was not measured has no dot"
+    assert places[2] - places[1] == pytest.approx((places[0] - places[1]) / 2, abs=0.1)
+    assert places[3] - places[1] == pytest.approx((places[0] - places[1]) / 4, abs=0.1)
+    assert ">0.0<" not in drawn
     assert charts.bucket_names(5) == ("rarest 20%", "20–40%", "40–60%", "60–80%", "most popular 20%")
 
 

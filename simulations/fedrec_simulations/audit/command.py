@@ -15,6 +15,7 @@ from fedrec_simulations.audit import membership
 from fedrec_simulations.audit.finding import Effort, Finding
 from fedrec_simulations.audit.whole import whole_finding
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.report.table_page import TablePage, render
 
 QUICK = Effort(draws=4_000, users=8, uploads=6)
 _QUICK_RUNS = 200  # of the whole command, on each side
@@ -34,6 +35,25 @@ class Audit:
     def rows(self) -> list[dict[str, Any]]:
         """One JSON object per attack."""
         return [dict(finding.row()) for finding in self.findings]
+
+    def page(self, name: str) -> str:
+        """The same as one HTML page that needs no network. name: of the scenario."""
+        failed = [finding for finding in self.findings if finding.failed]
+        answer = f"No attack on {name} proves more than is claimed: {len(self.findings)} of {len(self.findings)} claims hold."
+        if failed:
+            answer = f"{len(failed)} of {len(self.findings)} claims about {name} do not hold: do not make them."
+        return render(
+            TablePage(
+                title=f"Audit of {name}",
+                answer=answer,
+                head=("attack", "unit", "neighbours", "claimed ε", "ε is at least", "by", "confidence", "named (by chance)", "verdict"),
+                rows=[_cells(finding) for finding in self.findings],
+                numbers=frozenset({3, 4, 6, 7}),
+                bad=bool(failed),
+                warned=frozenset(at for at, finding in enumerate(self.findings) if finding.failed),
+                notes=[*_explained(self.findings), *(f"{f.attack}: {f.note}" for f in self.findings if f.note)],
+            )
+        )
 
     def table(self) -> str:
         """The same at 80 columns, what the columns mean, and why the exit code is not 0 where it is not."""
@@ -78,6 +98,21 @@ def _factorisation(scenario: Scenario, effort: Effort, dataset: Dataset) -> Iter
     yield from membership.membership(prepared, split.train, variant=scenario.recipe, draws=effort.draws, streams=Streams(scenario.seed))
 
 
+def _cells(finding: Finding) -> tuple[str, ...]:
+    claim, proves = finding.claim, finding.by != "none"
+    return (
+        finding.attack,
+        claim.unit,
+        claim.neighbours,
+        f"{claim.epsilon:.4g}",
+        f"{finding.measured:.4g}" if proves else "–",
+        finding.by if proves else "no bound",
+        f"{finding.confidence:.1%}",
+        "–" if finding.recovery is None else str(finding.recovery),
+        finding.verdict,
+    )
+
+
 def _line(finding: Finding) -> str:
     recovered = "" if finding.recovery is None else str(finding.recovery)
     measured = "-" if finding.by == "none" else f"{finding.measured:.4g}"
@@ -95,4 +130,14 @@ def _key(findings: tuple[Finding, ...]) -> list[str]:
         "by region: nothing assumed; gaussian, moments: of mu-GDP; exact, support: no",
         "estimate.",
         "recovered: share of private facts named (and by who cannot know).",
+    ]
+
+
+def _explained(findings: tuple[Finding, ...]) -> list[str]:
+    """What the page's columns mean."""
+    deltas = ", ".join(f"{delta:g}" for delta in sorted({f.claim.delta for f in findings}))
+    return [
+        f"ε at δ {deltas}. An attack proves that ε is at least a number, with the confidence beside it. A claim holds while it is above.",
+        "By region: without assumptions. By gaussian or moments: if the release is Gaussian. By exact or support: computed, not estimated.",
+        "Named: the share of private facts that the attack named, and in brackets the share that somebody without the release names.",
     ]

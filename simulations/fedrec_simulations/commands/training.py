@@ -150,6 +150,9 @@ def audit(
     whole: Annotated[
         bool, typer.Option("--whole", help="Attack everything from the input file on, with one person and without, on planted files.")
     ] = False,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write the findings as a page, FILE.html.")
+    ] = None,
 ) -> None:
     """Attack a scenario's mechanisms and print, for each attack, a lower bound of epsilon beside the claimed one.
 
@@ -161,11 +164,20 @@ def audit(
       fedrec audit privaterec_planted
       fedrec audit --set data.preset=small --set privacy.epsilon=1 --json
       fedrec audit --whole --set recipe=default --set data.kind=clicks
+      fedrec audit --quick planted --output audit.html
     """
+    from fedrec.errors import SettingsError
     from fedrec.settings import load
+    from fedrec.storage import write_bytes
     from fedrec_simulations.audit.command import run
 
+    if output is not None and output.suffix != ".html":
+        raise SettingsError(
+            f"{output}: an audit is written as a page, found the suffix {output.suffix!r}", "Name a file that ends in .html."
+        )
     found = run(load(scenario, overrides or ()), quick=quick, whole=whole)
+    if output is not None:
+        write_bytes(output, found.page(scenario.stem if scenario else "the defaults").encode())
     typer.echo(json.dumps(found.rows()) if as_json else found.table())
     raise typer.Exit(found.exit_code)
 

@@ -69,9 +69,9 @@ def convergence(chart: Convergence) -> Markup:
     return both_widths(lambda width, name: _convergence(chart, width, name), "convergence")
 
 
-def bucket_bars(chart: BucketBars, *, name: str) -> Markup:
-    """Horizontal bars from zero: a group for each bucket, rarest first, a bar for each method."""
-    return both_widths(lambda width, at: _bars(chart, width, at), name)
+def bucket_dots(chart: BucketBars, *, name: str) -> Markup:
+    """A group for each bucket, rarest first, a dot for each method; the axis spans the values, so that differences are seen."""
+    return both_widths(lambda width, at: _dots(chart, width, at), name)
 
 
 def bucket_names(count: int) -> tuple[str, ...]:
@@ -137,34 +137,34 @@ def _convergence(chart: Convergence, width: float, name: str) -> Markup:
     return picture(parts, width=width, height=f.height, name=name, title=title, description=_spoken(chart.lines, chart.baselines))
 
 
-def _bars(chart: BucketBars, width: float, name: str) -> Markup:
+def _dots(chart: BucketBars, width: float, name: str) -> Markup:
     wide = width > 500
-    left, right, bar, gap = (132.0 if wide else 84.0), width - 48.0, 13.0, 16.0
+    left, right, lane, gap = (132.0 if wide else 84.0), width - 48.0, 15.0, 14.0
     labels = bucket_names(len(next(iter(chart.methods.values()))))
-    finite = [v for values in chart.methods.values() for v in values if math.isfinite(v)]
-    x = Scale(0.0, max([*finite, 1e-9]), left, right)
-    parts, top = [], 6.0
+    finite = [v for values in chart.methods.values() for v in values if math.isfinite(v)] or [0.0, 1.0]
+    room = (max(finite) - min(finite)) * 0.08 or abs(finite[0]) * 0.05 or 1.0
+    x = Scale(min(finite) - room, max(finite) + room, left, right)
+    marks, top = ticks(x.low, x.high), 6.0
+    height = len(labels) * (len(chart.methods) * lane + gap) + top
+    parts = [line(x(v), 0.0, x(v), height - gap, class_="grid") for v in marks]
+    parts += [text(x(v), height + 6, f"{v:.{decimals(marks)}f}", anchor="middle", class_="tick") for v in _sparse(marks, x, gap=36.0)]
     for b, label in enumerate(labels):
-        middle = top + len(chart.methods) * (bar + 2) / 2 + 4
+        middle = top + len(chart.methods) * lane / 2 + 4
         short = label if wide else label.replace("most popular", "top")
         parts.append(text(left - 12, middle, short, anchor="end", class_="tick"))
         for s, values in enumerate(chart.methods.values(), 1):
-            parts += _bar(x, left, top, bar, values[b], s)
-            top += bar + 2
+            if math.isfinite(values[b]):
+                parts.append(element("circle", cx=x(values[b]), cy=top + lane / 2, r=4.5, class_=f"dot f{s}"))
+            at = x(values[b]) + 9 if math.isfinite(values[b]) else left + 6
+            parts.append(text(at, top + lane / 2 + 4, wording.number(values[b], digits=3), class_="value halo"))
+            top += lane
         top += gap
-    parts.append(line(left, 0.0, left, top - gap + 4, class_="rule"))
     spoken = " ".join(
         f"{m}: {', '.join(f'{n} {wording.number(v, digits=3)}' for n, v in zip(labels, vs, strict=True))}."
         for m, vs in chart.methods.items()
     )
     title = f"{chart.metric} by popularity of the item"
-    return picture(parts, width=width, height=top - gap + 8, name=name, title=title, description=spoken)
-
-
-def _bar(x: Scale, left: float, top: float, height: float, value: float, s: int) -> list[Markup]:
-    length = x(value) - left if math.isfinite(value) else 0.0
-    label = text(left + length + 6, top + height - 2.5, wording.number(value, digits=3), class_="value")
-    return [element("rect", x=left, y=top, width=max(length, 0.0), height=height, rx=1.5, class_=f"f{s}"), label]
+    return picture(parts, width=width, height=height + 14, name=name, title=title, description=spoken)
 
 
 def _vertical(f: _Frame, values: Sequence[float]) -> Scale:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 import polars as pl
@@ -12,29 +11,10 @@ import polars as pl
 from fedrec.errors import SettingsError
 from fedrec.storage import write_bytes
 from fedrec_simulations.experiments.intervals import interval
+from fedrec_simulations.report.table_page import TablePage, render
 
 _ABOUT = {"run", "runs", "method", "epsilon", "delta", "unit", "noise", "private"}
 _HALF = "_half"
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Comparison of runs</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem; padding: 0 1rem; }}
-.wide {{ overflow-x: auto; }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
-th, td {{ text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid color-mix(in srgb, currentColor 25%, transparent); }}
-td.number, th.number {{ text-align: right; }}
-</style></head><body>
-<h1>Comparison of runs</h1>
-<p>{first}</p>
-{notes}
-<div class="wide" tabindex="0" role="region" aria-label="methods">
-<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>
-<p>A guarantee covers its model alone. Metrics are measured on the data without noise: they are not private.</p>
-{runs}
-</body></html>
-"""
 
 
 def half(metric: str) -> str:
@@ -81,7 +61,7 @@ def ordered(frame: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def _shown(frame: pl.DataFrame, metric: str) -> tuple[list[str], list[list[str]]]:
-    lists = [c for c in ("rmse", "mae", *(c for c in frame.columns if c.startswith(("ndcg@", "recall_capped@")))) if c in frame.columns]
+    lists = [c for c in ("rmse", "mae", *(c for c in metrics_of(frame) if c.startswith(("ndcg@", "recall_capped@")))) if c in frame.columns]
     metrics = [metric, *(c for c in lists if c != metric)][:5]
     rows = []
     for row in ordered(frame, metric).iter_rows(named=True):
@@ -113,16 +93,17 @@ def page(frame: pl.DataFrame, metric: str, *, notes: Sequence[str] = (), runs: S
     if best:
         ours, found = best[0], _measured(best[0][metric], best[0].get(half(metric)))
         first = f"Best private method by {metric}: {ours['method']} of {ours['run']}, {found} at ε {ours['epsilon']:g} per {ours['unit']}."
-    numbers = set(range(3, len(header)))
-    head = "".join(f"<th{' class=number' if n in numbers else ''}>{escape(name)}</th>" for n, name in enumerate(header))
-    body = "".join(
-        "<tr>" + "".join(f"<td{' class=number' if n in numbers else ''}>{escape(cell)}</td>" for n, cell in enumerate(row)) + "</tr>"
-        for row in rows
-    )
-    said = "\n".join(f"<p>{escape(note)}</p>" for note in notes)
-    named = "".join(f'<li><a href="../{escape(run.name)}/report.html">{escape(run.name)}</a></li>' for run in runs)
-    return _PAGE.format(
-        first=escape(first), head=head, rows=body, notes=said, runs=f"<h2>Reports of the runs</h2><ul>{named}</ul>" if runs else ""
+    covered = "A guarantee covers its model alone. Metrics are measured on the data without noise: they are not private."
+    return render(
+        TablePage(
+            title="Comparison of runs",
+            answer=first,
+            head=header,
+            rows=rows,
+            numbers=frozenset(range(3, len(header))),
+            notes=[*notes, covered],
+            links=[(f"../{run.name}/report.html", run.name) for run in runs],
+        )
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fedrec_simulations.report import charts, wording
 from fedrec_simulations.report.content import BucketBars, NeighbourCard, ReportContent
 
 _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"  # so that no line ends in "δ ="
+_CONTENTS = "<!-- contents -->"
 _MARKS = {"better": "✓", "not clearly better": "≈", "no better": "✗", "cannot be compared": "?"}
 
 
@@ -27,7 +29,7 @@ def write(path: Path, content: ReportContent) -> None:
 def render(content: ReportContent) -> str:
     """The page as text. Everything that comes from data is escaped."""
     rows = wording.hex_rows(content.example) if content.example else []
-    return (
+    page = (
         _environment()
         .get_template("page.html")
         .render(
@@ -47,6 +49,13 @@ def render(content: ReportContent) -> str:
             nan=math.nan,
         )
     )
+    return page.replace(_CONTENTS, _contents(page))
+
+
+def _contents(page: str) -> str:
+    """Links to the page's sections, from their headings."""
+    parts = "".join(f'<li><a href="#{anchor}">{title}</a></li>' for anchor, title in re.findall(r'<h2 id="([\w-]+)">([^<]*)</h2>', page))
+    return f'<nav aria-label="Contents"><ul class="contents">{parts}</ul></nav>' if parts else ""
 
 
 def _bucket_chart(chart: BucketBars, at: int) -> dict[str, object]:
@@ -54,7 +63,7 @@ def _bucket_chart(chart: BucketBars, at: int) -> dict[str, object]:
         "metric": chart.metric,
         "lower_is_better": chart.lower_is_better,
         "legend": charts.legend(chart.methods) if len(chart.methods) > 1 else "",
-        "svg": charts.bucket_bars(chart, name=f"buckets-{at}"),
+        "svg": charts.bucket_dots(chart, name=f"buckets-{at}"),
     }
 
 
