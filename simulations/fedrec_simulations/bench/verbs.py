@@ -87,6 +87,18 @@ def _device(data: str, quick: bool) -> dict[str, Any]:
     return device.run(quick=quick)
 
 
+def _cluster(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import cluster
+
+    return cluster.run(data, quick=quick)
+
+
+def _sums(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import sums
+
+    return sums.run(data, quick=quick)
+
+
 def _cohorts(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import cohorts
 
@@ -223,6 +235,8 @@ def simple(data: Sequence[str], *, silent: bool, **chosen: Any) -> dict[str, Any
 
 BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "kernels": _kernels,
+    "cluster": _cluster,
+    "sums": _sums,
     "als": _als,
     "encoder": _encoder,
     "readers": _readers,

@@ -8,6 +8,7 @@ once; where a total is lost on its way, the pass is done again. Cores of nodes t
 from __future__ import annotations
 
 import copy
+import os
 import secrets
 from collections import deque
 from collections.abc import Sequence
@@ -46,6 +47,10 @@ class Worker:
         """Of fedrec, on the node."""
         return __version__
 
+    def process_id(self) -> int:
+        """Of the worker, on its node."""
+        return os.getpid()
+
     def map(self, key: str, task: Sequence[Any], index: int) -> int:
         """Add a part's sums to the total of the pass. task: of one reference, which is fetched once."""
         if key != self._pass:  # copied: arrays of the object store cannot be written, for which kernels would be compiled anew
@@ -73,6 +78,8 @@ class OnRay:
         self._merge = self._ray.remote(num_cpus=0)(_merged_copy)
         self._ready, self._starting = list[Any](), dict[Any, Any]()
         self._reader = dict[int, Any]()  # which actor has read a part
+        self.started = 0
+        """How many workers came up so far."""
 
     @classmethod
     def start(cls, source: Parts, address: str = "", *, ship: bool = False) -> OnRay:
@@ -95,6 +102,10 @@ class OnRay:
     def parts(self) -> int:
         """See `protocol.Engine`."""
         return len(self._source.data.parts)
+
+    def process_ids(self) -> list[int]:
+        """Of all workers that are up."""
+        return [self._ray.get(actor.process_id.remote()) for actor in self._ready]
 
     def reduce(self, task: Task, told: Told, *, only: int | None = None) -> Any:
         """See `protocol.Engine`."""
@@ -180,6 +191,7 @@ class OnRay:
                 f"a node of the Ray cluster has fedrec {version}, and this is {__version__}", "Install one version, or give --ship-package."
             )
         self._ready.append(actor)
+        self.started += 1
 
     def _forget_lost(self) -> None:
         for actor in list(self._ready):
