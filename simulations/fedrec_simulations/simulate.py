@@ -42,10 +42,6 @@ def run(
 
     given: a data set in memory, in the place of the one that the scenario's data table names. on_round: called after every round.
     """
-    if cast.partitioned:
-        from fedrec_simulations.partitions.run import run as run_partitioned
-
-        return run_partitioned(scenario, name=name, cast=cast, resume=resume, quiet=quiet, on_round=on_round)
     console = Console(stderr=True, quiet=quiet)
     if scenario.privacy.shares == "real" and cast.runtime != "loopback":
         raise SettingsError(f"privacy.shares says nothing to --runtime {cast.runtime}, which always shares", "Leave one of the two out.")

@@ -14,6 +14,7 @@ import pytest
 from fedrec.errors import DataError, SettingsError
 from fedrec.settings import Scenario, load
 from fedrec_simulations.data.partitioning import partition
+from fedrec_simulations.partitions.run import run as run_over
 from fedrec_simulations.runtimes.choice import RuntimeChoice
 from fedrec_simulations.simulate import run
 
@@ -46,7 +47,7 @@ def _settings(tmp_path: Path, *more: str) -> Scenario:
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] if number > 1 else []) for number, way in enumerate(WAYS)])
 def test_partitions_give_the_model_and_the_errors_of_the_whole(tmp_path: Path, way: str) -> None:
     chosen = _settings(tmp_path, _parts(tmp_path), *WAYS[way])
-    whole, apart = run(chosen, name="r", quiet=True), run(chosen, name="r", cast=PARTITIONS, quiet=True)
+    whole, apart = run(chosen, name="r", quiet=True), run_over(chosen, name="r", cast=PARTITIONS, quiet=True)
     assert _model(apart) == _model(whole)
     assert apart["guarantee"] == whole["guarantee"]
     assert apart["bytes_up_per_client"] == pytest.approx(whole["bytes_up_per_client"])
@@ -60,12 +61,12 @@ def test_partitions_give_the_model_and_the_errors_of_the_whole(tmp_path: Path, w
 
 def test_a_run_goes_on_over_partitions_to_the_same_bytes(tmp_path: Path) -> None:
     chosen = _settings(tmp_path, _parts(tmp_path))
-    whole = run(chosen, name="r", cast=PARTITIONS, quiet=True)
+    whole = run_over(chosen, name="r", cast=PARTITIONS, quiet=True)
     before, kept = _model(whole), Path(whole["run_dir"])
     rounds = sorted((kept / "epsilon-5" / "checkpoints").iterdir())
     rounds[-1].unlink()
     (kept / "model" / "model.safetensors").unlink()
-    assert _model(run(chosen, name="r", cast=PARTITIONS, resume=True, quiet=True)) == before
+    assert _model(run_over(chosen, name="r", cast=PARTITIONS, resume=True, quiet=True)) == before
 
 
 @pytest.mark.parametrize(
@@ -79,12 +80,12 @@ def test_a_run_goes_on_over_partitions_to_the_same_bytes(tmp_path: Path) -> None
 )
 def test_what_needs_all_users_at_once_is_refused(tmp_path: Path, words: list[str], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
-        run(_settings(tmp_path, _parts(tmp_path), *words), name="r", cast=PARTITIONS, quiet=True)
+        run_over(_settings(tmp_path, _parts(tmp_path), *words), name="r", cast=PARTITIONS, quiet=True)
 
 
 def test_data_that_is_not_partitioned_is_refused_with_the_command_that_divides_it(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="needs data in partitions") as refused:
-        run(load(None, QUICK), name="r", cast=PARTITIONS, quiet=True)
+        run_over(load(None, QUICK), name="r", cast=PARTITIONS, quiet=True)
     assert "fedrec data partition" in refused.value.remedy
 
 
@@ -92,7 +93,7 @@ def test_a_damaged_part_ends_the_run(tmp_path: Path) -> None:
     chosen = _settings(tmp_path, _parts(tmp_path))
     (tmp_path / "parts" / "part-00002.parquet").write_bytes(b"")
     with pytest.raises(DataError, match="part-00002"):
-        run(chosen, name="r", cast=PARTITIONS, quiet=True)
+        run_over(chosen, name="r", cast=PARTITIONS, quiet=True)
 
 
 def test_flags_of_ray_are_refused_elsewhere() -> None:

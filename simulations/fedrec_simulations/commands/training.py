@@ -95,6 +95,8 @@ def simulate(
 
     settings, name = load(scenario, overrides or ()), scenario.stem if scenario else "run"
     cast = RuntimeChoice(runtime.value, clients, backend.value, address, ship)
+    if seeds > 1 and cast.partitioned:
+        raise SettingsError(f"--seeds is not for --runtime {cast.runtime}", "Leave one of the two out.")
     if seeds > 1:
         from fedrec_simulations.seeds import run as run_seeds
 
@@ -103,6 +105,13 @@ def simulate(
         found = run_seeds(settings, seeds=seeds, name=name, quiet=as_json, cast=cast)
         if as_json:
             typer.echo(json.dumps(found))
+        return
+    if cast.partitioned:
+        from fedrec_simulations.partitions.run import run as run_over_partitions
+
+        result = run_over_partitions(settings, name=name, resume=resume, quiet=as_json, cast=cast)
+        if as_json:
+            typer.echo(json.dumps(result))
         return
     if settings.learns_news:
         from fedrec_simulations.simulate_news import run

@@ -49,7 +49,7 @@ def partition(scenario: Scenario, output: str, *, parts: int, resume: bool, told
 
 def require_partitionable(scenario: Scenario) -> None:
     """Raises SettingsError for news, and where the scenario chooses among all users."""
-    if scenario.recipe == "privaterec":
+    if scenario.learns_news:
         raise SettingsError("news are not partitioned: their clients hold them", "Give ratings or clicks.")
     for key in NOT_PARTITIONED:
         table, name = key.split(".")

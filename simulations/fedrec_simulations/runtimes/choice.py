@@ -74,7 +74,9 @@ class RuntimeChoice:
         return "" if self.runtime == "loopback" else f"-{self.runtime}{backend}-{self.clients}"
 
     def carrier(self, catalogue: Catalogue) -> Runtime:
-        """The runtime itself."""
+        """The runtime itself. Raises ValueError where it takes partitions: `partitions.run.run` carries those."""
+        if self.partitioned:
+            raise ValueError(f"runtime {self.runtime!r} takes partitions")
         if self.backend == "ray":
             from fedrec_simulations.runtimes.ray_engine import ray
 

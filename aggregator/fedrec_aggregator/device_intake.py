@@ -1,0 +1,140 @@
+"""HTTP for light devices: what everybody asks for, by its digest, and one person's reports, handed to the aggregator.
+
+Content is the same for everybody and immutable, so that any cache may keep it: whoever fetches it checks its digest. A device is known by
+a bearer secret of its own; the aggregator sees a hash of it as the sender's name, and a pseudonym belongs to the sender that enrolled it
+first. Nothing here says that a device is a person: whoever operates the leaf admits secrets by `admits`.
+TLS ends in front of this, at uvicorn or at a reverse proxy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable
+from threading import Lock
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from fedrec.errors import RefusedError
+from fedrec.federation.coding import announced
+from fedrec.federation.protocol import TOKEN_BYTES, Invitation, Receipt, Refusal, Terms
+from fedrec.federation.wire import pack_terms, question_digest, question_header, refused
+from fedrec_aggregator.core import Aggregator
+
+_FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+_NEVER = {"Cache-Control": "no-store"}
+_MOST_BYTES = 1 << 20
+"""Of one person's report."""
+
+
+class DeviceIntake:
+    """The round that devices may answer, and what they ask for. May be called from any thread."""
+
+    def __init__(self, aggregator: Aggregator, *, admits: Callable[[str], bool] = lambda sender: True) -> None:
+        """admits: whether a sender, the hash of a device's secret, may take part."""
+        self._aggregator, self._admits, self._lock = aggregator, admits, Lock()
+        self._content, self._told = dict[str, bytes](), b"{}"
+
+    def publish(self, terms: Terms, invitation: Invitation) -> None:
+        """Let devices answer this round, in the place of the one before."""
+        question, plan = invitation.question, invitation.plan
+        header = question_header(question, run=invitation.run, plan=plan.digest())
+        arrays = [array.tobytes() for array in question.public.values()]
+        files = [pack_terms(terms), header, json.dumps(plan.content(), sort_keys=True).encode(), *arrays]
+        content = {hashlib.sha256(file).hexdigest(): file for file in files}
+        assert all(announced(array).sha256 in content for array in question.public.values())
+        told = {"run": invitation.run, "round": question.round, "question": question_digest(header), "quorum": invitation.quorum}
+        told["terms"] = hashlib.sha256(files[0]).hexdigest()
+        with self._lock:
+            self._content, self._told = content, json.dumps(told).encode()
+
+    def withdraw(self) -> None:
+        """No round is open."""
+        with self._lock:
+            self._content, self._told = {}, b"{}"
+
+    @property
+    def told(self) -> bytes:
+        """The current round, as JSON."""
+        return self._told
+
+    def content(self, sha256: str) -> bytes | None:
+        """Bytes of that digest, while the round that needs them is current."""
+        return self._content.get(sha256)
+
+    def enroll(self, token: bytes, secret: str) -> None:
+        """Make one person known. Raises RefusedError."""
+        if len(token) != TOKEN_BYTES:
+            raise refused(Refusal.MALFORMED, f"a user's pseudonym has {TOKEN_BYTES} bytes")
+        self._aggregator.enroll(self._sender(secret), [token], max_users=1)
+
+    def report(self, run: str, round: int, batch: bytes, secret: str) -> Receipt:
+        """Hand in one person's report. Raises RefusedError where the device is not admitted."""
+        return self._aggregator.report(self._sender(secret), run, round, batch)
+
+    def _sender(self, secret: str) -> str:
+        sender = f"device-{hashlib.sha256(secret.encode()).hexdigest()[:32]}"
+        if len(secret) < 32 or not self._admits(sender):
+            raise refused(Refusal.FORBIDDEN, "this device is not admitted")
+        return sender
+
+
+def application(intake: DeviceIntake) -> Starlette:
+    """The routes of `fedrec_device.service`."""
+
+    async def current(request: Request) -> Response:
+        return Response(intake.told, headers=_NEVER, media_type="application/json")
+
+    async def content(request: Request) -> Response:
+        found = intake.content(request.path_params["sha256"])
+        if found is None:
+            return _refusal(refused(Refusal.ROUND_UNKNOWN, "nothing of the current round has this digest"), 404)
+        return Response(found, headers=_FOR_EVER, media_type="application/octet-stream")
+
+    async def users(request: Request) -> Response:
+        try:
+            token = await _body(request)
+            await asyncio.to_thread(intake.enroll, token, _secret(request))
+        except RefusedError as refusal:
+            return _refusal(refusal)
+        return Response(b"{}", headers=_NEVER, media_type="application/json")
+
+    async def reports(request: Request) -> Response:
+        try:
+            batch, run, round = await _body(request), request.path_params["run"], request.path_params["round"]
+            receipt = await asyncio.to_thread(intake.report, run, round, batch, _secret(request))
+        except RefusedError as refusal:
+            return _refusal(refusal)
+        told = {"accepted": receipt.accepted, "rejected": dict(receipt.rejected)}
+        return Response(json.dumps(told).encode(), headers=_NEVER, media_type="application/json")
+
+    return Starlette(
+        routes=[
+            Route("/v1/round", current),
+            Route("/v1/content/{sha256}", content),
+            Route("/v1/users", users, methods=["POST"]),
+            Route("/v1/reports/{run}/{round:int}", reports, methods=["POST"]),
+        ]
+    )
+
+
+async def _body(request: Request) -> bytes:
+    content = bytearray()
+    async for piece in request.stream():
+        content += piece
+        if len(content) > _MOST_BYTES:
+            raise refused(Refusal.TOO_LARGE, f"a device sends at most {_MOST_BYTES} bytes")
+    return bytes(content)
+
+
+def _secret(request: Request) -> str:
+    return request.headers.get("authorization", "").removeprefix("Bearer ")
+
+
+def _refusal(refusal: RefusedError, status: int = 403) -> Response:
+    told = json.dumps({"code": refusal.code, "cause": refusal.cause}).encode()
+    return Response(told, status, headers=_NEVER, media_type="application/json")

@@ -1,0 +1,94 @@
+"""One person's bounded report, by numpy: the bytes of `federation.reports.bounded` for one user.
+
+Guarantee (user, add/remove): the report of a release has joint L2 norm at most its radius. Vectors are scaled to norm at most 1,
+coefficients so that the norm is the radius (or at most it), and both are cut to the grid towards zero. Removing the person removes it
+from the sum.
+
+Sums run in the order of the items, one after the other, as the compiled ones do: `numpy.cumsum` adds in order, `numpy.sum` does not.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockSpec, ReleaseSpec, quantise
+
+Floats = npt.NDArray[np.float64]
+Int32s = npt.NDArray[np.int32]
+
+_SLACK = 1e-12  # as `federation.reports`
+_HEADER = struct.Struct("<4s32sII")
+_MAGIC = b"FRR1"
+
+
+@dataclass(frozen=True)
+class RealPart:
+    """One block before the grid: coefficients (n,), or (1,) if dense; vectors (folds, width)."""
+
+    coefficients: Floats
+    vectors: Floats
+
+
+@dataclass(frozen=True)
+class Part:
+    """One block on the grid."""
+
+    coefficients: Int32s
+    vectors: Int32s
+
+
+def in_order(values: Floats) -> float:
+    """The sum, each number added to the sum of those before."""
+    return float(np.cumsum(values)[-1]) if len(values) else 0.0
+
+
+def row_squares(rows: Floats) -> Floats:
+    """(n,) squared norm of each row, added in order."""
+    return np.asarray(np.cumsum(rows * rows, axis=1)[:, -1] if rows.size else np.zeros(len(rows)), np.float64)
+
+
+def bounded(
+    items: Int32s, parts: Sequence[RealPart], releases: Sequence[ReleaseSpec], *, scaling: Literal["exact", "clip"] = "exact"
+) -> list[Part]:
+    """Scaled to each release's radius ("exact": to it; "clip": down to it only) and cut to the grid; `items` rise.
+
+    Raises ValueError on numbers that are not finite.
+    """
+    left, finished = iter(parts), list[Part]()
+    for release in releases:
+        unit = [_unit_vectors(next(left), items, spec) for spec in release.blocks]
+        norm = np.sqrt(np.sum([[in_order(part.coefficients * part.coefficients)] for part in unit], axis=0))[0]
+        factor = release.radius * (1 - _SLACK) / norm if norm > 0 else 0.0
+        factor = factor if scaling == "exact" else min(1.0, factor)
+        for part, spec in zip(unit, release.blocks, strict=True):
+            coefficients = quantise(part.coefficients * factor, spec.coefficient_step, bits=COEFFICIENT_BITS)
+            finished.append(Part(coefficients, quantise(part.vectors, spec.vector_step, bits=VECTOR_BITS)))
+    return finished
+
+
+def silence(specs: Sequence[BlockSpec]) -> list[Part]:
+    """The report of somebody who says nothing."""
+    return [Part(np.zeros(1 if s.rows == 1 else 0, np.int32), np.zeros((s.folds, s.width), np.int32)) for s in specs]
+
+
+def packed(digest: bytes, report_id: bytes, token: bytes, items: Int32s, parts: Sequence[Part]) -> bytes:
+    """A batch of one report, as `federation.wire.pack_reports` writes it."""
+    columns = [struct.pack("<I", len(items)), items.astype("<u4").tobytes()]
+    for part in parts:
+        columns += [part.coefficients.astype("<i2").tobytes(), part.vectors.astype("<i2").tobytes()]
+    return b"".join([_HEADER.pack(_MAGIC, digest, 1, len(items)), report_id, token, *columns])
+
+
+def _unit_vectors(real: RealPart, items: Int32s, spec: BlockSpec) -> RealPart:
+    lengths = np.sqrt(row_squares(real.vectors))
+    if not (np.isfinite(lengths).all() and np.isfinite(real.coefficients).all()):
+        raise ValueError(f"block {spec.name!r} has numbers that are not finite")
+    owners = np.zeros(1, np.int64) if spec.rows == 1 else items % spec.folds
+    moved = lengths**spec.degree
+    return RealPart(real.coefficients * moved[owners], real.vectors / np.where(lengths > 0, lengths, 1.0)[:, None])

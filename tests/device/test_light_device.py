@@ -1,0 +1,302 @@
+"""A light device sends the bytes of the full client, in little memory, and keeps the same promises."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedrec.data.interactions import Interactions
+from fedrec.errors import BudgetExceededError, RefusedError, RunError, SettingsError, UnreachableError
+from fedrec.federation.messages import Question
+from fedrec.federation.protocol import Invitation, Opening, Terms
+from fedrec.federation.rounds import train
+from fedrec.federation.wire import Batch, pack_reports, question_digest, question_header, report_digest, unpack_reports
+from fedrec.in_process.loopback import Loopback
+from fedrec.preparing import Prepared
+from fedrec.privacy.accounting import delta_of as exact_delta_of
+from fedrec.privacy.guarantee import Guarantee
+from fedrec.privacy.ledger import Ledger
+from fedrec.randomness import Streams
+from fedrec.recipes import client_recipe
+from fedrec.settings import load
+from fedrec_aggregator.core import Aggregator, Limits
+from fedrec_aggregator.device_intake import DeviceIntake, application
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_client.pseudonyms import report_ids, user_tokens
+from fedrec_device import Device, History, Limit, Service
+from fedrec_device.questions import delta_of
+from fedrec_device.steps import STEPS
+from fedrec_simulations.data.datasets import public_facts
+from fedrec_simulations.data.sealed import load_sealed
+from fedrec_simulations.runtimes.job import run_id
+from tests.waiting import until
+
+
+@dataclass(frozen=True)
+class World:
+    """A training on small planted data: every question of it, and the terms."""
+
+    prepared: Prepared
+    data: Interactions
+    terms: Terms
+    questions: tuple[Question, ...]
+
+    def invitation(self, number: int, quorum: int = 0) -> Invitation:
+        return Invitation(self.terms.run, self.prepared.plan, self.questions[number], quorum=quorum)
+
+    def history(self, user: int) -> History:
+        own = slice(int(self.data.user_ptr[user]), int(self.data.user_ptr[user + 1]))
+        return History(tuple(self.terms.items[j] for j in self.data.items[own]), tuple(map(float, self.data.values[own])))
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    from fedrec.preparing import prepare
+
+    scenario = load(None, ["data.preset=small", "privacy.noise=seeded"])
+    dataset, sealed = load_sealed(scenario)
+    prepared = prepare(scenario, public_facts(scenario, dataset, sealed))
+    link = Loopback(sealed.train, prepared.steps, prepared.plan, Streams(1), Ledger(prepared.plan.guarantee))
+    questions = tuple(done.question for done in train(prepared.recipe, link, prepared.recipe.begin()))
+    data = sealed.train
+    terms = Terms(run_id(scenario), client_recipe(scenario), data.kind, data.value_range, dataset.catalogue.item_ids)
+    return World(prepared, data, terms, questions)
+
+
+class InProcess:
+    """A leaf without HTTP."""
+
+    def __init__(self, intake: DeviceIntake) -> None:
+        self._intake = intake
+
+    def round(self) -> dict[str, Any]:
+        return dict(json.loads(self._intake.told))
+
+    def content(self, sha256: str) -> bytes:
+        found = self._intake.content(sha256)
+        assert found is not None
+        return found
+
+    def enroll(self, token: bytes, secret: str) -> None:
+        self._intake.enroll(token, secret)
+
+    def report(self, run: str, round: int, batch: bytes, secret: str) -> dict[str, int]:
+        return dict(self._intake.report(run, round, batch, secret).rejected)
+
+
+@dataclass(frozen=True)
+class Open:
+    """An aggregator that collects one round."""
+
+    aggregator: Aggregator
+    intake: DeviceIntake
+    leaf: InProcess
+
+
+def opened(world: World, folder: Path, number: int, *, quorum: int = 0) -> Open:
+    guarantee = world.prepared.plan.guarantee
+    (folder / "aggregator").mkdir(parents=True)
+    ledger = ReleaseLedger(folder / "aggregator", limit=Guarantee(guarantee.epsilon, guarantee.delta))
+    aggregator = Aggregator(ledger, Limits(min_cohort=1), noise=Streams(1))
+    aggregator.enroll("somebody else", [b"0" * 16])  # who never reports, so that the round stays open
+    aggregator.open_run(world.terms.run, world.prepared.plan)
+    question = world.questions[number]
+    header = question_header(question, run=world.terms.run, plan=world.prepared.plan.digest())
+    aggregator.open_round(Opening(world.terms.run, question.round, header, question_digest(header), 600.0, quorum=quorum))
+    intake = DeviceIntake(aggregator)
+    intake.publish(world.terms, world.invitation(number, quorum))
+    OPENED.append(ledger)
+    return Open(aggregator, intake, InProcess(intake))
+
+
+LIMIT = Limit(100.0, 1e-5)
+OPENED: list[ReleaseLedger] = []
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+def device(world: World, folder: Path, user: int, leaf: Any, limit: Limit = LIMIT) -> Device:
+    return Device(folder, world.history(user), limit=limit, service=leaf, user=str(user))
+
+
+def test_every_step_of_the_default_recipe_is_known(world: World) -> None:
+    assert {question.step for question in world.questions} <= set(STEPS)
+
+
+@pytest.mark.parametrize("quorum", [0, 40])
+def test_a_light_device_sends_the_bytes_of_the_full_client(world: World, tmp_path: Path, quorum: int) -> None:
+    steps, users = world.prepared.steps, [0, 1, 7, 150, 299]
+    one_of_each = {question.step: number for number, question in enumerate(world.questions)}
+    for number in one_of_each.values():
+        invitation = world.invitation(number, quorum)
+        question = invitation.question
+        header = question_header(question, run=invitation.run, plan=invitation.plan.digest())
+        digest = question_digest(header)
+        for user in users:
+            mine = device(world, tmp_path / f"{user}", user, InProcess(DeviceIntake(None)))  # type: ignore[arg-type]
+            secret = mine.ledger.secret
+            tokens = user_tokens(secret, [str(user)])
+            ids = report_ids(secret, tokens, run=invitation.run, round=question.round, digest=digest)
+            reports = steps[question.step](question, world.data.users_subset(np.array([user])))
+            expected = pack_reports(Batch(ids, tokens, reports), report_digest(digest, quorum))
+            intake = DeviceIntake(None)  # type: ignore[arg-type]
+            intake.publish(world.terms, invitation)
+            mine._service = InProcess(intake)
+            from fedrec_device.questions import read_header
+
+            assert mine.answered(read_header(header), json.loads(json.dumps(vars(world.terms))), quorum) == expected, question.step
+            unpack_reports(expected, question.blocks, report_digest(digest, quorum), max_users=1, max_events_per_user=10_000)
+            mine.ledger.close()
+
+
+def test_a_person_without_ratings_is_counted_like_any_other(world: World, tmp_path: Path) -> None:
+    held = opened(world, tmp_path, 0)
+    nobody = Device(tmp_path / "me", History((), ()), limit=LIMIT, service=held.leaf)
+    assert nobody.take_part()
+    assert held.aggregator.status(world.terms.run, 0).reported == 1
+
+
+def test_a_device_is_charged_and_counted_once_however_often_it_takes_part(world: World, tmp_path: Path) -> None:
+    held = opened(world, tmp_path, 0)
+    me = device(world, tmp_path / "me", 3, held.leaf)
+    assert me.take_part()
+    assert me.take_part()
+    me.ledger.close()
+    again = device(world, tmp_path / "me", 3, held.leaf)
+    assert again.take_part()
+    assert len(again.ledger.entries) == 1
+    assert held.aggregator.status(world.terms.run, 0).reported == 1
+
+
+def test_nothing_is_sent_past_the_persons_limit(world: World, tmp_path: Path) -> None:
+    held = opened(world, tmp_path, 0)
+    me = device(world, tmp_path / "me", 3, held.leaf, Limit(1.0, 1e-5))
+    with pytest.raises(BudgetExceededError, match="would pass epsilon 1"):
+        me.take_part()
+    assert held.aggregator.status(world.terms.run, 0).reported == 0
+    assert not me.ledger.entries
+
+
+def test_another_persons_pseudonym_cannot_be_taken(world: World, tmp_path: Path) -> None:
+    held = opened(world, tmp_path, 0)
+    me = device(world, tmp_path / "me", 3, held.leaf)
+    me.take_part()
+    with pytest.raises(RefusedError, match="belongs to the client that enrolled it first"):
+        held.intake.enroll(me.token, "another secret that is long enough")
+
+
+def test_changed_content_is_refused_before_anything_is_charged(world: World, tmp_path: Path) -> None:
+    held = opened(world, tmp_path, 1)
+
+    class Lying(InProcess):
+        def content(self, sha256: str) -> bytes:
+            found = super().content(sha256)
+            return found[:-1] + bytes([found[-1] ^ 1]) if len(found) == 8 * len(world.terms.items) else found
+
+    me = device(world, tmp_path / "me", 3, Lying(held.intake))
+    with pytest.raises(RefusedError, match="not the one that the question announces"):
+        me.take_part()
+    assert not me.ledger.entries
+
+
+def test_a_changed_ledger_is_noticed_and_a_torn_line_is_dropped(world: World, tmp_path: Path) -> None:
+    held = opened(world, tmp_path, 0)
+    me = device(world, tmp_path / "me", 3, held.leaf)
+    me.take_part()
+    with pytest.raises(RunError, match="in use"):
+        device(world, tmp_path / "me", 3, held.leaf)
+    me.ledger.close()
+    path = tmp_path / "me" / "ledger.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'["run", 1')
+    torn = device(world, tmp_path / "me", 3, held.leaf)
+    assert len(torn.ledger.entries) == 1
+    torn.ledger.close()
+    path.write_bytes(whole.replace(b", 0, ", b", 7, "))
+    with pytest.raises(RunError, match="damaged at line 1"):
+        device(world, tmp_path / "me", 3, held.leaf)
+
+
+@pytest.mark.parametrize(("mu", "epsilon"), [(0.3, 0.5), (1.0, 1.0), (1.0, 5.0), (4.0, 20.0), (0.01, 3.0), (30.0, 500.0)])
+def test_the_devices_accountant_says_what_the_librarys_says(mu: float, epsilon: float) -> None:
+    assert delta_of(mu, epsilon) == pytest.approx(exact_delta_of(mu, epsilon), rel=1e-9, abs=1e-300)
+
+
+@contextmanager
+def listening(intake: DeviceIntake) -> Iterator[str]:
+    uvicorn = pytest.importorskip("uvicorn")
+    server = uvicorn.Server(uvicorn.Config(application(intake), port=0, log_level="error", ws="none"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        until(lambda: server.started or not thread.is_alive(), "a server that listens")
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def test_over_http_devices_are_counted_and_what_they_fetch_may_be_cached(world: World, tmp_path: Path) -> None:
+    held = opened(world, tmp_path, 1)
+    with listening(held.intake) as address:
+        for user in range(3):
+            assert device(world, tmp_path / f"{user}", user, Service(address)).take_part()
+        from http.client import HTTPConnection
+
+        line = HTTPConnection(address.removeprefix("http://"))
+        line.request("GET", f"/v1/content/{json.loads(held.intake.told)['question']}")
+        answer = line.getresponse()
+        assert "immutable" in (answer.headers["Cache-Control"] or "")
+        line.close()
+        with pytest.raises(RefusedError, match="not admitted"):
+            Service(address).enroll(b"0" * 16, "short")
+        held.intake.withdraw()
+        assert not device(world, tmp_path / "late", 9, Service(address)).take_part()
+    assert held.aggregator.status(world.terms.run, world.questions[1].round).reported == 3
+    with pytest.raises(UnreachableError):
+        Service(address).round()
+    with pytest.raises(SettingsError, match="no address"):
+        Service("http://leaf.example").round()
+
+
+def test_the_sum_over_light_devices_is_the_sum_of_the_loopback(world: World, tmp_path: Path) -> None:
+    held = opened(world, tmp_path, 1)
+    question, users = world.questions[1], 40
+    for user in range(users):
+        device(world, tmp_path / f"{user}", user, held.leaf).take_part()
+    status = held.aggregator.close(world.terms.run, question.round)
+    assert status.reported == users
+    some = world.data.users_subset(np.arange(users))
+    expected = Loopback(some, world.prepared.steps, world.prepared.plan, Streams(1), Ledger(world.prepared.plan.guarantee)).answer(question)
+    from fedrec.federation.wire import pack_release
+
+    assert held.aggregator.release(world.terms.run, question.round) == pack_release(expected)
+
+
+def test_a_device_loads_numpy_and_nothing_heavy() -> None:
+    script = (
+        "import sys; import fedrec_device; "
+        "heavy = {'numba', 'scipy', 'torch', 'flwr', 'grpc', 'pydantic', 'polars', 'cryptography', 'safetensors'} & set(sys.modules); "
+        "peak = next(line for line in open('/proc/self/status') if line.startswith('VmHWM')); "
+        "print(sorted(heavy), int(peak.split()[1]) // 1024)"
+    )
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # each of its threads takes memory of its own
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment).stdout.split()
+    assert found[0] == "[]"
+    assert int(found[1]) < 60  # MB; measured 31
