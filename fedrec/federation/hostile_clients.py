@@ -42,8 +42,8 @@ MARGIN = 7
 """The limit B of a projection over its noise's std: an honest user is refused with probability below 2 * 10^-10 in an attempt."""
 SPREAD = 126.5
 """|C z|^2 <= SPREAD |z|^2 except with probability 2^-100."""
-ATTEMPTS = 3
-"""At a round, in which a client shares."""
+ATTEMPTS = 5
+"""At a round, in which a client shares: as many as a server begins (`round_driver.Patience`)."""
 SHARE = 0.02
 """The most that checks take of a release's mu^2: decides the grid."""
 SLACKS = 4

@@ -193,11 +193,11 @@ def test_a_client_that_shares_too_long_a_report_is_counted_by_nobody_and_the_oth
     assert counted == [USERS - hostile.users.num_users] * 3
 
 
-def test_a_client_shares_in_three_attempts_at_a_round_whose_checks_are_charged_and_in_no_fourth(found: Found) -> None:
+def test_a_client_shares_in_as_many_attempts_at_a_round_as_checks_are_charged_for_and_in_no_more(found: Found) -> None:
     there = found(*PUBLISHED, *CHECKED)
     desk, question, client = there.desk(), there.first, there.participants[0]
     desk.open_run(RUN, there.prepared.plan)
-    for attempt in range(1, 5):
+    for attempt in range(1, ATTEMPTS + 2):
         desk.open_round(there.opening(question, quorum=USERS))
         there.cores.sleep(1.0)
         there.cores.sleep(1.0)

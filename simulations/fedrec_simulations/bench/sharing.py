@@ -15,18 +15,22 @@ import numpy as np
 
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import predict
+from fedrec.federation.hostile_clients import on_checked_grid, opening_mu
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import train
 from fedrec.in_process.loopback import Loopback
+from fedrec.privacy.calibration import among_three, calibrate
+from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import validated
-from fedrec.sharing.layout import layout, plain_numbers
+from fedrec.sharing.checks import opening, projection
+from fedrec.sharing.layout import checked_layout, layout, plain_numbers, with_own_noise
 from fedrec.sharing.record import upload_bytes
 from fedrec.sharing.servers import ShareSums
-from fedrec.sharing.shares import fresh_seeds, share
+from fedrec.sharing.shares import Shares, fresh_seeds, share
 from fedrec.storage import finite
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.experiments.rows import table
@@ -37,6 +41,7 @@ EPSILONS = (1.0, 5.0, 20.0)
 MODES = {
     "trusted": {},
     "one-corrupt": {"aggregation": "three-party"},
+    "one-corrupt, checked": {"aggregation": "three-party", "hostile_clients": "checked"},
     "outsiders": {"aggregation": "three-party", "calibrate_for": "outsiders"},
 }
 _USERS, _ITEMS_HELD = 256, 150
@@ -66,7 +71,38 @@ def _cost(items: int, width: int, folds: int) -> dict[str, Any]:
         "fold": lambda: sums.add(*pair),
     }
     cpu = {name: _milliseconds(stage) / _USERS for name, stage in stages.items()}
-    return {"items": items, "width": width, "folds": folds, "upload_bytes": upload_bytes(shape.length), "cpu_ms": cpu}
+    sizes = {"items": items, "width": width, "folds": folds}
+    return {**sizes, "upload_bytes": upload_bytes(shape.length), "cpu_ms": cpu, "checked": _checked_cost(question, ptr, held, real)}
+
+
+def _checked_cost(question: Question, ptr: Any, held: Any, real: Sequence[RealBlock]) -> dict[str, Any]:
+    """The same where clients are checked, at epsilon 5 in seven such steps."""
+    plan = among_three(
+        calibrate(Guarantee(5.0, 1e-5), {"step": 1.0, "others": 6.0}), calibrated_for="one-corrupt", hostile_clients="checked"
+    )
+    asked = on_checked_grid(question, plan)
+    shape, keys = checked_layout(asked), [bytes([i]) * 32 for i in range(3)]
+    checked = shape.checked
+    assert checked is not None
+    reports = bounded(ptr, np.concatenate(held).astype(np.int32), real, asked.releases)
+    own_keys = [bytes([i % 256]) * 32 for i in range(_USERS)]
+
+    def client() -> Shares:
+        return share(with_own_noise(plain_numbers(reports, shape), shape, own_keys), fresh_seeds(_USERS))
+
+    sent, sums = client(), ShareSums(shape)
+    pair, C = sent.held_by(0), projection([b"a", b"b", b"c"], checked.data.stop)
+    stages: dict[str, Callable[[], object]] = {
+        "client": client,
+        "expand": lambda: sent.held_by(0),
+        "check": lambda: opening(*pair, checked, C, 0, (keys[0], keys[1]), b"x"),
+        "fold": lambda: sums.add(*pair),
+    }
+    for stage in stages.values():
+        stage()  # compiles
+    cpu = {name: _milliseconds(stage) / _USERS for name, stage in stages.items()}
+    bits = round(-math.log2(asked.blocks[0].vector_step))
+    return {"upload_bytes": upload_bytes(shape.length), "cpu_ms": cpu, "bits": bits, "opening_mu": opening_mu(asked)["step"]}
 
 
 def _milliseconds(work: Callable[[], object], repeats: int = 3) -> float:
@@ -124,7 +160,21 @@ def markdown(result: dict[str, Any]) -> str:
         for cell in result["errors"]
         for name, mode in cell["modes"].items()
     ]
+    stages = ("client", "expand", "check", "fold")
+    checked = [
+        [
+            f"{cost['items']:,} items, {cost['folds']} vectors of {cost['width']}",
+            f"{cost['checked']['upload_bytes'] / 1000:.1f} kB",
+            *(f"{cost['checked']['cpu_ms'][stage]:.3f} ms" for stage in stages),
+            str(cost["checked"]["bits"]),
+        ]
+        for cost in result["costs"]
+        if "checked" in cost
+    ]
     by_stage = table(("a user, a round", "sent", "client CPU", "an aggregator: expand", "an aggregator: add"), costs)
+    if checked:
+        names = ("clients checked", "sent", "client CPU", "an aggregator: expand", "check", "add", "bits of a vector")
+        by_stage = f"{by_stage}\n\n{table(names, checked)}"
     head = ("ε asked for", "aggregation", "ε for outsiders", "ε for server and one aggregator", "test RMSE", "sent a user")
     return f"{by_stage}\n\n{table(head, errors)}"
 

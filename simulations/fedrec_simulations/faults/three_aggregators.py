@@ -7,7 +7,8 @@ end. Checked, with code of its own:
 - what leaves an aggregator for a round is the same bytes for ever, and of one attempt at all three;
 - the three together are the exact sum of a set of users of the stated size, and the noise of all three: nobody twice, no mask left over;
 - a round has its quorum, every ledger charged every release once and published every round once;
-- the training ends once everything is repaired.
+- the training ends once everything is repaired; where clients are checked, in every third run, it may stop at a round that was begun too
+  often.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import numpy.typing as npt
 
 from fedrec.errors import FedRecError, ProtocolError, UnreachableError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.protocol import Answer, Invitation, Terms
 from fedrec.federation.releases import parties, party_noise
@@ -121,6 +123,7 @@ class World:
     """One run in `folder`."""
 
     def __init__(self, seed: int, folder: Path) -> None:
+        self.checked, self.stopped = seed % 3 == 0, False
         self.folder, self.clock, rng = folder, Clock(), Streams(seed).numpy("three-faults")
         self.chances, self.rng = Chances(rng), rng
         self.share, self.min_share = int(rng.integers(1, 3)), float(rng.choice([0.5, 1.0]))
@@ -130,7 +133,8 @@ class World:
         self.outputs: dict[tuple[int, int], set[bytes]] = {}
         self.asked: dict[int, Question] = {}
         self.broken = list[str]()
-        self.prepared, self.terms = prepared(), Terms(RUN, client_recipe(scenario()), population().kind, population().value_range, ITEMS)
+        kind, scale = population().kind, population().value_range
+        self.prepared, self.terms = prepared(self.checked), Terms(RUN, client_recipe(scenario(self.checked)), kind, scale, ITEMS)
         self.clients = list[Participant]()
         self.stack = ExitStack()
 
@@ -257,6 +261,9 @@ class World:
         state: State = recipe.begin()
         while (question := recipe.ask(state)) is not None:
             tries += 1
+            if self.checked and self.chances.repaired and max(self._attempts(question.round)) > ATTEMPTS:
+                self.stopped = True  # clients share in no more attempts than their checks are charged for: an operator begins another run
+                return
             if tries > _TRIES:
                 self.broken.append(f"the training does not end: round {question.round}")
                 return
@@ -282,6 +289,10 @@ class World:
         link.num_users = population().num_users
         return link.answer(question), link.ledger_head
 
+    def _attempts(self, round: int) -> list[int]:
+        found = (None if ledger is None else ledger.attempt(RUN, round) for ledger in self.ledgers)
+        return [0 if attempt is None else attempt.attempt for attempt in found]
+
     # --- what must hold ---
 
     def _left(self, place: int, round: int, content: bytes) -> None:
@@ -303,7 +314,8 @@ class World:
             assert ledger is not None
             charged = Counter((charge.round, charge.release) for charge in ledger.spends().charges)
             expected = {(round, spec.name) for round, question in self.asked.items() for spec in question.releases}
-            if set(charged) != expected or set(charged.values()) != {1}:
+            last = {key for key in expected if self.stopped and key[0] == max(self.asked)}
+            if not expected - last <= set(charged) <= expected or not set(charged.values()) <= {1}:
                 self.broken.append(f"aggregator {place} charged {dict(charged)}")
 
     def _judge_round(self, question: Question, contents: Sequence[bytes]) -> None:
@@ -351,17 +363,18 @@ ITEMS = tuple(f"item-{j}" for j in range(5))
 
 
 @cache
-def scenario() -> Scenario:
-    """A round of counts and one of statistics, over three aggregators."""
+def scenario(checked: bool = False) -> Scenario:
+    """A round of counts and one of statistics, over three aggregators, which check clients or not."""
     sets = ["recipe=published", "model.dimension=2", "model.steps=1", "model.encoder=id", "privacy.epsilon=5"]
-    return load(None, [*sets, "privacy.aggregation=three-party"])
+    hostile = "checked" if checked else "trusted-sites"
+    return load(None, [*sets, "privacy.aggregation=three-party", f"privacy.hostile_clients={hostile}"])
 
 
 @cache
-def prepared() -> Prepared:
+def prepared(checked: bool = False) -> Prepared:
     """For everybody."""
     data = population()
-    return prepare(scenario(), PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(0)))
+    return prepare(scenario(checked), PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(0)))
 
 
 def _subsets(by_user: Sequence[list[npt.NDArray[np.int64]]], users: int) -> Iterator[list[npt.NDArray[np.int64]]]:
