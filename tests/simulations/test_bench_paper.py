@@ -82,7 +82,7 @@ def test_unknown_papers_figures_keys_and_missing_names_are_refused_with_what_the
         "bench kernels dp-cmf": "dp-cmf/figure1",
         "bench kernels --set seed=1": "It is for: paper, simple.",
         "bench als --html x": "It is for: paper.",
-        "bench news --jobs 2": "It is for: paper, study, sizes, simple.",
+        "bench news --jobs 2": "It is for: paper, study, sizes, simple, runtimes.",
         "bench paper dp-cmf --only default": "It is for: study.",
     }
     for arguments, words in wrong.items():
@@ -241,7 +241,7 @@ def test_rows_that_only_a_row_can_name_leave_an_estimate_from_below(tmp_path: Pa
         return [rows.row(tmp_path, {"a": "one", "b": "two"}[name], lambda: {}) for name in [chosen["next"]] if {"a": 1}[name]]
 
     asked, complete = asked_by(figure)
-    assert (set(asked), complete) == ({tmp_path / f"choice-{rows.source_digest()}.json"}, False)
+    assert (set(asked), complete) == ({tmp_path / f"choice-{rows.source_digest(figure)}.json"}, False)
     assert Progress("figure1", 1, 2, 7200.0, complete=False).words == "figure1: 1 of at least 2 rows, at least 2 h 0 min left"
     assert rows.row(tmp_path, "plain", lambda: {"value": 1}) == {"value": 1}  # counting leaves nothing behind
 

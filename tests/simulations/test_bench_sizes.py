@@ -91,7 +91,7 @@ def test_rows_of_other_code_or_of_another_question_are_made_anew(tmp_path: Path,
     cells.made({"a": partial(_squared, 2)}, output=output, jobs=1, summary=_summed, tell=_quiet)
     assert cells.kept_rows(output, {"a": partial(_squared, 2)}).keys() == {"a"}
     assert not cells.kept_rows(output, {"a": partial(_squared, 3)})
-    monkeypatch.setattr(cells, "source_digest", lambda: "other")
+    monkeypatch.setattr(cells, "source_digest", lambda *_: "other")
     assert not cells.kept_rows(output, {"a": partial(_squared, 2)})
 
 

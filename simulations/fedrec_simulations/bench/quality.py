@@ -32,9 +32,9 @@ from fedrec_simulations.experiments.rows import (
     merged,
     peak_rss_mb,
     row,
-    source_digest,
     table,
 )
+from fedrec_simulations.experiments.source import source_digest
 from fedrec_simulations.outcomes import baselines, evaluate
 from fedrec_simulations.training import Training
 
@@ -103,7 +103,7 @@ def training_row(data: str, method: Method, seed: int, folder: Path) -> Row:
     scenario = scenario_of(data, method, seed)
     dataset, sealed = load_sealed(scenario)
     train, facts = sealed.train, public_facts(scenario, dataset, sealed)
-    training = Training(scenario, facts, train, sealed.validation, folder / f"{method.name}-{seed}-{source_digest()}")
+    training = Training(scenario, facts, train, sealed.validation, folder / f"{method.name}-{seed}-{source_digest(training_row)}")
     deque(training.run(), maxlen=0)
     trained = training.result
     opened = sealed.open(trained.model.arrays())

@@ -1,6 +1,6 @@
 """Rows of a long benchmark that are kept in its own result file: the same command goes on after a stop, and on another machine.
 
-A row carries a digest of the source that made it (`rows.source_digest`) and of what was asked for: other rows are made anew.
+A row carries a digest of the source that made it (`source.source_digest`) and of what was asked for: other rows are made anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 from fedrec.errors import RunError
 from fedrec.storage import finite, read_json, write_json
 from fedrec_simulations.experiments.progress import Pace, Progress, Tell
-from fedrec_simulations.experiments.rows import Row, first_done, source_digest, workers
+from fedrec_simulations.experiments.rows import Row, first_done, workers
+from fedrec_simulations.experiments.source import source_digest
 
 Summary = Callable[[Mapping[str, Row]], Mapping[str, Any]]
 """What a benchmark makes of its rows by name; some may still be missing."""
@@ -60,7 +61,7 @@ def _timed(make: partial[Row]) -> Row:
 
 
 def _made_by(make: partial[Row]) -> str:
-    asked = f"{source_digest()} {make.func.__qualname__} {make.args!r}"
+    asked = f"{source_digest(make)} {make.func.__qualname__} {make.args!r}"
     return hashlib.sha256(asked.encode()).hexdigest()[:12]
 
 

@@ -1,6 +1,6 @@
 """Long benchmarks that may be stopped: every row is a file, and never made twice.
 
-A row's name holds a digest of fedrec's own source, so that figures of different code never share a table.
+A row's name holds a digest of the source that decides it (`source`), so that figures of different code never share a table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExe
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, partial
+from functools import partial
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -24,18 +24,17 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-import fedrec
-import fedrec_simulations
 from fedrec.errors import RunError
 from fedrec.numerics.threads import cores, use_at_most
 from fedrec.storage import read_json, write_json
+from fedrec_simulations.experiments.source import source_digest
 
 Row = dict[str, Any]
 
 
 def row(folder: Path, name: str, make: Callable[..., Row], *arguments: Any) -> Row:
     """`make(*arguments)`, or what it gave before. It must return JSON's types."""
-    return keeper.get()(folder / f"{name}-{source_digest()}.json", partial(make, *arguments))
+    return keeper.get()(folder / f"{name}-{source_digest(make, *arguments)}.json", partial(make, *arguments))
 
 
 def kept(path: Path, make: Callable[[], Row]) -> Row:
@@ -105,29 +104,6 @@ def _as_worker(share: int) -> None:
 def _end_with(parent: BaseProcess) -> None:
     parent.join()
     os._exit(1)
-
-
-@cache
-def source_digest() -> str:
-    """Eight letters of the SHA-256 of what decides a figure: the library, and the simulation's modules between it and a row."""
-    library, simulation = Path(fedrec.__file__).parent, Path(fedrec_simulations.__file__).parent
-    between = [
-        simulation / f"{name}.py"
-        for name in (
-            "experiments/ceiling",
-            "experiments/dp_sgd",
-            "data/sealed",
-            "runtimes/job",
-            "runtimes/loopback",
-            "training",
-            "outcomes",
-            "data/datasets",
-            "simulate_news",
-            "data/news",
-        )
-    ]
-    content = [file.name.encode() + file.read_bytes() for file in [*sorted(library.rglob("*.py")), *between]]
-    return hashlib.sha256(b"\0".join(content)).hexdigest()[:8]
 
 
 def peak_rss_mb() -> float:

@@ -35,7 +35,8 @@ from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.experiments.papers.starts import Start
-from fedrec_simulations.experiments.rows import Row, row, source_digest
+from fedrec_simulations.experiments.rows import Row, row
+from fedrec_simulations.experiments.source import source_digest
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate
 from fedrec_simulations.training import Training
 
@@ -120,7 +121,7 @@ def one_run(bench: Bench, method: str, epsilon: float, seed: int) -> Row:
     """Train, test once, and compare the item vectors with those of ALS."""
     scenario = bench.scenario(method, epsilon, seed)
     dataset, sealed = bench.loaded(seed)
-    name = f"{_name(bench, method, epsilon, seed)}-{source_digest()}"
+    name = f"{_name(bench, method, epsilon, seed)}-{source_digest(bench)}"
     training = Training(scenario, public_facts(scenario, dataset, sealed), sealed.train, sealed.validation, bench.folder / "runs" / name)
     deque(training.run(), maxlen=0)
     replace(bench, seeds=(seed,)).reference()
@@ -180,7 +181,7 @@ def _als_with(ridge: float, train: Interactions, rng: np.random.Generator) -> Mo
 
 
 def _reference_path(bench: Bench, seed: int) -> Path:
-    return bench.folder / "als" / f"{_reference_name(bench, seed)}-{source_digest()}.safetensors"
+    return bench.folder / "als" / f"{_reference_name(bench, seed)}-{source_digest(bench)}.safetensors"
 
 
 def _reference_vectors(bench: Bench, seed: int) -> Floats:

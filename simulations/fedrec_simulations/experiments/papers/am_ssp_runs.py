@@ -35,7 +35,8 @@ from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.papers import ada_dpals_runs
 from fedrec_simulations.experiments.papers.ada_dpals_runs import Kind, measured
 from fedrec_simulations.experiments.papers.starts import Start
-from fedrec_simulations.experiments.rows import Row, row, source_digest
+from fedrec_simulations.experiments.rows import Row, row
+from fedrec_simulations.experiments.source import source_digest
 from fedrec_simulations.training import Training
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
@@ -125,7 +126,7 @@ def one_run(bench: Bench, curve: Curve, epsilon: float, seed: int) -> Row:
     """Train to the end, test once."""
     scenario = bench.scenario(curve, epsilon, seed)
     dataset, sealed = bench.loaded(seed)
-    place = bench.folder / "runs" / f"{scenario.digest()[:16]}-{source_digest()}"
+    place = bench.folder / "runs" / f"{scenario.digest()[:16]}-{source_digest(bench)}"
     training = Training(scenario, public_facts(scenario, dataset, sealed), sealed.train, sealed.validation, place)
     deque(training.run(), maxlen=0)
     done = training.result
