@@ -15,6 +15,7 @@ import pytest
 
 import fedrec
 from fedrec_simulations import api
+from fedrec_simulations.commands import api_reference
 
 HERE = Path(__file__).parent
 KEPT = HERE / "surface.txt"
@@ -84,3 +85,11 @@ def test_every_public_thing_is_documented() -> None:
         if inspect.isclass(value) and value.__module__.startswith("fedrec_simulations.api"):
             for member, what in inspect.getmembers_static(value):
                 assert member.startswith("_") or isinstance(what, (str, bool)) or inspect.getdoc(what), f"{name}.{member}"
+
+
+def test_the_reference_page_is_made_of_the_docstrings() -> None:
+    made = api_reference.page()
+    assert (HERE.parents[1] / "docs" / "api.md").read_text() == made, "stale: run make docs"
+    for name in set(fedrec.__all__) - {"__version__"}:
+        assert f"### `{name}`\n" in made
+    assert made.count("```") % 2 == 0

@@ -20,12 +20,14 @@ def docs(
         Path | None, typer.Option(metavar="FOLDER", help="Also write benchmarks.md and study.md beside it from these results.")
     ] = None,
 ) -> None:
-    """Write the reference page from the code: every verb, every scenario key, formats and exit codes."""
+    """Write the reference pages from the code: every verb, every scenario key, formats and exit codes; and beside it api.md."""
     from fedrec_simulations.bench import page
+    from fedrec_simulations.commands import api_reference
     from fedrec_simulations.commands.reference import draw_curve, write
     from fedrec_simulations.experiments.study import page as study_page
 
     write(target)
+    api_reference.write(target.parent / "api.md")
     if results:
         page.write(target.parent / "benchmarks.md", results)
         study_page.write(target.parent / "study.md", results)
