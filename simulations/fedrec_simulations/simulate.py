@@ -19,6 +19,7 @@ from fedrec_simulations.console import stage
 from fedrec_simulations.data.budget import budget_of
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.experiments.ceiling import ALS, als_model
+from fedrec_simulations.leaderboard import record
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate, ranked, ranked_fold
 from fedrec_simulations.run import BY_RULE, Run
 from fedrec_simulations.run_folder import open_folder
@@ -47,6 +48,7 @@ def run(
         raise SettingsError(f"privacy.shares says nothing to --runtime {cast.runtime}, which always shares", "Leave one of the two out.")
     started = time.perf_counter()
     folder = open_folder(scenario, name, cast, resume=resume)
+    record.begin(folder)
     with stage(console, "reading data"):
         dataset = given or load_dataset(scenario)
         split = load_split(scenario, dataset)
@@ -57,13 +59,16 @@ def run(
     runtime, budget = cast.carrier(dataset.catalogue), budget_of(scenario.privacy, dataset.provenance.files)
     work = Work(facts, split, folder, console, runtime, budget, on_round)
     trained = {e: train_one(scenario.with_epsilon(e), work, folder) for e in epsilons_of(scenario)}
+    record.trained(folder)  # before the test rows are read
     rivals, models, limits = rivals_of(scenario, split, console)
     published = _published(scenario, work, rivals)
     with stage(console, "evaluating"):
         outcomes = {e: _evaluate(scenario, t.model, split, rivals | _beside(published, e)) for e, t in trained.items()}
     shown = {name: rival for name, rival in rivals.items() if scenario.compare.baselines or name in {ALS, ITEM_ITEM}}
     done = Run(scenario, cast, folder, dataset, split, trained, outcomes, shown, models, published, budget, limits)
-    return write_run(done, facts, console, started=started, quiet=quiet)
+    result = write_run(done, facts, console, started=started, quiet=quiet)
+    record.finish(folder)
+    return result
 
 
 def _published(scenario: Scenario, work: Work, rivals: Mapping[str, Outcome]) -> dict[float, tuple[Trained, Outcome]]:

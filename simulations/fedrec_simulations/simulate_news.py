@@ -38,6 +38,7 @@ from fedrec_simulations import statement
 from fedrec_simulations.console import progress_bar, stage
 from fedrec_simulations.data.budget import DataBudget, budget_of, files_of
 from fedrec_simulations.data.news import NewsData, catalogue_of, load_news
+from fedrec_simulations.leaderboard import record
 from fedrec_simulations.news_run import _NOISED, NewsOutcome, NewsRun, serving_guarantee
 from fedrec_simulations.run import promise_in_short
 from fedrec_simulations.run_folder import RESULT, open_folder
@@ -57,12 +58,15 @@ def run(scenario: Scenario, *, name: str, cast: RuntimeChoice = LOOPBACK, resume
     torch.set_num_threads(1)  # sums depend on their number: the same scenario gives the same bytes everywhere
     console, started = Console(stderr=True, quiet=quiet), time.perf_counter()
     folder = open_folder(scenario, name, cast, resume=resume)
+    record.begin(folder)
     with stage(console, "reading data"):
         data = load_news(scenario)
         catalogue = catalogue_of(scenario, data)
     train = data.log.train
     require_user_limit(scenario, users=train.num_users, labels=int(np.bincount(train.users, minlength=1).max()))
-    write_json(folder / "data.json", data.describe())
+    files = [asdict(file) for file in files_of(scenario.data.path)]
+    split = {"kind": scenario.split.kind, "seed": scenario.split.seed, "sha256": data.digest()}
+    write_json(folder / "data.json", {**data.describe(), "provenance": {"files": files}, "split": split})
     done = _finish(scenario, folder, data, catalogue, console, runtime)
     _keep(done)
     bundle = write_bundle(folder, lambda: _bundle(done))
@@ -75,6 +79,7 @@ def run(scenario: Scenario, *, name: str, cast: RuntimeChoice = LOOPBACK, resume
     result["serving"] |= bundle
     result["seconds"] = time.perf_counter() - started
     write_json(folder / RESULT, result)
+    record.finish(folder)
     if not quiet:
         Console().print(methods_table(content))
         for verdict in done.verdicts:
@@ -101,6 +106,7 @@ def _finish(scenario: Scenario, folder: Path, data: NewsData, catalogue: Catalog
         write_json(job.folder / _FINISHED, {})
         trained[epsilon] = replace(done, guarantee=with_sound_delta(done.guarantee, users, allowed=allowed))
         seconds[epsilon] = time.perf_counter() - started
+    record.trained(folder)  # before the test impressions are read
     with stage(console, "evaluating"):
         outcomes = {e: _evaluate(scenario, t, data.log.test) for e, t in trained.items()}
         baselines = _baselines(scenario, data, catalogue) if scenario.compare.baselines else {}

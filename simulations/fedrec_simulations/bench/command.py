@@ -50,6 +50,8 @@ class Bench(StrEnum):
     simple = "simple"
     cluster = "cluster"
     sums = "sums"
+    submit = "submit"
+    leaderboard = "leaderboard"
 
 
 _OF = {
@@ -62,10 +64,20 @@ _OF = {
     "--epsilons": (Bench.sizes, Bench.simple),
     "--set": (Bench.paper, Bench.simple),
     "--html": (Bench.paper,),
+    "--protocol": (Bench.submit,),
+    "--system": (Bench.submit,),
 }
 """What a flag is for; the others are for all."""
 _SEEDS = {Bench.study: 5}
 _OTHER_SEEDS = 3
+_NAMED = {
+    Bench.paper: ("the name of a paper", "fedrec bench paper dp-cmf/figure1 --data PATH"),
+    Bench.submit: ("run folders", "fedrec bench submit runs/a runs/b"),
+    Bench.leaderboard: ("folders of rows", "fedrec bench leaderboard leaderboard"),
+}
+"""What takes names, what they are, and an example."""
+ROWS = Path("leaderboard")
+"""Where `submit` writes, and `leaderboard` reads, unless told."""
 
 
 def _sizes(text: str) -> list[int]:
@@ -95,17 +107,19 @@ def bench(
             help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, runtimes, grid, sgld, serving, "
             "sharing-intake, cluster, sums. "
             "Quality: ablation, quality, clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, "
-            "sizes, simple, cohorts, sharing.",
+            "sizes, simple, cohorts, sharing. "
+            "Leaderboard: submit, leaderboard.",
         ),
     ],
-    name: Annotated[
-        str,
+    names: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="NAME",
+            metavar="NAME...",
             show_default=False,
-            help="Of paper: ada-dpals, am-ssp, convex-ssp, dp-cmf, fast-dpmf, privaterec; or one figure, dp-cmf/figure1.",
+            help="Of paper: ada-dpals, am-ssp, convex-ssp, dp-cmf, fast-dpmf, privaterec; or one figure, dp-cmf/figure1. "
+            "Of submit: run folders that differ in their seed alone. Of leaderboard: folders of rows.",
         ),
-    ] = "",
+    ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -158,7 +172,18 @@ def bench(
             "--set", metavar="KEY=VALUE", show_default=False, help="Of paper and simple: override a key of the scenarios; may be repeated."
         ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Also write the result to this file.")] = None,
+    protocol: Annotated[
+        str, typer.Option(metavar="NAME", show_default=False, help="Of submit: the protocol; unsaid, the one that has the run's split.")
+    ] = "",
+    system: Annotated[str, typer.Option(metavar="NAME", show_default=False, help="Of submit: the row's name; unsaid, the recipe.")] = "",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Also write the result to this file; of submit: the folder of rows; of leaderboard: .html, .csv or .json.",
+        ),
+    ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Of paper: also write a page with charts.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -192,15 +217,29 @@ def bench(
       fedrec bench study --data ml-1m --jobs 2 --output study-ml-1m.json
       fedrec bench sizes --users 2000,20000 --jobs 2 --output sizes.json
       fedrec bench simple --data ml-1m --users 300,1000 --output simple.json
+      fedrec bench submit runs/ml1m-* --output leaderboard
+      fedrec bench leaderboard leaderboard --output leaderboard.html
     """
-    if (what is Bench.paper) != bool(name):
-        raise SettingsError("paper needs the name of a paper, and nothing else takes one", "fedrec bench paper dp-cmf/figure1 --data PATH")
+    if what in _NAMED and not names and what is not Bench.leaderboard:
+        raise SettingsError(f"{what.value} needs {_NAMED[what][0]}", _NAMED[what][1])
+    if names and (what not in _NAMED or (what is Bench.paper and len(names) > 1)):
+        one = "one name" if what is Bench.paper else "no names"
+        raise SettingsError(f"{what.value} takes {one}, found {' '.join(names)}", "; ".join(example for _, example in _NAMED.values()))
     told: dict[str, object] = {"--endurance": endurance, "--jobs": jobs > 1, "--only": only, "--set": overrides, "--html": html}
+    told |= {"--protocol": protocol, "--system": system}
     told |= {"--seeds": seeds, "--users": users, "--items": items, "--epsilons": epsilons}
     for flag in (flag for flag, given in told.items() if given and what not in _OF[flag]):
         raise SettingsError(f"{flag} is not for {what.value}", f"It is for: {', '.join(_OF[flag])}.")
     if len(folders := data or []) > 1 and what is not Bench.simple:
         raise SettingsError(f"{what.value} takes one --data, found {len(folders)}", "Measure one at a time.")
+    if what in {Bench.submit, Bench.leaderboard}:
+        if data or quick:
+            raise SettingsError(f"--data and --quick are not for {what.value}", "It reads finished runs, or their rows.")
+        folders_of = [Path(name) for name in names or ()]
+        typer.echo(
+            _submit(folders_of, output, protocol, system) if what is Bench.submit else _leaderboard(folders_of, output, as_json=as_json)
+        )
+        return
     if what not in {Bench.kernels, Bench.als, Bench.encoder}:  # these compare against BLAS on all cores
         one_blas_thread()
     from fedrec.storage import finite, write_json
@@ -210,7 +249,7 @@ def bench(
     chosen: dict[str, Any] = {"users": _sizes(users), "items": _sizes(items), "epsilons": _epsilons(epsilons)}
     shared: dict[str, Any] = {"quick": quick, "jobs": jobs, "seeds": seeds or _SEEDS.get(what, _OTHER_SEEDS), "silent": as_json}
     if what is Bench.paper:
-        result = paper(name, data=path, quick=quick, jobs=jobs, overrides=overrides or (), html=html, silent=as_json)
+        result = paper((names or [""])[0], data=path, quick=quick, jobs=jobs, overrides=overrides or (), html=html, silent=as_json)
     elif what is Bench.study:
         result = study(path, only=only or (), **shared)
     elif what is Bench.sizes:
@@ -224,3 +263,23 @@ def bench(
     if output:
         write_json(output, result)
     typer.echo(json.dumps(finite(result), indent=None if as_json else 2))
+
+
+def _submit(runs: list[Path], output: Path | None, protocol: str, system: str) -> str:
+    from fedrec_simulations.leaderboard.submitting import submit
+
+    return "\n".join(map(str, submit(runs, output or ROWS, protocol=protocol, system=system)))
+
+
+def _leaderboard(folders: list[Path], output: Path | None, *, as_json: bool) -> str:
+    from fedrec_simulations.leaderboard import drawing
+    from fedrec_simulations.leaderboard.board import sections
+    from fedrec_simulations.leaderboard.protocol import protocols
+    from fedrec_simulations.leaderboard.published import published_rows
+    from fedrec_simulations.leaderboard.rows import read_rows
+
+    known, rows = protocols(folders), read_rows(folders)
+    found = sections([*rows, *published_rows(known)], known)
+    if output is not None:
+        drawing.write(output, found)
+    return json.dumps(drawing.as_json(found)) if as_json else drawing.as_text(found)

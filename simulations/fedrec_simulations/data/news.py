@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,16 @@ class NewsData:
         parts = {"train": self.log.train, "validation": self.log.validation, "test": self.log.test}
         sizes = {name: {"users": part.num_users, "impressions": len(part)} for name, part in parts.items()}
         return {"data": self.name, "news": len(self.news), **sizes}
+
+    def digest(self) -> str:
+        """SHA-256 of the impressions of every part: who is where, what was shown, what was clicked; the same on every machine."""
+        found = hashlib.sha256(str(len(self.news)).encode())
+        for name, part in (("train", self.log.train), ("validation", self.log.validation), ("test", self.log.test)):
+            numbers = (part.history_ptr, part.history, part.users, part.candidate_ptr, part.candidates, part.clicked)
+            found.update(f"/{name}/{part.num_users}/{len(part)}/".encode())
+            for array in numbers:
+                found.update(array.astype("<i8").tobytes())
+        return found.hexdigest()
 
     def sentence(self) -> str:
         """The same for a reader."""

@@ -1,0 +1,1 @@
+"""A leaderboard that anybody can join: protocols, rows as files, and tables that rank only what may be compared."""
