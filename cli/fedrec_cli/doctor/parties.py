@@ -8,6 +8,7 @@ from contextlib import closing
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
+from typing import TypeVar
 
 from fedrec.errors import FedRecError, UnreachableError
 from fedrec.operations.addresses import Address
@@ -33,19 +34,26 @@ from fedrec_transport.channel import Access, handshake, only
 from fedrec_transport.share_client import RemotePeer
 
 Clock = Callable[[], float]
+Settings = TypeVar("Settings")
 
 _TIMEOUT_S = 5.0
+
+
+def _settings(party: str, load: Callable[[Path], Settings], path: Path) -> tuple[Settings | None, Check]:
+    """A party's settings where they can be read, and what to say of the file."""
+    try:
+        return load(path), Check(party, "settings", "ok", str(path))
+    except FedRecError as failure:
+        return None, Check(party, "settings", "failure", failure.cause, failure.remedy, failure.exit_code)
 
 
 def aggregator_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
     """Everything about an aggregator. One of three asks its peers: whether they run, show the pinned key, take this one's, and
     have its time."""
-    try:
-        settings = load_aggregator(path)
-    except FedRecError as failure:
-        yield Check("aggregator", "settings", "failure", failure.cause, failure.remedy, failure.exit_code)
+    settings, read = _settings("aggregator", load_aggregator, path)
+    yield read
+    if settings is None:
         return
-    yield Check("aggregator", "settings", "ok", str(path))
     yield judged("aggregator", "port", lambda: machine.port(settings.listen, told=settings.state / "address.json"))
     if tls := settings.tls:
         yield judged("aggregator", "certificate", lambda: _shown(tls, clock(), settings.pins))
@@ -60,12 +68,10 @@ def aggregator_checks(path: Path, scenario: Scenario | None, clock: Clock, *, re
 
 def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
     """Everything about a client, its data too, which are read and not shown."""
-    try:
-        settings = load_client(path)
-    except FedRecError as failure:
-        yield Check("client", "settings", "failure", failure.cause, failure.remedy, failure.exit_code)
+    settings, read = _settings("client", load_client, path)
+    yield read
+    if settings is None:
         return
-    yield Check("client", "settings", "ok", str(path))
     yield judged("client", "data", lambda: f"{read_site(settings.data).num_users:,} users can be read")
     state = Path(settings.state)
     ways = _ways(settings.aggregator, settings.aggregators)
@@ -90,12 +96,10 @@ def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
 
 def serving_checks(path: Path, clock: Clock) -> Iterator[Check]:
     """Everything about a serving process; it calls nobody. A public authority may have issued its certificate, which names no role then."""
-    try:
-        settings = load_serving(path)
-    except FedRecError as failure:
-        yield Check("serving", "settings", "failure", failure.cause, failure.remedy, failure.exit_code)
+    settings, read = _settings("serving", load_serving, path)
+    yield read
+    if settings is None:
         return
-    yield Check("serving", "settings", "ok", str(path))
     told = Path(settings.state) / "serving.json" if settings.state else None
     for kind, address in (("gRPC", settings.grpc), ("HTTP", settings.http)):
         if address:
@@ -115,12 +119,10 @@ def device_checks(state: Path, clock: Clock) -> Iterator[Check]:
 
 def server_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach: bool) -> Iterator[Check]:
     """Everything about a server."""
-    try:
-        settings = load_server(path)
-    except FedRecError as failure:
-        yield Check("server", "settings", "failure", failure.cause, failure.remedy, failure.exit_code)
+    settings, read = _settings("server", load_server, path)
+    yield read
+    if settings is None:
         return
-    yield Check("server", "settings", "ok", str(path))
     yield judged("server", "public data", lambda: _public(settings, scenario))
     ways = _ways(settings.aggregator, settings.aggregators)
     for first in _different(ways):
