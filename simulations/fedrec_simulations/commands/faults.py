@@ -31,7 +31,7 @@ def faults(
     and every release and answer be charged once. A hundred kills take some minutes to an hour, as the machine is.
 
     --three-party runs real aggregators, clients and rounds with three aggregators through lost messages and answers, crashes at every
-    durable step, full disks and restarts; what leaves must be the exact sum of its users and three noises, charged once by each.
+    durable step, full disks and restarts. What leaves must be the exact sum of its users and three noises, charged once by each.
 
     Examples:
 

@@ -30,7 +30,7 @@ about, so the rows gave no ground for it, whichever way it went. Some turn round
 MovieLens 1M sufficient statistics were then ahead of noisy descent at every ε that was tried. `model.biases = false` runs
 `dp-gd` and `am-dpsgd` on those models."""
 INTRODUCTION = """Our default and what we built after four papers, on the same splits and under the same guarantee; settings chosen on
-validation, test read once. The lines are not one model: a table in each section says whose design a line is, whether it has item biases
+validation, test read once. The lines are not one model. A table in each section says whose design a line is, whether it has item biases
 and users' own means, where its item vectors start, and how many settings were tried for it. A difference between two lines
 is a difference of all of that, and a verdict on a published claim is given only where two lines differ in nothing but what
 the claim is about.
