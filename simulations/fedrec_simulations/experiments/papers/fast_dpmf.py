@@ -30,6 +30,7 @@ from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
+from fedrec.registry import require
 from fedrec.settings import Scenario
 from fedrec.storage import finite
 from fedrec_simulations.data.datasets import public_facts
@@ -152,10 +153,14 @@ def _privacy_utility(work: Work) -> Iterator[Row]:
             name = f"sample-{conversion[:3]}-{epsilon:g}"
             rows = [work.row(f"{name}-{work.seeds[0]}-{s}", sample_row, work.start, chosen, epsilon, s) for s in work.seeds]
             yield _point(f"SGLD, {conversion} conversion", epsilon, rows, work.seeds) | {"settings": chosen}
-        for recipe, features in (("fast-dpmf", False), ("default", False), ("default", True)):
+        ours = (
+            ("noisy descent, ours", "fast-dpmf", False),
+            ("our default", "default", False),
+            ("our default, with features", "default", True),
+        )
+        for label, recipe, features in ours:
             name = f"{recipe}-{'features' if features else 'plain'}-epsilon-{epsilon:g}"
             made = [work.row(f"{name}-{s}", trained_row, work.start, recipe, features, epsilon, s) for s in work.seeds]
-            label = f"{'noisy descent, ours' if recipe == 'fast-dpmf' else 'our default'}{', with features' if features else ''}"
             yield _point(label, epsilon, made, work.seeds)
 
 
@@ -207,7 +212,7 @@ def _claim(start: Start, epsilon: float) -> Guarantee:
 
 def _scenario(start: Start, recipe: str, features: bool, epsilon: float, seed: int) -> Scenario:
     told = {"recipe": recipe, "seed": seed, "split": {"seed": seed}, "privacy": {"epsilon": epsilon}, "data": {"features": features}}
-    return start.laid_over(told, leave=frozenset() if recipe == "fast-dpmf" else frozenset({"model"}))
+    return start.laid_over(told, leave=frozenset() if "dimension" in require(recipe).keys else frozenset({"model"}))
 
 
 def _sealed(start: Start, seed: int) -> SealedSplit:
