@@ -303,9 +303,9 @@ class ThreePartyAggregator(Aggregator):
             self._asking.release()
 
     def _advance_once(self, run: str, round: int) -> bool:
-        """Whether another piece of the users was summed, so that it goes on at once; in between, peers and clients are answered."""
+        """Whether that led on, so that it goes on at once; in between, peers and clients are answered."""
         with self._turn:
-            before = self._party.progress(run, round)
+            before, stood = self._party.progress(run, round), self._party.standing(run, round)
         wanted = before.wanted if before else None
         for i, peer in self._peers.items():
             wants_key = i == (self.place + 1) % 3 and before is not None and not before.ticket and not before.ended
@@ -314,10 +314,10 @@ class ThreePartyAggregator(Aggregator):
             peer.listen(run, round, attempt=before.attempt if before else 0, wants_explicit=wants_explicit, **wants)
         with self._turn:
             self._party.advance(run, round)
-            after = self._party.progress(run, round)
-            if self._store.published(run, round):
+            after, stands = self._party.progress(run, round), self._party.standing(run, round)
+            if published := self._store.published(run, round):
                 self._forget_round(run, round)
-        return wanted is not None and after is not None and not after.ended and after.wanted != wanted
+        return after is not None and not after.ended and not published and (after.wanted, stands) != (wanted, stood)
 
     def _forget_round(self, run: str, round: int) -> None:
         self._party.forget(run, round)
