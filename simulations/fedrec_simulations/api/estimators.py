@@ -21,6 +21,7 @@ from fedrec.errors import DataError, RunError, SettingsError
 from fedrec.settings import Scenario, nested, validated
 from fedrec_simulations.api.callbacks import Callback
 from fedrec_simulations.api.datasets import Dataset, TrainingSet
+from fedrec_simulations.api.parameters import Parameters
 from fedrec_simulations.api.promises import PrivacyGuarantee
 from fedrec_simulations.api.released import History, Released, read_released
 from fedrec_simulations.api.tables import html_table
@@ -34,7 +35,7 @@ from fedrec_simulations.training import RoundRecord, Trained
 Noise = Literal["system", "seeded"]
 
 
-class Recommender:
+class Recommender(Parameters):
     """A recommender that is trained with differential privacy. Use one of its subclasses.
 
     Everything is computed by the functions of `fedrec simulate`: the same data, seed and parameters give the same bytes with seeded noise.
@@ -55,19 +56,6 @@ class Recommender:
         self._released: Released | None = None
         self._evaluated: tuple[Source, Split] | None = None
         self._keep: Callable[[Path], None] | None = None
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters of the constructor by name."""
-        return {name: getattr(self, name) for name in list(inspect.signature(type(self).__init__).parameters)[1:]}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change parameters; the next `fit` uses them. Raises SettingsError on an unknown name."""
-        known = self.get_params()
-        for name, value in params.items():
-            if name not in known:
-                raise SettingsError(f"{type(self).__name__} has no parameter {name!r}", f"Its parameters are {', '.join(known)}.")
-            setattr(self, name, value)
-        return self
 
     def scenario(self) -> Scenario:
         """These parameters as a scenario, with every key at its value. Raises SettingsError on a key that is unknown or out of range."""

@@ -18,6 +18,7 @@ from fedrec.news.variant import require as variant_named
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.serving.bundle import FILE, Bundle, read
 from fedrec.settings import nested, validated
+from fedrec_simulations.api.parameters import Parameters
 from fedrec_simulations.api.promises import PrivacyGuarantee
 from fedrec_simulations.api.tables import html_table
 
@@ -46,7 +47,7 @@ class NewsData:
         return NewsData({"data.format": "click-log", "data.path": str(path)})
 
 
-class NewsRecommender:
+class NewsRecommender(Parameters):
     """News recommendation with private clicks (PrivateRec): needs `pip install 'fedrec[news]'`.
 
     Args:
