@@ -150,6 +150,37 @@ def account(
     typer.echo(json.dumps(plan) if as_json else table(plan))
 
 
+@app.command("plan", short_help="Predict bytes, time, memory and money of a training.")
+def plan_training(
+    users: Annotated[int, typer.Option("--users", metavar="N", min=1, help="Users of the training.")],
+    items: Annotated[int, typer.Option("--items", metavar="N", min=1, help="Items of the catalogue.")],
+    events: Annotated[int, typer.Option("--events", metavar="N", min=0, help="Ratings or clicks; 100 a user where nothing is said.")] = 0,
+    scenario: Scenario = None,
+    overrides: Overrides = None,
+    cores: Annotated[int, typer.Option("--cores", metavar="N", min=1, help="Cores of the cluster.")] = 1,
+    core_hour: Annotated[float, typer.Option("--core-hour", metavar="PRICE", min=0, help="Price of an hour of one core.")] = 0.04,
+    gigabyte: Annotated[float, typer.Option("--gigabyte", metavar="PRICE", min=0, help="Price of a gigabyte sent to devices.")] = 0.05,
+    as_json: Json = False,
+) -> None:
+    """Predict bytes, time, memory and money of a training before there is data, from public sizes.
+
+    The recipe is rehearsed at its true plan on a few hundred planted users. Bytes are those of its messages; times are of one
+    core of this machine, and as uncertain as the machine is busy; prices are yours. It says nothing of the error.
+
+    Examples:
+
+    \b
+      fedrec plan --users 6040 --items 3883 --events 800000
+      fedrec plan --users 100000000 --items 1000000 --cores 1000 --set privacy.epsilon=1
+    """
+    from fedrec.settings import load
+    from fedrec_simulations.planning import Prices, plan, table
+
+    prices = Prices(core_hour=core_hour, gigabyte=gigabyte)
+    found = plan(load(scenario, overrides or ()), users=users, items=items, events=events or 100 * users, cores=cores, prices=prices)
+    typer.echo(json.dumps(found) if as_json else table(found))
+
+
 @app.command(short_help="Attack a scenario and compare what was found with what is claimed.")
 def audit(
     scenario: Scenario = None,
