@@ -8,6 +8,8 @@ on one core, from the same files, read and decoded in the time; of Spark and Ray
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -150,6 +152,7 @@ def _ray_data(path: str) -> tuple[Callable[[], Floats], Callable[[], None]]:
 
 
 def _spark(path: str) -> tuple[Callable[[], Floats], Callable[[], None]]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # that of this environment, which has fedrec
     sql = import_module("pyspark.sql")
     session = sql.SparkSession.builder.master("local[1]").config("spark.driver.memory", "4g").config("spark.ui.enabled", "false")
     session = session.config("spark.driver.maxResultSize", "0").getOrCreate()

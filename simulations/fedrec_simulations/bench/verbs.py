@@ -93,6 +93,12 @@ def _cluster(data: str, quick: bool) -> dict[str, Any]:
     return cluster.run(data, quick=quick)
 
 
+def _light_device(data: str, quick: bool) -> dict[str, Any]:
+    from fedrec_simulations.bench import light_device
+
+    return light_device.run(quick=quick)
+
+
 def _sums(data: str, quick: bool) -> dict[str, Any]:
     from fedrec_simulations.bench import sums
 
@@ -237,6 +243,7 @@ BENCHES: dict[str, Callable[[str, bool], dict[str, Any]]] = {
     "kernels": _kernels,
     "cluster": _cluster,
     "sums": _sums,
+    "light-device": _light_device,
     "als": _als,
     "encoder": _encoder,
     "readers": _readers,
