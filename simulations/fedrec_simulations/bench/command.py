@@ -194,21 +194,22 @@ def bench(
     processes read MovieLens 1M, clicks reads a folder of click lists with train and test. intake measures the
     aggregator's service with two client processes. enrolment measures what a user more costs it where a million are
     enrolled, nodes what a thousand idle clients cost the server. device measures what one idle client holds itself,
-    cohorts what it costs the model to ask a share of the users in every round. sharing measures what three aggregators
-    cost beside one that is trusted, sharing-intake how many users a second three of them take in. processes times a
-    whole training by separate processes beside the loopback's. runtimes times every shipped scenario on every runtime,
-    grid the messages of Flower's nodes in this process beside those on Ray's actors, where `fedrec[ray]` is installed.
-    cluster times a training on 1, 2 and 4 nodes of Ray with a worker killed and a node that joins. sums times the sums
-    of a round over partitions with Dask, Ray Data and Spark, where these are installed, light-device what a
-    round costs one. serving puts load on a real `fedrec serve`; serving-basis, serving-lists and serving-news tell what private queries lose on MovieLens 1M,
-    linkage how many people are known again by their noised answers. paper re-makes the figures of a paper from the
-    scenarios in simulations/, beside what was published; stopped, the same command goes on from its finished rows.
-    --set figure.seeds=[1,2] and --set figure.epsilons=[1,5] ask for others. Figures that show seconds make one row at a
-    time whatever --jobs says. study trains every system at every epsilon and five seeds on one data set, MovieLens 1M
-    or a folder of click lists. Stopped, the same command goes on, and docs/study.md is made of what it writes. sizes
-    trains the default on planted ratings of many sizes and asks whether it is ever above item biases, a smaller epsilon
-    or fewer users. simple sets it beside the simple private methods on the data given. These two and runtimes write
-    --output after every row and go on from it.
+    cohorts what it costs the model to ask a share of the users in every round. sharing measures what three
+    aggregators cost beside one that is trusted, sharing-intake how many users a second three of them take in.
+    processes times a whole training by separate processes beside the loopback's. runtimes times every shipped
+    scenario on every runtime, grid the messages of Flower's nodes in this process beside those on Ray's actors, where
+    `fedrec[ray]` is installed. cluster times a training on 1, 2 and 4 nodes of Ray with a worker killed and a node
+    that joins. sums times the sums of a round over partitions with Dask, Ray Data and Spark, where these are
+    installed. light-device times a round of one. serving puts load on a real `fedrec serve`; serving-basis,
+    serving-lists and serving-news tell what private queries lose on MovieLens 1M, linkage how many people are known
+    again by their noised answers. paper re-makes the figures of a paper from the scenarios in simulations/, beside
+    what was published; stopped, the same command goes on from its finished rows. --set figure.seeds=[1,2] and --set
+    figure.epsilons=[1,5] ask for others. Figures that show seconds make one row at a time whatever --jobs says. study
+    trains every system at every epsilon and five seeds on one data set, MovieLens 1M or a folder of click lists.
+    Stopped, the same command goes on, and docs/study.md is made of what it writes. sizes trains the default on
+    planted ratings of many sizes and asks whether it is ever above item biases, a smaller epsilon or fewer users.
+    simple sets it beside the simple private methods on the data given. These two and runtimes write --output after
+    every row and go on from it.
 
     Examples:
 
