@@ -153,12 +153,8 @@ def _privacy_utility(work: Work) -> Iterator[Row]:
             name = f"sample-{conversion[:3]}-{epsilon:g}"
             rows = [work.row(f"{name}-{work.seeds[0]}-{s}", sample_row, work.start, chosen, epsilon, s) for s in work.seeds]
             yield _point(f"SGLD, {conversion} conversion", epsilon, rows, work.seeds) | {"settings": chosen}
-        ours = (
-            ("noisy descent, ours", "fast-dpmf", False),
-            ("our default", "default", False),
-            ("our default, with features", "default", True),
-        )
-        for label, recipe, features in ours:
+        plain = (("noisy descent, ours", "fast-dpmf", False), ("our default", "default", False))
+        for label, recipe, features in (*plain, ("our default, with features", "default", True)):
             name = f"{recipe}-{'features' if features else 'plain'}-epsilon-{epsilon:g}"
             made = [work.row(f"{name}-{s}", trained_row, work.start, recipe, features, epsilon, s) for s in work.seeds]
             yield _point(label, epsilon, made, work.seeds)
