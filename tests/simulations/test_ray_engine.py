@@ -25,10 +25,12 @@ from fedrec.data.dataset import Catalogue
 from fedrec.errors import RunError, SettingsError
 from fedrec.federation.rounds import State
 from fedrec.settings import Scenario, load
+from fedrec.shipped import shipped
 from fedrec_cli import main
 from fedrec_cli.supervisor import Supervisor
 from fedrec_server import settings as server_settings
 from fedrec_simulations.bench import grid as bench
+from fedrec_simulations.bench.runtimes import carried, reduced
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.runtimes import ray_engine
 from fedrec_simulations.runtimes.choice import LOOPBACK, RuntimeChoice
@@ -220,3 +222,14 @@ def running(folder: Path) -> dict[int, str]:
             if str(folder) in line and int(entry.name) != os.getpid():
                 found[int(entry.name)] = line
     return found
+
+
+@on_ray
+@pytest.mark.processes
+@pytest.mark.parametrize(("variant", "unit"), [("additive", "click"), ("central", "user")])
+def test_news_gives_the_same_model_and_result_on_rays_actors_as_alone(variant: str, unit: str, tmp_path: Path) -> None:
+    chosen, _ = reduced(shipped()["privaterec_planted"], f"news.variant={variant}", f"privacy.unit={unit}", "news.epochs=1")
+    alone = carried(chosen, LOOPBACK, tmp_path / "alone")
+    on_actors = carried(chosen, RuntimeChoice("flower", 2, "ray"), tmp_path / "ray")
+    assert (alone.why, on_actors.why) == ("", "")
+    assert on_actors.same_as(alone)

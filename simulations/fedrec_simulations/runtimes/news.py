@@ -23,11 +23,13 @@ def carrier(scenario: Scenario, cast: RuntimeChoice) -> NewsRuntime:
         raise SettingsError(f'news.variant = "{news.variant}" has no devices: it collects the clicks', "Run it without --runtime.")
     if scenario.privacy.aggregation != "trusted":
         raise SettingsError(f"--runtime {cast.runtime} has one trusted aggregator", "Leave --runtime out: three play in one process.")
-    if cast.backend == "ray":
-        raise SettingsError("--backend ray does not carry news training", "Leave --backend out.")
     if news.word_vectors or news.language_model:
         named = "word_vectors" if news.word_vectors else "language_model"
         raise SettingsError(f"--runtime {cast.runtime} does not send news.{named} to clients", "Leave out one of the two.")
+    if cast.backend == "ray":
+        from fedrec_simulations.runtimes.news_ray_engine import ray
+
+        return ray(clients=cast.clients)
     if cast.runtime == "flower":
         from fedrec_simulations.runtimes.news_in_process import flower
 

@@ -42,10 +42,10 @@ def processes(*, clients: int) -> NewsRuntime:
         files, company = PartyFiles(job, holdings(job, clients)), Supervisor()
         try:
             start(files, company)
-            yield from _followed(files.state("server"), company)
+            yield from followed(files.state("server"), company)
         finally:
             company.stop()
-        yield _kept(job, run_folder(files.state("server")))
+        yield kept_news(job, run_folder(files.state("server")))
 
     return carry
 
@@ -66,7 +66,7 @@ def holdings(job: NewsJob, clients: int) -> Holdings[NewsShard]:
     )
 
 
-def _followed(server: Path, company: Supervisor) -> Iterator[Progress]:
+def followed(server: Path, company: Supervisor) -> Iterator[Progress]:
     """What the server says of its steps, until it has finished. Raises RunError as `Supervisor.look` does."""
     told = 0
     while True:
@@ -83,7 +83,8 @@ def _followed(server: Path, company: Supervisor) -> Iterator[Progress]:
         company.rest()
 
 
-def _kept(job: NewsJob, server: Path) -> TrainedNews:
+def kept_news(job: NewsJob, server: Path) -> TrainedNews:
+    """What the server of a finished training kept in its folder. Raises RunError where it is not finished."""
     *_, last = train_news(job.scenario, job.catalogue, Finished(job.train.num_users), kept=Kept(server))
     assert isinstance(last, TrainedNews)
     return last

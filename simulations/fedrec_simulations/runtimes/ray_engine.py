@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
@@ -37,7 +38,7 @@ from fedrec.operations.metrics import Metrics
 from fedrec.settings import Scenario
 from fedrec_cli.supervisor import Supervisor
 from fedrec_client import settings as client_settings
-from fedrec_client.flower import ASK, JOIN, client_app
+from fedrec_client.flower import ASK, JOIN, TELL, client_app
 from fedrec_client.held import HELD, HeldArrays
 from fedrec_client.opened import open_participant
 from fedrec_server.aggregation import desk_and_budget
@@ -73,7 +74,7 @@ def ray(catalogue: Catalogue, *, clients: int) -> Runtime:
         with rays_folder() as folder:  # cleaned here: whoever is killed leaves it
             try:
                 start_aggregator_for(files, company)
-                company.start("server", _verb(files, folder), log=files.log("server"), ends=True)
+                start_server(files, company, folder)
                 yield from follow(files, company, after=int(state["round"]))
             finally:
                 company.stop()
@@ -86,15 +87,17 @@ def rays_folder() -> TemporaryDirectory[str]:
     return TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
 
 
-def _verb(files: PartyFiles[Any], folder: str) -> list[str]:
+def start_server(files: PartyFiles[Any], company: Supervisor, folder: str) -> None:
+    """The child in which Ray runs, with the server's rounds and all clients' nodes; `folder` is Ray's."""
     chosen = {"--scenario": files.settings("scenario"), "--settings": files.settings("server"), "--ray": folder}
-    return ["engine", *(str(word) for pair in chosen.items() for word in pair), *map(str, files_of_clients(files))]
+    verb = ["engine", *(str(word) for pair in chosen.items() for word in pair), *map(str, files_of_clients(files))]
+    company.start("server", verb, log=files.log("server"), ends=True)
 
 
 def start_aggregator_for(files: PartyFiles[Any], company: Supervisor) -> None:
-    """Write all settings, those of server and clients when it is known where the aggregator listens."""
+    """Write all settings, those of server and clients when it is known where the aggregator listens; some news needs none."""
     files.prepare()
-    address = start_aggregator(files, company)
+    address = start_aggregator(files, company) if files.holdings.aggregated else ""
     files.write_server(listen=ANY_PORT, aggregator=address)
     for shard in files.shards:
         files.write_client(shard, gate=NO_GATE, aggregator=address)
@@ -126,13 +129,12 @@ def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path],
             raise CancelledError
 
     gathering, patience = replace(settings.whom_to_wait_for(), sleep=sleep), replace(settings.patience(), sleep=sleep)
-    public, state, run = settings.public.read(), Path(settings.state), settings.run or None
+    carry = _news(scenario, settings) if scenario.recipe == "privaterec" else _ratings(scenario, settings)
 
     def rounds(broadcast: Broadcast) -> None:
         with ExitStack() as stack:
             desk, _ = desk_and_budget(scenario, settings, Metrics("server", __version__), Retry(sleep=sleep), stack)
-            assert desk is not None  # as `party_files` wrote it
-            for _ in run_rounds(scenario, public, desk, broadcast, state, gathering=gathering, patience=patience, run=run):
+            for _ in carry(desk, broadcast, Path(settings.state), gathering=gathering, patience=patience, run=settings.run or None):
                 pass  # whoever follows reads them in the folder
 
     # Nothing is lost between threads of one process: who is silent works, and a second question would find the ledger in use.
@@ -141,6 +143,17 @@ def serve(scenario: Scenario, settings: ServerSettings, clients: Sequence[Path],
         play(app, answering(clients), folder, num_nodes=len(clients), actors=min(len(clients), os.cpu_count() or 1))
     finally:
         over.set()  # where the engine gave up, the rounds still wait for it
+
+
+def _ratings(scenario: Scenario, settings: ServerSettings) -> Callable[..., Iterator[object]]:
+    return partial(run_rounds, scenario, settings.public.read())
+
+
+def _news(scenario: Scenario, settings: ServerSettings) -> Callable[..., Iterator[object]]:
+    from fedrec_server.news import run_news  # brings torch
+    from fedrec_server.public_news import read_public_news
+
+    return partial(run_news, scenario, read_public_news(Path(settings.public.path), settings.public.format, scenario))
 
 
 def play(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes: int, actors: int) -> None:
@@ -177,14 +190,11 @@ def answering(clients: Sequence[Path]) -> ClientApp:
     """The app of all nodes: node number n answers for the client whose settings file is the n-th."""
     installed = ClientApp()
 
-    @installed.query(JOIN)
-    def join(message: Message, context: Context) -> Message:
+    def answer(message: Message, context: Context) -> Message:
         return _answered(clients, message, context)
 
-    @installed.query(ASK)
-    def ask(message: Message, context: Context) -> Message:
-        return _answered(clients, message, context)
-
+    for action in (JOIN, ASK, TELL):
+        installed.query(action)(answer)
     return installed
 
 
