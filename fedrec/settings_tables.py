@@ -257,6 +257,11 @@ class NewsSettings(Table):
     padding: float = Field(
         0.0, ge=0, lt=1, description="p: share of clicks hidden behind the anonymous news, on the device; not for additive"
     )
+    attention_noise: Literal["gaussian", "laplace"] = Field(
+        "gaussian",
+        description="of attention released in training (local, printed): laplace is pure, its guarantee needs no delta, and its answers' "
+        "epsilons add up; serving is gaussian",
+    )
     clip: float = Field(0.0, ge=0, description="theta: longest attention vector, or longest gradient; 0 = chosen by the variant")
     rounds: int = Field(0, ge=0, le=100_000, description="rounds of training; 0 = chosen by the variant")
     users_per_round: int = Field(0, ge=0, description="users of a round, on average; 0 = chosen by the variant")

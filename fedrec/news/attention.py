@@ -75,6 +75,11 @@ class LaplaceAttention:
     clip_order: int = 1
 
     @property
+    def noise_std(self) -> float:
+        """Real std of the noise on one weight."""
+        return math.sqrt(2) * self.parameter
+
+    @property
     def event(self) -> Event:
         """What one answer costs a click of the history: pure, padding included."""
         return PureEvent("attention", self.epsilon)

@@ -29,11 +29,11 @@ from fedrec.encoders.needed import needed_news
 from fedrec.encoders.news_model import NewsModel
 from fedrec.encoders.user_gradients import UserExamples, per_user_gradients
 from fedrec.news import attention
-from fedrec.news.attention import GaussianAttention
+from fedrec.news.attention import LaplaceAttention, Plan
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.labels import LabelReports
 from fedrec.news.reports_training import padded_candidates, report_loss
-from fedrec.privacy import gaussian
+from fedrec.privacy import gaussian, laplace
 
 Bools = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -89,7 +89,7 @@ class Behind:
     """`local`: the gradient of what was released. `plan` prices one round's attention; padding hides clicks behind the anonymous news."""
 
     devices: Devices
-    plan: GaussianAttention
+    plan: Plan
     noise: DeviceNoise
 
     def __call__(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> tuple[Float32s, float]:
@@ -109,7 +109,7 @@ class Behind:
 
 
 def released_weights(
-    model: NewsModel, history: npt.NDArray[np.integer], plan: GaussianAttention, keys: tuple[Sequence[bytes], Sequence[bytes]]
+    model: NewsModel, history: npt.NDArray[np.integer], plan: Plan, keys: tuple[Sequence[bytes], Sequence[bytes]]
 ) -> Floats:
     """(n, B) what leaves the devices with these histories (n, H): Alg. 2 l. 2-9; each user's padding and noise under keys of its own.
 
@@ -153,7 +153,7 @@ class Through:
     """`printed` (with a plan) and `fedrec` (without): the gradient of everything."""
 
     devices: Devices
-    plan: GaussianAttention | None
+    plan: Plan | None
     noise: DeviceNoise
 
     def __call__(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> tuple[Float32s, float]:
@@ -177,8 +177,13 @@ class Through:
     def _release(self, model: NewsModel, keys: Sequence[bytes]) -> Release:
         if self.plan is None or model.basis is None or self.plan.noise_std == 0:
             return exact
-        zeros = np.zeros((len(keys), len(model.basis.vectors)), np.int64)
-        drawn = gaussian.add_row_by_row(zeros, step=self.plan.step, std=self.plan.noise_std, keys=keys)
+        width, step = len(model.basis.vectors), self.plan.step
+        if isinstance(self.plan, LaplaceAttention):
+            parameter = self.plan.parameter / step
+            whole = [laplace.sample(width, parameter=parameter, key=key) for key in keys]
+            drawn = np.reshape(np.asarray(whole, np.float64) * step, (len(keys), width))
+        else:
+            drawn = gaussian.add_row_by_row(np.zeros((len(keys), width), np.int64), step=step, std=self.plan.noise_std, keys=keys)
         return noised(torch.from_numpy(drawn.astype(np.float32)), radius=self.plan.theta, renormalise=relu_share)
 
 

@@ -37,6 +37,9 @@ GROUP = "fedrec.news_variants"
 VARIANTS = ("additive", "local", "central", "printed", "fedrec", "dp-fedrec", "centralized")
 """Fedrec's own, each a module of `fedrec.news.variants`."""
 
+PURE = "pure: holds with delta = 0, but for what the sampler rounds (fedrec/privacy/laplace.py)"
+"""The note of a training whose every release is pure."""
+
 Training = Callable[[Scenario, Catalogue, "NewsClients", Kept], Iterator[Progress | TrainedNews]]
 
 
@@ -176,7 +179,8 @@ def promised(scenario: Scenario) -> Guarantee:
     neighbours: Neighbours = "add/remove" if unit == "user" else "replace"
     if privacy.epsilon == float("inf"):
         return non_private(privacy.delta, unit, neighbours)
-    return Guarantee(privacy.epsilon, privacy.delta, unit, neighbours, note=exempt(scenario.news.open_categories))
+    notes = (exempt(scenario.news.open_categories), PURE if scenario.news.attention_noise == "laplace" else "")
+    return Guarantee(privacy.epsilon, privacy.delta, unit, neighbours, note="; ".join(note for note in notes if note))
 
 
 def promise(scenario: Scenario) -> Guarantee:

@@ -16,6 +16,7 @@ from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import NEWS_FORMATS, NEWS_SPLITS, Scenario
 
 _SAYS = {
+    "attention_noise": 'is of attention: a choice of "local" and "printed"',
     "padding": 'hides clicks of "local" and "printed"',
     "open_categories": 'is a choice of "additive"',
     "no_click": 'is a choice of "additive"',
@@ -63,6 +64,10 @@ def check(scenario: Scenario) -> str:
         return 'privacy.aggregation = "three-party" needs an aggregator to sum: of news, news.variant = "central" has one'
     if ignored := scenario.news.chosen() & _SOME - known.keys:
         return f"news.{min(ignored)} {_SAYS[min(ignored)]}, not of {named}"
+    if scenario.news.attention_noise == "laplace" and scenario.news.padding and not known.not_established:
+        return (
+            "news.padding hides single clicks: what padded Laplace answers cost a person with many is not priced, so leave one of them out"
+        )
     if scenario.news.word_vectors and scenario.news.model not in {"nrms", "naml"}:
         return 'news.word_vectors start the words of "nrms" and "naml", which train in rounds'
     if scenario.news.language_model and scenario.news.model != "plm-nr":

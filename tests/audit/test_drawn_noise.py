@@ -45,6 +45,16 @@ def test_the_noise_of_the_devices_themselves_holds_and_is_nearly_all_that_is_cla
     assert found.tightness > 0.8
 
 
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_laplace_noise_as_drawn_holds_and_half_of_it_does_not(share: float, data: NewsData, catalogue: Catalogue) -> None:
+    clients = clients_of(load(None, [*NEWS, "news.variant=local", "news.attention_noise=laplace", *PASSES]), catalogue, data.log.train)
+    assert isinstance(clients.update, local_update.Behind)
+    plan = replace(clients.update.plan, parameter=clients.update.plan.parameter * share)
+    found = drawn_noise.finding("local", replace(clients, update=replace(clients.update, plan=plan)), np.arange(24), rounds=8)
+    assert (found.verdict == "holds") == (share == 1.0)
+    assert found.measured > 0.75 * found.claim.epsilon
+
+
 def _with_device(variant: NewsVariant, device: Callable[..., Any]) -> NewsVariant:
     assert variant.in_rounds is not None
     return replace(variant, in_rounds=replace(variant.in_rounds, device=device))

@@ -16,16 +16,18 @@ from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.encoders.news_model import NewsModel
+from fedrec.errors import SettingsError
 from fedrec.news import schedule as schedule_module
 from fedrec.news import topics
 from fedrec.news.device_noise import DeviceNoise
-from fedrec.news.local_update import Behind, NoisedGradients
+from fedrec.news.local_update import Behind, NoisedGradients, Through
 from fedrec.news.models import news_model
 from fedrec.news.reports_training import collect
 from fedrec.news.trained import Catalogue, topics_of
 from fedrec.news.variant import costs_of, promised, rounds_of
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.click_accounting import plan_training
+from fedrec.privacy.selection import PureEvent
 from fedrec.randomness import SecretStreams, Streams
 from fedrec.settings import Scenario, load
 
@@ -121,6 +123,69 @@ def test_a_variant_charges_every_answer_that_its_users_give(variant: str, passes
     accountant.compose(dp_accounting.GaussianDpEvent(std / radius), passes)
     assert costs.charged(promised(chosen)) == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
     assert len(costs.labels) == (1 if variant == "local" else passes)
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_laplace_attention_has_the_noise_that_its_pure_price_needs_and_no_other(passes: int, world: tuple[Catalogue, Impressions]) -> None:
+    """Two clipped vectors are at most 2 theta apart in L1, so an answer of 5 / passes has Laplace noise of 2 theta passes / 5."""
+    chosen = scenario("local", "news.attention_noise=laplace", f"news.rounds={passes}")
+    costs, users = costs_of(chosen, passes), np.arange(world[1].num_users)
+    assert costs.history == (PureEvent("attention", 5 / passes),) * passes
+    assert costs.labels == (PureEvent("label", 5.0),)
+    assert costs.charged(promised(chosen)) <= 5.0
+    assert "delta = 0" in str(promised(chosen))
+    model, update = device(chosen, world, passes)
+    assert isinstance(update, Behind)
+    bare = replace(update, plan=replace(update.plan, step=0.0))
+    drawn = np.concatenate([(update.released(model, users, t) - bare.released(model, users, t)).ravel() for t in range(1, 7)])
+    noise = 2 * schedule_module.THETA * passes / 5
+    pvalues = [stats.kstest(drawn, "laplace", args=(0, noise * wrong)).pvalue for wrong in (1, 2 / 3, 3 / 2)]
+    assert len(drawn) >= 700
+    assert pvalues[0] > 1e-3  # false alarms: one seed in a thousand, and the seed is fixed
+    assert max(pvalues[1:]) < 1e-9
+
+
+def test_laplace_attention_without_a_budget_is_the_attention_itself(world: tuple[Catalogue, Impressions]) -> None:
+    chosen, users = scenario("local", "news.attention_noise=laplace", "privacy.epsilon=inf"), np.arange(20)
+    model, update = device(chosen, world, 3)
+    assert isinstance(update, Behind)
+    released = update.released(model, users, 1)
+    np.testing.assert_allclose(released.sum(1), schedule_module.THETA, rtol=1e-6)
+    np.testing.assert_array_equal(released, update.released(model, users, 2))
+
+
+def test_one_click_moves_laplace_attention_by_at_most_its_bound_in_l1(world: tuple[Catalogue, Impressions]) -> None:
+    model, update = device(scenario("local", "news.attention_noise=laplace"), world, 1)
+    assert isinstance(update, Behind)
+    history, rng = update.devices.history.copy(), np.random.default_rng(6)
+    place = rng.integers(0, history.shape[1], len(history))
+    known = history[np.arange(len(history)), place] >= 0
+    history[np.flatnonzero(known), place[known]] = rng.integers(0, SHAPE.news, known.sum())
+    assert known.sum() > 20
+    bare = replace(update, plan=replace(update.plan, step=0.0))
+    moved = replace(bare, devices=replace(bare.devices, history=history))
+    users = np.arange(len(history))
+    assert np.abs(bare.released(model, users, 1) - moved.released(model, users, 1)).sum(1).max() <= 2 * update.plan.theta * (1 + 1e-12)
+
+
+def test_printed_laplace_is_not_established_and_draws_what_the_paper_prints(world: tuple[Catalogue, Impressions]) -> None:
+    chosen = scenario("printed", "news.attention_noise=laplace")
+    update = rounds_of(chosen).device(chosen, world[1], 1, numbered(world[1]))
+    assert isinstance(update, Through)
+    assert update.plan is not None
+    assert not update.plan.guarantee.established
+    assert update.plan.noise_std == pytest.approx(math.sqrt(2) * schedule_module.THETA / 5)
+    model = news_model(chosen, world[0].news, world[0].vectors, basis=rounds_of(chosen).basis(chosen))
+    first, second = (update(model, np.arange(4), round)[0] for round in (1, 2))
+    assert np.isfinite(first).all()
+    assert first.tobytes() != second.tobytes()
+
+
+def test_the_noise_of_attention_says_nothing_to_a_variant_without_any() -> None:
+    with pytest.raises(SettingsError, match=r'news\.attention_noise is of attention: a choice of "local" and "printed", not of'):
+        scenario("additive", "news.attention_noise=laplace")
+    with pytest.raises(SettingsError, match="padded Laplace answers"):
+        scenario("local", "news.attention_noise=laplace", "news.padding=0.2")
 
 
 @pytest.mark.parametrize("variant", ["local", "dp-fedrec"])

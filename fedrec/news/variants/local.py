@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedrec.data.impressions import Impressions
 from fedrec.news import attention, labels
-from fedrec.news.attention import GaussianAttention
 from fedrec.news.checkpoints import Kept
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.schedule import BASIS, THETA, per_answer
@@ -38,10 +38,12 @@ def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNois
     return Behind(Devices.of(data, history=scenario.news.history, labels=told), plan_of(scenario, passes), noise)
 
 
-def plan_of(scenario: Scenario, passes: int) -> GaussianAttention:
-    """Of one answer."""
-    each = per_answer(promised(scenario), passes)
-    return attention.gaussian_plan(each, theta=scenario.news.clip or THETA, padding=scenario.news.padding)
+def plan_of(scenario: Scenario, passes: int) -> attention.Plan:
+    """Of one answer. Laplace answers are pure, so their epsilons add up to the promised one; Gaussian ones compose exactly."""
+    whole, theta, padding = promised(scenario), scenario.news.clip or THETA, scenario.news.padding
+    if scenario.news.attention_noise == "laplace":
+        return attention.laplace_plan(replace(whole, epsilon=whole.epsilon / passes), theta=theta, padding=padding)
+    return attention.gaussian_plan(per_answer(whole, passes), theta=theta, padding=padding)
 
 
 def costs(scenario: Scenario, passes: int) -> Costs:
@@ -61,5 +63,5 @@ VARIANT = NewsVariant(
     noise_on="attention",
     costs=costs,
     in_rounds=InRounds(1, lambda s: s.news.basis or BASIS, device, sent),
-    keys=frozenset({"padding", "word_vectors", "language_model"}),
+    keys=frozenset({"attention_noise", "padding", "word_vectors", "language_model"}),
 )

@@ -35,9 +35,13 @@ def device(scenario: Scenario, data: Impressions, passes: int, noise: DeviceNois
     """Noise in the forward pass only."""
     from fedrec.news.local_update import Through
 
-    plan, each = None, promised(scenario)
-    if each.private:
-        plan = attention.gaussian_plan_as_printed(each, theta=scenario.news.clip or THETA, padding=scenario.news.padding)
+    plan: attention.Plan | None = None
+    each = promised(scenario)
+    theta, padding = scenario.news.clip or THETA, scenario.news.padding
+    if each.private and scenario.news.attention_noise == "laplace":
+        plan = attention.laplace_plan_as_printed(each, theta=theta, basis=scenario.news.basis or BASIS, padding=padding)
+    elif each.private:
+        plan = attention.gaussian_plan_as_printed(each, theta=theta, padding=padding)
     return Through(as_printed_devices(data, scenario, noise=noise), plan, noise)
 
 
@@ -68,5 +72,5 @@ VARIANT = NewsVariant(
     costs=bare.everything,
     in_rounds=InRounds(3, lambda s: s.news.basis or BASIS, device, sent, random_basis=True),
     not_established="as printed: the gradient multiplies activations without noise and names the clicked news",
-    keys=frozenset({"padding", "word_vectors", "language_model"}),
+    keys=frozenset({"attention_noise", "padding", "word_vectors", "language_model"}),
 )

@@ -127,7 +127,7 @@ def _key(findings: tuple[Finding, ...]) -> list[str]:
     return [
         f"epsilon at delta {deltas} {neighbours};",
         f'claimed, and "at least" as shown by the attack, each with {confidence:.1%} confidence.',
-        "by region: nothing assumed; gaussian, moments: of mu-GDP; exact, support: no",
+        "by region: nothing assumed; gaussian, moments: of mu-GDP; laplace: of pure noise; exact, support: no",
         "estimate.",
         "recovered: share of private facts named (and by who cannot know).",
     ]

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from fedrec.data.impressions import Impressions
+from fedrec.news.attention import LaplaceAttention
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.local_update import Behind, NoisedGradients
 from fedrec.news.reports_training import collect
@@ -29,6 +30,7 @@ from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
+from fedrec.privacy.selection import PureEvent
 from fedrec.randomness import Streams
 from fedrec_simulations.audit.bounds import CONFIDENCE, lower_bound
 from fedrec_simulations.audit.finding import Finding, Recovery
@@ -49,7 +51,7 @@ def finding(variant: str, clients: Clients, users: Int64s, *, rounds: int) -> Fi
     """Of noised attention (`local`) or whole gradients (`dp-fedrec`), in so many rounds of these users."""
     claim, update = charged(clients.claim, clients.costs.history), clients.update
     if isinstance(update, Behind):
-        bare: Behind | NoisedGradients = replace(update, plan=replace(update.plan, noise_std=0.0))
+        bare: Behind | NoisedGradients = replace(update, plan=replace(update.plan, step=0.0))
     else:
         assert isinstance(update, NoisedGradients)
         bare = replace(update, noise_std=0.0)
@@ -58,6 +60,8 @@ def finding(variant: str, clients: Clients, users: Int64s, *, rounds: int) -> Fi
         sent, exact = (_sent(clients, each, users, round) for each in (update, bare))
         noise += list((sent - exact).reshape(len(users), -1))
         radius = max(radius, _sensitivity(bare, exact))
+    if isinstance(update, Behind) and isinstance(update.plan, LaplaceAttention):
+        return _laplace_finding(variant, claim, noise, 2 * min(update.plan.theta, 1.0), clients.passes)
     padding = update.plan.padding if isinstance(update, Behind) else 0.0
     return _finding("noise as drawn", variant, claim, noise, radius, padding, clients.passes)
 
@@ -109,6 +113,20 @@ def _finding(attack: str, variant: str, claim: Guarantee, noise: list[Floats], r
     measured = epsilon_of_events([event] * answers, claim.delta)
     note = f"std {ratio:.4g} for a sensitivity of {radius:.4g}, {answers} answers"
     return Finding(attack, variant, claim, measured, "gaussian", CONFIDENCE, size, note=note)
+
+
+def _laplace_finding(variant: str, claim: Guarantee, noise: list[Floats], distance: float, answers: int) -> Finding:
+    """Of pure answers whose weights are at most `distance` apart in L1: 2 sum |noise| / parameter is chi squared."""
+    values, attack = np.stack(noise), "noise as drawn"
+    total = float(np.abs(values).sum())
+    if total == 0 or _some_alike(values):
+        return Finding(
+            attack, variant, claim, math.inf, "exact", 1.0, values.size, note="no noise" if total == 0 else "the same noise twice"
+        )
+    most = 2 * total / float(stats.chi2.ppf(1 - CONFIDENCE, 2 * values.size))
+    measured = epsilon_of_events([PureEvent("answer", distance / most)] * answers, claim.delta)
+    note = f"parameter {total / values.size:.4g} for {distance:.4g} in L1, {answers} answers"
+    return Finding(attack, variant, claim, measured, "laplace", CONFIDENCE, values.size, note=note)
 
 
 def _some_alike(values: Floats) -> bool:

@@ -10,7 +10,7 @@ from typing import Literal
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.storage import finite
 
-By = Literal["region", "gaussian", "moments", "exact", "support", "none"]
+By = Literal["region", "gaussian", "laplace", "moments", "exact", "support", "none"]
 """How a bound was reached, see `bounds`; "none": the attack proves no epsilon."""
 Verdict = Literal["holds", "EXCEEDED", "REFUTED", "no claim"]
 

@@ -67,6 +67,11 @@ def whole_news_findings(scenario: Scenario, *, runs: int = 0) -> Iterator[Findin
     found = of(scenario)
     if not (found.private and claim.private and promise(scenario).established):
         raise SettingsError(f'news.variant = "{variant}" at epsilon {claim.epsilon:g} claims nothing', "Choose a private variant.")
+    if scenario.news.attention_noise == "laplace":
+        raise SettingsError(
+            "the attack on the whole command knows Gaussian noise, and this scenario's is Laplace's",
+            "Leave out --whole: noise as drawn is measured.",
+        )
     count = runs or whole.runs_for(claim)
     if found.plan is not None:
         inside, outside = _sides(scenario, "user")
@@ -205,7 +210,7 @@ def _attention(inside: Side, outside: Side, *, member: bool, runs: int) -> Itera
 
     def bare(update: Behind | NoisedGradients) -> Behind | NoisedGradients:
         assert isinstance(update, Behind)
-        return replace(update, plan=replace(update.plan, noise_std=0.0))
+        return replace(update, plan=replace(update.plan, step=0.0))
 
     yield from _passes(inside, outside, released, bare, member=member, runs=runs)
 
