@@ -35,8 +35,8 @@ from fedrec.settings import Scenario
 from fedrec_simulations.runtimes.job import run_id
 
 REHEARSED_USERS, REHEARSED_ITEMS, LEAST_ITEMS = 400, 12_000, 50
-PARQUET_BYTES = 5.0
-"""Of an event in partitions: MovieLens 1M and planted ratings took 4 to 6."""
+PARQUET_BYTES = 6.6
+"""Of an event in partitions: MovieLens 1M took 3.6, planted ratings with times 6.6."""
 
 
 @dataclass
