@@ -26,7 +26,6 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "faiss": ("faiss",),
     "cluster": ("ray", "fsspec"),
     "ray": ("ray",),
-    "mlflow": ("mlflow",),
     "lenskit": ("lenskit",),
     "bench": ("implicit", "opacus"),
 }
