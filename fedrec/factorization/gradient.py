@@ -49,17 +49,6 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class InverseRoot:
-    """rate / sqrt(t + 1): the schedule of Theorem 3."""
-
-    rate: float
-
-    def __call__(self, step: int) -> float:
-        """eta_t for t = 0, 1, ..."""
-        return self.rate / math.sqrt(step + 1)
-
-
-@dataclass(frozen=True)
 class Descent:
     """How to descend; decides speed and quality, never privacy.
 

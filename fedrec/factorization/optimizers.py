@@ -1,4 +1,4 @@
-"""First-order steps on a table of parameters, in place: plain, momentum, Adagrad, Adam.
+"""First-order steps on a table of parameters, in place: plain, Adagrad, Adam.
 
 An optimizer is an object without state. Whoever descends owns the parameters and the `slots` (running sums shaped like them) and lends
 both for one step. Gradients may name the rows they touch: other rows and their slots then stay as they are ("lazy" where the
@@ -46,19 +46,6 @@ class GradientDescent:
             _subtract(table, rows, gradient, change, start, stop)
 
         map_ranges(piece, len(rows))
-
-
-@dataclass(frozen=True)
-class Momentum:
-    """Heavy ball: s <- decay s + g, theta <- theta - rate s."""
-
-    decay: float = 0.9
-    slots: int = 1
-
-    def step(self, table: Floats, rows: Integers, gradient: Floats, memory: Floats, *, rate: float, time: int) -> None:
-        """See Optimizer."""
-        memory[0, rows] = table.dtype.type(self.decay) * memory[0, rows] + gradient
-        table[rows] -= table.dtype.type(rate) * memory[0, rows]
 
 
 @dataclass(frozen=True)

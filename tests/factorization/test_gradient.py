@@ -10,8 +10,8 @@ from fedrec.encoders import items
 from fedrec.encoders.items import EncoderParameters, ItemInputs
 from fedrec.errors import SettingsError
 from fedrec.factorization import gradient
-from fedrec.factorization.gradient import Constant, Descent, InverseRoot
-from fedrec.factorization.optimizers import Adagrad, Adam, GradientDescent, Momentum, Optimizer
+from fedrec.factorization.gradient import Constant, Descent
+from fedrec.factorization.optimizers import Adagrad, Adam, GradientDescent, Optimizer
 from fedrec.factorization.statistics import ItemStatistics
 from fedrec.numerics.packed import pack
 
@@ -94,7 +94,7 @@ def test_differences_of_the_reported_loss_are_differences_of_the_loss_over_examp
 
 @pytest.mark.parametrize(
     ("optimizer", "rate", "steps"),
-    [(GradientDescent(), 0.003, 4000), (Momentum(), 0.003, 1500), (Adagrad(), 0.3, 3000), (Adam(), 0.02, 3000)],
+    [(GradientDescent(), 0.003, 4000), (Adagrad(), 0.3, 3000), (Adam(), 0.02, 3000)],
 )
 def test_enough_steps_on_exact_statistics_reach_the_minimiser(optimizer: Optimizer, rate: float, steps: int) -> None:
     """With an identity category the encoder can be any V, so the minimiser is the ridge solution of every item."""
@@ -123,7 +123,7 @@ def test_one_plain_step_is_algorithm_3_line_8() -> None:
     inputs, theta = a_start()
     statistics = statistics_of(some_examples())
     g, _ = gradient.gradient(theta, inputs, statistics, ridge=0.5)
-    descent = Descent(steps=1, rate=InverseRoot(0.01), optimizer=GradientDescent())
+    descent = Descent(steps=1, rate=Constant(0.01), optimizer=GradientDescent())
     found = gradient.ssp2(theta, inputs, statistics, descent=descent, ridge=0.5, rng=np.random.default_rng(0))
     np.testing.assert_allclose(found.parameters.dense, theta.dense - 0.01 * g.dense, atol=1e-12)
     np.testing.assert_allclose(found.parameters.bias, theta.bias - 0.01 * g.bias, atol=1e-12)
