@@ -159,6 +159,7 @@ def played_here(server: ServerApp, nodes: ClientApp, folder: Path, *, num_nodes:
 
 
 @on_ray
+@pytest.mark.processes
 def test_rounds_on_ray_s_actors_give_the_loopback_s_bytes_and_leave_no_process(tmp_path: Path) -> None:
     chosen = scenario()
     on_actors = training(chosen, tmp_path / "ray")
@@ -170,6 +171,7 @@ def test_rounds_on_ray_s_actors_give_the_loopback_s_bytes_and_leave_no_process(t
 
 
 @on_ray
+@pytest.mark.processes
 @pytest.mark.parametrize("party", ["aggregator", "server"])
 def test_on_ray_a_killed_party_is_started_again_and_the_bytes_are_the_same(party: str, tmp_path: Path) -> None:
     chosen = scenario("recipe=published", "model.steps=2")
@@ -185,6 +187,7 @@ def test_on_ray_a_killed_party_is_started_again_and_the_bytes_are_the_same(party
 
 
 @on_ray
+@pytest.mark.processes
 def test_on_ray_a_stopped_training_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     chosen = scenario("recipe=published", "model.steps=2")
     begun = training(chosen, tmp_path / "ray").run()
@@ -197,6 +200,7 @@ def test_on_ray_a_stopped_training_goes_on_to_the_same_bytes(tmp_path: Path) -> 
 
 
 @on_ray
+@pytest.mark.processes
 def test_the_benchmark_measures_both_engines_with_the_same_messages() -> None:
     """In a process of its own: Ray leaves files open."""
     command = [sys.executable, "-m", "fedrec_cli", "bench", "grid", "--quick"]
