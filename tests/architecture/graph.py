@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-ROLES = ("server", "client", "aggregator", "transport", "cli", "simulations")
+ROLES = ("server", "client", "device", "aggregator", "transport", "cli", "simulations")
 PACKAGES = (ROOT / "fedrec", *(ROOT / role / f"fedrec_{role}" for role in ROLES))
 _IMPORTERS = {"import_module", "__import__"}
 _CONTINUOUS = {"normal", "standard_normal", "laplace"}

@@ -30,7 +30,7 @@ from xml.etree import ElementTree
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SOURCES = (".", "aggregator", "client", "server", "cli", "simulations", "transport")  # the folders that hold packages
+SOURCES = (".", "aggregator", "client", "device", "server", "cli", "simulations", "transport")  # the folders that hold packages
 PACKAGES = (
     "fedrec",
     "fedrec_aggregator",

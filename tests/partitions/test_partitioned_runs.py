@@ -110,7 +110,7 @@ def test_ray_gives_the_same_model(tmp_path: Path) -> None:
     chosen = _settings(tmp_path, _parts(tmp_path))
     whole = run(chosen, name="r", quiet=True)
     words = [f"--set={word}" for word in [*QUICK[1:], f'run.directory="{tmp_path / "runs"}"', f'data.path="{tmp_path / "parts"}"']]
-    command = [sys.executable, "-m", "fedrec_cli.main", "simulate", *words, "--runtime", "ray", "--json"]
+    command = [sys.executable, "-m", "fedrec_cli", "simulate", *words, "--runtime", "ray", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert _model(json.loads(done.stdout)) == _model(whole)
