@@ -80,6 +80,11 @@ def test_the_parties_of_ratings_and_clicks_need_no_more_than_deploy() -> None:
     assert done.returncode == 0, done.stderr[-2_000:]
 
 
+def test_serving_needs_no_more_than_serve() -> None:
+    done = run(BLOCKER % f"{OPTIONAL} flwr" + IMPORT, *["fedrec_server.serving.main", "fedrec_cli.recommend", "fedrec_cli.recommend_demo"])
+    assert done.returncode == 0, done.stderr[-2_000:]
+
+
 def test_python_trains_evaluates_saves_and_recommends_without_an_extra(tmp_path: Path) -> None:
     done = run(BASE + LIBRARY, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2_000:]
