@@ -74,7 +74,7 @@ def test_a_planted_violation_is_found(module: str, text: str, said: str) -> None
 
 
 def test_a_door_to_noise_that_no_longer_returns_its_price_is_found() -> None:
-    text = TREE["fedrec.news.attention"].replace("key: bytes) -> tuple[Floats, Event]:", "key: bytes) -> Floats:")
+    text = TREE["fedrec.news.attention"].replace("key: bytes) -> tuple[Float64s, Event]:", "key: bytes) -> Float64s:")
     assert text != TREE["fedrec.news.attention"]
     assert any("without the price Event" in line for line in graph.violations({**TREE, "fedrec.news.attention": text}))
 

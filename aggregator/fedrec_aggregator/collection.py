@@ -14,7 +14,8 @@ from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import select_users
 from fedrec.numerics.packed import PIECES
 from fedrec.privacy.calibration import Plan
-from fedrec_aggregator.intake import Bools, Checked, names
+from fedrec.types import Bools
+from fedrec_aggregator.intake import Checked, names
 
 
 def accumulator_bytes(specs: tuple[BlockSpec, ...]) -> int:

@@ -17,9 +17,8 @@ from fedrec.federation.messages import BlockReports, BlockSpec, ReleaseSpec, Rep
 from fedrec.federation.protocol import TOKEN_BYTES, Refusal
 from fedrec.federation.reports import squared_norms
 from fedrec.federation.wire import Batch, refused, select_users, unpack_reports
+from fedrec.types import Bools
 from fedrec_aggregator.limits import Limits
-
-Bools = npt.NDArray[np.bool_]
 
 _SLACK = 1e-6
 """A report is scaled to (1 - slack) times its radius. The norm of n numbers in float64 is right to n 2^-53, below the slack for any n."""

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Receipt, Refusal, ReportDesk
 from fedrec.federation.rounds import ClientStep
-from fedrec.federation.wire import Batch, Bytes, pack_reports
+from fedrec.federation.wire import Batch, pack_reports
+from fedrec.types import UInt8s
 from fedrec_client.answering import Private, answered, batches
 
 _ROUND_IS_OVER = {Refusal.ROUND_CLOSED, Refusal.ROUND_UNKNOWN, Refusal.RUN_UNKNOWN, Refusal.WRONG_QUESTION, Refusal.WRONG_PLAN}
@@ -31,8 +32,8 @@ class Delivery:
     digest: str
     step: ClientStep
     mine: Private
-    ids: Bytes
-    tokens: Bytes
+    ids: UInt8s
+    tokens: UInt8s
     desk: ReportDesk | None = None
     keep: Callable[[int, bytes], None] | None = None
     accepted: int = 0

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedrec.errors import RunError
-from fedrec.federation.coding import Announced, Array, announced
+from fedrec.federation.coding import Announced, announced
 from fedrec.storage import read_arrays, write_arrays
+from fedrec.types import Array
 
 HELD = "public.safetensors"
 """Its name in a client's state."""

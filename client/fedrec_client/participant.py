@@ -28,12 +28,13 @@ from fedrec.federation.ledger_heads import follow
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Invitation, Receipt, Refusal, ReportDesk, Terms
 from fedrec.federation.rounds import ClientStep
-from fedrec.federation.wire import Bytes, question_digest, question_header, read_header, report_digest
+from fedrec.federation.wire import question_digest, question_header, read_header, report_digest
 from fedrec.news.messages import Ask, Reply
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
 from fedrec.recipes import client_steps, guarantee_of
 from fedrec.settings import validated
+from fedrec.types import UInt8s
 from fedrec_client.answering import Bounds, Private, require_answerable
 from fedrec_client.delivery import Delivery
 from fedrec_client.ledger import ClientLedger
@@ -193,7 +194,7 @@ class Participant:
         if mine == "three-party":
             require_shareable(question, plan)
 
-    def _delivery(self, run: str, question: Question, plan: Plan, named: str, step: ClientStep, mine: Private, ids: Bytes) -> Delivery:
+    def _delivery(self, run: str, question: Question, plan: Plan, named: str, step: ClientStep, mine: Private, ids: UInt8s) -> Delivery:
         keep = (lambda number, batch: self._notes.keep_batch(run, question.round, number, batch)) if self._keep_sent else None
         about = (run, question, named, step, mine, ids, self._tokens)
         if isinstance(self._desk, ThreeWay):

@@ -12,21 +12,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedrec.federation.protocol import TOKEN_BYTES
-from fedrec.federation.wire import Bytes
+from fedrec.types import UInt8s
 
 SECRET_BYTES = 32
 
 
-def user_tokens(secret: bytes, user_ids: Sequence[str]) -> Bytes:
+def user_tokens(secret: bytes, user_ids: Sequence[str]) -> UInt8s:
     """(num_users, 16) uint8: one pseudonym per user of the site, the same in all runs."""
     return _names(secret, b"fedrec/1/user/", [user.encode() for user in user_ids])
 
 
-def report_ids(secret: bytes, tokens: Bytes, *, run: str, round: int, digest: str) -> Bytes:
+def report_ids(secret: bytes, tokens: UInt8s, *, run: str, round: int, digest: str) -> UInt8s:
     """(num_users, 16) uint8: one id per user, run, round and question."""
     return _names(secret, f"fedrec/1/report/{run}/{round}/{digest}/".encode(), [token.tobytes() for token in tokens])
 
 
-def _names(secret: bytes, purpose: bytes, whose: Sequence[bytes]) -> Bytes:
+def _names(secret: bytes, purpose: bytes, whose: Sequence[bytes]) -> UInt8s:
     content = b"".join(hmac.digest(secret, purpose + one, "sha256")[:TOKEN_BYTES] for one in whose)
     return np.frombuffer(content, np.uint8).reshape(len(whose), TOKEN_BYTES)

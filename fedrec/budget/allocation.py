@@ -16,8 +16,7 @@ import numpy.typing as npt
 from fedrec.budget import sampling, weights
 from fedrec.budget.weights import UserWeights
 from fedrec.data.interactions import Interactions
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 
 class Allocation(Protocol):

@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 from scipy import optimize, special
 
 from fedrec.budget import sampling, weights
 from fedrec.data.interactions import Interactions
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 _NODES = 192  # of the quadrature over an item's true count
 _FITTED = 2048  # order statistics from which a prior is fitted: more changes nothing and costs time

@@ -14,16 +14,13 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import Words, below
-
-Booleans = npt.NDArray[np.bool_]
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Bools, Float64s
 
 
-def uniform(interactions: Interactions, *, limit: int, key: bytes) -> Booleans:
+def uniform(interactions: Interactions, *, limit: int, key: bytes) -> Bools:
     """Mask (n,): a uniform choice of at most `limit` events of each user.
 
     key: from a stream, `streams.key("sampling")`.
@@ -31,7 +28,7 @@ def uniform(interactions: Interactions, *, limit: int, key: bytes) -> Booleans:
     return _smallest(interactions, _priorities(interactions, key), limit)
 
 
-def tail(interactions: Interactions, noisy_counts: Float64s, *, limit: int, key: bytes) -> Booleans:
+def tail(interactions: Interactions, noisy_counts: Float64s, *, limit: int, key: bytes) -> Bools:
     """Mask (n,): each user's `limit` events on the items of smallest noisy count ("sort by increasing counts, keep the k first").
 
     noisy_counts: (m,) released before. Equal counts, of which clipping at 1 makes many, are ordered by the hash, not by item
@@ -44,7 +41,7 @@ def tail(interactions: Interactions, noisy_counts: Float64s, *, limit: int, key:
     return _smallest(interactions, (rank[interactions.items] << np.uint64(32)) | ties, limit)
 
 
-def share_of_examples(interactions: Interactions, *, share: float, key: bytes) -> Booleans:
+def share_of_examples(interactions: Interactions, *, share: float, key: bytes) -> Bools:
     """Mask (n,): every example with probability `share`, on its own: the batch B of mini-batch SSP1 (AM-SSP Alg. 4 l. 4).
 
     A user keeps some of its examples, so a bound on all of them holds for these too. Examples are sampled, not users: nothing is amplified.
@@ -54,7 +51,7 @@ def share_of_examples(interactions: Interactions, *, share: float, key: bytes) -
     return below(_priorities(interactions, key), share)
 
 
-def _smallest(interactions: Interactions, priorities: Words, limit: int) -> Booleans:
+def _smallest(interactions: Interactions, priorities: Words, limit: int) -> Bools:
     """Keep the `limit` smallest of each user; exactly min(limit, n_k), even if two were equal."""
     if limit < 1:
         raise ValueError(f"a user must be allowed at least one item, found limit {limit}")

@@ -20,12 +20,10 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
-from fedrec.data.interactions import Int32s, Int64s, Interactions
+from fedrec.data.interactions import Interactions
 from fedrec.numerics.threads import map_ranges
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s, Int32s, Int64s
 
 
 @dataclass(frozen=True)

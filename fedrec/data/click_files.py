@@ -16,9 +16,10 @@ from scipy import sparse
 from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, Provenance, added, digest_file
 from fedrec.data.delimited import require_file
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Int32s, Interactions
+from fedrec.data.interactions import Interactions
 from fedrec.data.resolving import Duplicates, Policies, Rows, resolve
 from fedrec.errors import DataError, MalformedRowError
+from fedrec.types import Int32s
 
 Shape = tuple[int, int]
 

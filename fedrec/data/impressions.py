@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.keyed_hash import Words, first_words, hashed, number_words
-
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Int32s, Int64s
 
 
 @dataclass(frozen=True)

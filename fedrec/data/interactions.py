@@ -13,11 +13,9 @@ import numpy.typing as npt
 
 from fedrec.data.keyed_hash import Words, first_words, hashed, hashed_events, number_words
 from fedrec.numerics.kernels import group_by_item
+from fedrec.types import Float32s, Int32s, Int64s
 
 Kind = Literal["ratings", "clicks"]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-Float32s = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from fedrec.data.interactions import Interactions
 from fedrec.privacy.clipping import clip_rows
 from fedrec.randomness import Streams
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 
 @dataclass(frozen=True)

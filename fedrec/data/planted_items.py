@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.data.interactions import Float32s
+from fedrec.types import Float32s
 
 _GENRES = (
     "Action", "Adventure", "Animation", "Comedy", "Crime", "Documentary", "Drama", "Family", "Fantasy", "History", "Horror", "Music",

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.clicklog import ClickLog
-from fedrec.data.drawing import Float64s, draw_one
+from fedrec.data.drawing import draw_one
 from fedrec.data.impressions import Impressions, News
-from fedrec.data.interactions import Float32s, Int32s, Int64s
 from fedrec.randomness import Streams
+from fedrec.types import Float32s, Float64s, Int32s, Int64s
 
 _CATEGORIES = (
     "sports", "news", "finance", "lifestyle", "health", "travel", "food", "autos", "weather", "video", "music", "movies", "television",

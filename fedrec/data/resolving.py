@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.dataset import ReadReport
-from fedrec.data.interactions import Float32s, Int32s, Int64s, Interactions, Kind
+from fedrec.data.interactions import Interactions, Kind
 from fedrec.errors import MalformedRowError, SettingsError
+from fedrec.types import Float32s, Int32s, Int64s
 
 Duplicates = Literal["auto", "refuse", "last", "mean"]
 OutOfRange = Literal["refuse", "clip", "drop"]

@@ -20,12 +20,13 @@ from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, FileDiges
 from fedrec.data.delimited import is_number, number_ids, require_file
 from fedrec.data.divided_files import alike, apart, sources
 from fedrec.data.features import PublicFeatures
-from fedrec.data.interactions import Int32s, Interactions, Kind
+from fedrec.data.interactions import Interactions, Kind
 from fedrec.data.item_tables import PARQUET, ItemTable, read_item_table
 from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolve
 from fedrec.data.text_tables import SEPARATORS, Header, Layout, layout_of, read_columns, refuse_first_malformed, rows_of, suffix_of
 from fedrec.data.times import is_time, seconds_of
 from fedrec.errors import DataError, MalformedRowError, SettingsError
+from fedrec.types import Int32s
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from fedrec.data.delimited import require_file
-from fedrec.data.interactions import Float32s
 from fedrec.errors import DataError, MalformedRowError
+from fedrec.types import Float32s
 
 
 def read_vectors(path: Path, *, wanted: Collection[str] | None = None) -> dict[str, Float32s]:

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
+
 Release = Callable[[Tensor], Tensor]
 """From weights (n, B) to the weights (n, B) that leave the device."""
 

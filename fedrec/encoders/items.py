@@ -17,14 +17,11 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from fedrec.data.features import PublicFeatures
 from fedrec.numerics.threads import map_ranges
-
-Floats = npt.NDArray[np.floating]
-Integers = npt.NDArray[np.integer]
+from fedrec.types import Floats, Integers
 
 ID_CATEGORY = "id"
 """Name of the optional category that gives every item a value of its own, to hold what its features do not explain."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Int64s
 
 ABSENT = -1
 """In place of a news: there is none."""

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedrec.encoders.attention import AdditiveAttention, Dropout, SelfAttention, dropped, gather_projected, matrix, offset
-from fedrec.encoders.tokens import PADDING, Float32s, NewsTokens
+from fedrec.encoders.tokens import PADDING, NewsTokens
+from fedrec.types import Float32s
 
 
 class NewsEncoder(Protocol):

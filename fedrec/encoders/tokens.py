@@ -15,9 +15,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.data.impressions import Int32s, News
-
-Float32s = npt.NDArray[np.float32]
+from fedrec.data.impressions import News
+from fedrec.types import Float32s, Int32s
 
 PADDING = 0
 """Id of the padding token, and of a missing category."""

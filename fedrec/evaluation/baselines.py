@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
 from fedrec.privacy.guarantee import Guarantee, non_private
+from fedrec.types import Float64s
 
-Float64s = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.integer]
 
 NON_PRIVATE: Guarantee = non_private(delta=1e-5)  # at an infinite epsilon any delta says the same

@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
-from fedrec.data.impressions import Impressions, Int64s
+from fedrec.data.impressions import Impressions
 from fedrec.numerics.threads import map_ranges
+from fedrec.types import Float64s, Int64s
 
-Float64s = npt.NDArray[np.float64]
 Score = Callable[[Impressions], npt.NDArray[np.floating]]
 """`score(impressions)`: one number for each of `impressions.candidates`, higher is better."""
 

@@ -18,7 +18,8 @@ from scipy.linalg import lapack
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
 from fedrec.evaluation.ranking import metrics_of
-from fedrec.evaluation.toplists import Float32s, Scores, top_items
+from fedrec.evaluation.toplists import Scores, top_items
+from fedrec.types import Float32s
 
 ITEM_ITEM = "non-private item-item"
 MOST_ITEMS, MOST_EVENTS = 3_000, 3_000_000

@@ -34,10 +34,7 @@ from fedrec.data.interactions import Interactions
 from fedrec.evaluation.popularity import popularity_buckets
 from fedrec.evaluation.toplists import Scores, contains, top_items
 from fedrec.numerics.threads import map_ranges
-
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s, Int32s, Int64s
 
 METRICS = ("recall_capped", "recall", "ndcg", "mrr", "hit_rate", "precision", "average_precision")
 """In the order of the kernel's columns."""

@@ -13,9 +13,7 @@ import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.popularity import popularity_buckets
-
-Floats = npt.NDArray[np.floating]
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s, Floats
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,7 @@ import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
 from fedrec.numerics.threads import map_ranges
-
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
-Float32s = npt.NDArray[np.float32]
+from fedrec.types import Float32s, Int32s, Int64s
 
 Scores = Callable[[int, int], Float32s]
 """`scores(start, stop)` returns (stop - start, m) scores of consecutive users; larger is better, -inf is never listed.

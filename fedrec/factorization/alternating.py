@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.factorization.least_squares import solve_clicks
-
-Float32s = npt.NDArray[np.float32]
+from fedrec.types import Float32s
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,6 @@ from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 
-Float64s = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True)
 class EncoderSettings:

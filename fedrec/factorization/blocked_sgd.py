@@ -18,18 +18,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-from fedrec.data.interactions import Int32s, Int64s, Interactions
+from fedrec.data.interactions import Interactions
 from fedrec.numerics.normals import diffuse, fill_normals
 from fedrec.numerics.packed import pad_columns
 from fedrec.numerics.pair_step import dot, exchange
 from fedrec.numerics.threads import map_ranges
 from fedrec.numerics.tiles import prefetch
-
-Floats = npt.NDArray[np.floating]
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s, Floats, Int32s, Int64s
 
 AHEAD = 4
 """Events between asking for an item's row and using it (Alg. 2 l. 11; the paper's stride is 2)."""

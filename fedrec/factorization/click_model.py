@@ -17,9 +17,8 @@ import numpy.typing as npt
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import clicks_client
 from fedrec.factorization.item_item import ItemItem
+from fedrec.types import Float32s, Float64s
 
-Float64s = npt.NDArray[np.float64]
-Float32s = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
 FALLBACK = 1e-6

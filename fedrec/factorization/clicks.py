@@ -44,9 +44,8 @@ from fedrec.numerics.packed import unpack
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.types import Float32s, Float64s
 
-Float64s = npt.NDArray[np.float64]
-Float32s = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 GRAMIAN = 0.02

@@ -18,8 +18,7 @@ from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 
 def user_vectors(mine: Interactions, V: npt.NDArray[np.floating], *, ridge: float, confidence: float) -> Float64s:

@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.factorization.statistics import ItemStatistics
 from fedrec.numerics.packed import unpack
 from fedrec.numerics.threads import map_ranges
-
-Float64s = npt.NDArray[np.float64]
-Floats = npt.NDArray[np.floating]
+from fedrec.types import Float64s, Floats
 
 _BLOCK = 512  # matrices unpacked at a time
 

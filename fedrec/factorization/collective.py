@@ -24,7 +24,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from fedrec.data.interactions import order_by_item
@@ -36,9 +35,7 @@ from fedrec.federation.messages import Question, Release
 from fedrec.federation.rounds import State
 from fedrec.numerics.packed import pack
 from fedrec.privacy.calibration import Plan
-
-Float32s = npt.NDArray[np.float32]
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 
 @dataclass(frozen=True)

@@ -19,18 +19,16 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from fedrec.budget import weights
-from fedrec.data.interactions import Int32s, Int64s, Interactions
+from fedrec.data.interactions import Interactions
 from fedrec.factorization.convex_losses import Loss
 from fedrec.factorization.least_squares import solve_rows
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.privacy.clipping import clip_rows, clip_values
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s, Int32s, Int64s
 
 POPULATION = 0.05
 """q: of the squared norm of a report, the part of the population's moments. d^2 numbers summed over all users need little."""

@@ -36,9 +36,8 @@ from fedrec.federation.reports import block
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics.packed import unpack
 from fedrec.privacy.calibration import Plan
+from fedrec.types import Float32s, Float64s
 
-Float64s = npt.NDArray[np.float64]
-Float32s = npt.NDArray[np.float32]
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 

@@ -26,9 +26,7 @@ import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
 from fedrec.numerics.threads import map_ranges
-
-Float64s = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Float64s, Int64s
 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums as vectors; the order is fixed when compiled
 

@@ -45,8 +45,8 @@ from fedrec.federation.reports import block
 from fedrec.federation.rounding import rounded_numbers, rounded_rows
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.privacy.calibration import Plan
+from fedrec.types import Float64s
 
-Float64s = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 _SIZES = ((0.27, 0.15), (0.55, 0.22), (1.0, 0.26), (1.82, 0.22), (3.67, 0.15))

@@ -25,9 +25,7 @@ from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
 from fedrec.numerics.threads import map_ranges
-
-Float64s = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Float64s, Int64s
 
 UNITS = ("unit_users", "unit_ratio", "unit_residual", "unit_excess", "unit_gain", "unit_lift", "unit_known")
 """Public numbers that a step's scales are divided by."""

@@ -11,8 +11,7 @@ import numpy.typing as npt
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import default_client
 from fedrec.factorization.model import Model
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 
 @dataclass(frozen=True)

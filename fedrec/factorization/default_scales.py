@@ -14,12 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.factorization.default_client import UNITS
 from fedrec.federation.messages import Release
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 MOST = 4.0
 """A user's averages count in proportion to the root of its number of ratings, up to so many times the typical number."""

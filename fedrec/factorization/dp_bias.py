@@ -35,8 +35,8 @@ from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
+from fedrec.types import Float64s
 
-Float64s = npt.NDArray[np.float64]
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 MEAN = 0.03

@@ -13,11 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.federation.rounds import State
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 _KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
 _BY_ITEM = (*_KEPT[1:], "observed", "observed_variance", "counts")

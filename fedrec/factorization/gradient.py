@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs, Scratch
@@ -30,10 +29,8 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.optimizers import Adam, Optimizer
 from fedrec.factorization.statistics import ItemStatistics
 from fedrec.numerics.threads import map_ranges
+from fedrec.types import Float64s, Floats, Integers
 
-Floats = npt.NDArray[np.floating]
-Float64s = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.integer]
 Schedule = Callable[[int], float]
 
 

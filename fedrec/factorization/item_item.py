@@ -22,10 +22,7 @@ from scipy import sparse
 from scipy.linalg import eigh
 
 from fedrec.data.interactions import Interactions
-
-Float64s = npt.NDArray[np.float64]
-Float32s = npt.NDArray[np.float32]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Float32s, Float64s, Int64s
 
 MOST, RANK = 2000, 512
 """Most items of a Gram, whose eigenvectors cost the cube of their number; most numbers an item is scored by."""

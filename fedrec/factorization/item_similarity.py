@@ -10,16 +10,15 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from fedrec.data.features import FeatureBag
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.toplists import NO_ITEM, top_items
 from fedrec.factorization.alternating import alternate_clicks
+from fedrec.types import Float32s
 
 Similarity = Literal["inner-product", "cosine"]
-Float32s = npt.NDArray[np.float32]
 
 WIDTH, RIDGE, ALPHA, ITERATIONS = 32, 10.0, 10.0, 8
 """Of the public factorisation: ordinary values, not fitted to any data set."""

@@ -14,10 +14,8 @@ from fedrec.numerics.eigen import project_range
 from fedrec.numerics.kernels import solve_packed_range, solve_range
 from fedrec.numerics.packed import map_rows, pad_columns
 from fedrec.numerics.threads import map_ranges
+from fedrec.types import Floats, Int32s, Int64s
 
-Floats = npt.NDArray[np.floating]
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
 Ridge = float | npt.NDArray[np.floating]
 
 _IN_ORDER = np.empty(0, np.int64)

@@ -19,9 +19,8 @@ from scipy.special import log_ndtr
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.item_item import ItemItem
-from fedrec.factorization.model import Floats, Model
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.factorization.model import Model
+from fedrec.types import Float64s, Floats
 
 LIKED = 0.625
 """Of the way up the scale: on 1 to 5, ratings that are nearer to 4 than to 3 are liked."""

@@ -15,9 +15,7 @@ import numpy.typing as npt
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.least_squares import solve_users
 from fedrec.numerics import segments
-
-Floats = npt.NDArray[np.floating]
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s, Floats
 
 PRIOR_RATINGS = 3.0
 """By how many more ratings of 0 a user's own mean is shrunk."""

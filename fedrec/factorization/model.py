@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
+from fedrec.types import Float64s, Floats
 
-Floats = npt.NDArray[np.floating]
-Float64s = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.integer]
 
 

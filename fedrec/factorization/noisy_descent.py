@@ -20,7 +20,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
@@ -32,8 +31,7 @@ from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.clipping import clip_values
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 _COUNT_SHARE, _MEAN_SHARE = 0.06, 0.005
 

@@ -13,12 +13,9 @@ from typing import Protocol
 
 import numba
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.numerics.threads import map_ranges
-
-Floats = npt.NDArray[np.floating]
-Integers = npt.NDArray[np.integer]
+from fedrec.types import Floats, Integers
 
 
 class Optimizer(Protocol):

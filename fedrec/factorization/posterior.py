@@ -27,7 +27,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.budget import sampling
 from fedrec.data.interactions import Interactions
@@ -35,8 +34,8 @@ from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, d
 from fedrec.factorization.local_stage import LocalStageModel, own_means
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
+from fedrec.types import Float64s
 
-Float64s = npt.NDArray[np.float64]
 Conversion = Literal["add/remove", "printed"]
 
 NOTE = "assumes an exact posterior sample, which no finite chain gives"

@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 from fedrec.factorization.default_scales import StepScales
 from fedrec.federation.rounds import State
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 _NARROWEST, _WIDEST = 0.05, 4.0
 """Of a variance, in one step: a release of few users may say anything."""

@@ -46,9 +46,8 @@ from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.randomness import Streams
+from fedrec.types import Float64s, Floats
 
-Floats = npt.NDArray[np.floating]
-Float64s = npt.NDArray[np.float64]
 WeightRule = Literal["printed", "normalised", "clipped", "uniform", "constant"]
 
 

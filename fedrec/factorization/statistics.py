@@ -11,16 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.data.interactions import ItemOrder
 from fedrec.numerics.kernels import statistics_range
 from fedrec.numerics.packed import map_rows, pad_columns
-
-Floats = npt.NDArray[np.floating]
-Float32s = npt.NDArray[np.float32]
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
+from fedrec.types import Float32s, Floats
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.federation.messages import triangle
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 
 def svec(U: Float64s) -> Float64s:

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.budget import counts as item_counts
 from fedrec.budget import weights
@@ -31,8 +30,7 @@ from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.privacy.guarantee import Guarantee
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 
 @dataclass(frozen=True)

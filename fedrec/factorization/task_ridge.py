@@ -20,7 +20,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.budget import counts as item_counts
 from fedrec.budget.allocation import Allocation
@@ -34,8 +33,8 @@ from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
+from fedrec.types import Float64s
 
-Float64s = npt.NDArray[np.float64]
 CountEstimate = Callable[[Float64s, float], Float64s]
 """From noisy counts and their noise std to counts of at least 1; `estimated` or `over_estimated`."""
 

@@ -21,9 +21,7 @@ from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.factorization.model import Model
 from fedrec.factorization.statistics import item_statistics
 from fedrec.numerics.packed import pack, unpack
-
-Float32s = npt.NDArray[np.float32]
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float32s, Float64s
 
 _SAMPLE = 20_000
 """Events from which the noise's variance is estimated: its standard error is then 1%."""

@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
@@ -29,8 +28,6 @@ from fedrec.factorization.noisy_descent import DescentRecipe, DescentSettings
 from fedrec.federation.messages import Question, Release, Reports
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.privacy.calibration import Plan
-
-Float64s = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.errors import SettingsError
+from fedrec.types import Int64s
 
-Int64s = npt.NDArray[np.int64]
 GROUP = "fedrec.block_kinds"
 
 

@@ -26,10 +26,7 @@ import numpy.typing as npt
 
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Refusal
-
-Array = npt.NDArray[np.generic]
-Float64s = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Array, Float64s, Int64s
 
 _ANY, _GRID = 0, 1
 _SHA_BYTES = 32

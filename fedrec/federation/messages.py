@@ -20,9 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.federation.block_kinds import BlockKind, kind_named
-
-Int32s = npt.NDArray[np.int32]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Int32s, Int64s
 
 COEFFICIENT_BITS = 15
 VECTOR_BITS = 15

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Union
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.errors import PrivacyError
 from fedrec.federation.hostile_clients import checks, noise_mu, opening_mu
@@ -19,8 +18,8 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.three_noises import PARTIES
 from fedrec.randomness import Streams, SystemStreams
+from fedrec.types import Int64s
 
-Int64s = npt.NDArray[np.int64]
 Charge = Callable[[Sequence[GaussianEvent]], None]
 """Told of releases before their noise is drawn. Raises BudgetExceededError where they must not be made."""
 Source = Union[Streams, SystemStreams, "PartyStreams"]

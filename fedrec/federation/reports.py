@@ -28,9 +28,7 @@ from fedrec.federation.messages import (
     step_for,
 )
 from fedrec.numerics import segments
-
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Float64s, Int64s
 
 _SLACK = 1e-12
 """A report is scaled to (1 - slack) times its radius and checked against the radius: far above the rounding of the check."""
@@ -40,8 +38,8 @@ _SLACK = 1e-12
 class RealBlock:
     """One block before the grid: coefficients (n,), or (num_users,) if dense; vectors (num_users * folds, width)."""
 
-    coefficients: Floats
-    vectors: Floats
+    coefficients: Float64s
+    vectors: Float64s
 
 
 def block(name: str, kind: str, *, rows: int, width: int, radius: float = 1.0, folds: int = 1) -> BlockSpec:
@@ -74,7 +72,7 @@ def bounded(
     return Reports(user_ptr, items, tuple(finished))
 
 
-def squared_norms(reports: Reports, releases: Sequence[ReleaseSpec]) -> Floats:
+def squared_norms(reports: Reports, releases: Sequence[ReleaseSpec]) -> Float64s:
     """(num_releases, num_users) squared joint norms in real units: what an aggregator checks before it adds."""
     parts = iter(reports.blocks)
     return np.array([_release_norms(reports, [(next(parts), spec) for spec in release.blocks]) for release in releases])
@@ -121,19 +119,19 @@ def _unit_vectors(real: RealBlock, owners: Int64s, spec: BlockSpec) -> RealBlock
     )
 
 
-def _factors(norms: Floats, radius: float, scaling: Literal["exact", "clip"]) -> Floats:
+def _factors(norms: Float64s, radius: float, scaling: Literal["exact", "clip"]) -> Float64s:
     factors = np.divide(radius, norms, out=np.zeros_like(norms), where=norms > 0)
     return factors if scaling == "exact" else np.minimum(1.0, factors)
 
 
-def _on_grid(part: RealBlock, factors: Floats, pointer: Int64s, spec: BlockSpec) -> BlockReports:
+def _on_grid(part: RealBlock, factors: Float64s, pointer: Int64s, spec: BlockSpec) -> BlockReports:
     coefficients = part.coefficients * np.repeat(factors, np.diff(pointer))
     return BlockReports(
         quantise(coefficients, spec.coefficient_step, bits=COEFFICIENT_BITS), quantise(part.vectors, spec.vector_step, bits=VECTOR_BITS)
     )
 
 
-def _release_norms(reports: Reports, parts: Sequence[tuple[BlockReports, BlockSpec]]) -> Floats:
+def _release_norms(reports: Reports, parts: Sequence[tuple[BlockReports, BlockSpec]]) -> Float64s:
     norms = np.zeros(reports.num_users)
     for part, spec in parts:
         vectors = segments.row_squares(np.asarray(part.vectors * spec.vector_step, np.float64))

@@ -17,8 +17,7 @@ from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockRepor
 from fedrec.federation.reports import require_distinct
 from fedrec.numerics.kernels import exact_range
 from fedrec.numerics.packed import PIECES, map_rows, pad_columns
-
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Int64s
 
 
 class ExactSums:

@@ -28,8 +28,7 @@ import numpy.typing as npt
 from fedrec.federation.messages import VECTOR_BITS, BlockReports, BlockSpec, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import block
 from fedrec.numerics import segments
-
-Floats = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 BLOCK_NUMBERS = 2**16
 """Numbers in a block: exact sums keep 32 partial sums of a dense block, here 16 MiB however long the update is."""
@@ -79,7 +78,7 @@ def bounded_updates(updates: npt.NDArray[np.floating], release: ReleaseSpec) -> 
     return Reports(np.zeros(num_users + 1, np.int64), np.zeros(0, np.int32), tuple(parts))
 
 
-def mean_update(answer: Release, release: ReleaseSpec, *, users: float) -> Floats:
+def mean_update(answer: Release, release: ReleaseSpec, *, users: float) -> Float64s:
     """(width,) noised sum over a number of users, a public one or `noised_count`, but never over less than one."""
     total = np.concatenate([answer.values[spec.name][0] for spec in _update_blocks(release)])
     return np.asarray(total / max(users, 1.0), np.float64)
@@ -117,14 +116,14 @@ def _columns(specs: Sequence[BlockSpec]) -> list[tuple[BlockSpec, slice]]:
     return [(spec, slice(end - spec.width, end)) for spec, end in zip(specs, ends, strict=True)]
 
 
-def _peaks(updates: npt.NDArray[np.floating]) -> Floats:
+def _peaks(updates: npt.NDArray[np.floating]) -> Float64s:
     peaks = np.asarray(np.maximum(updates.max(axis=1), -updates.min(axis=1)), np.float64)
     if not np.isfinite(peaks).all():
         raise ValueError("updates must be finite numbers")
     return peaks
 
 
-def _lengths(updates: npt.NDArray[np.floating], peaks: Floats, specs: Sequence[BlockSpec]) -> Floats:
+def _lengths(updates: npt.NDArray[np.floating], peaks: Float64s, specs: Sequence[BlockSpec]) -> Float64s:
     """(num_users,) norm of every row over its peak, at least 1: the squares of whatever is finite stay finite."""
     squares = np.zeros(len(updates))
     for _, columns in _columns(specs):
@@ -132,11 +131,11 @@ def _lengths(updates: npt.NDArray[np.floating], peaks: Floats, specs: Sequence[B
     return np.asarray(np.sqrt(np.maximum(squares, 1.0)), np.float64)
 
 
-def _over_peak(part: npt.NDArray[np.floating], peaks: Floats) -> Floats:
+def _over_peak(part: npt.NDArray[np.floating], peaks: Float64s) -> Float64s:
     return np.ascontiguousarray(part, np.float64) / np.where(peaks > 0, peaks, 1.0)[:, None]
 
 
-def _floating(values: Floats, spec: BlockSpec) -> BlockReports:
+def _floating(values: Float64s, spec: BlockSpec) -> BlockReports:
     """The smallest coefficient that keeps the largest number in 15 bits, then every number towards zero on the grid it gives."""
     coefficients = np.ceil(np.abs(values).max(axis=1) / (spec.step * _LARGEST))
     steps = np.maximum(coefficients, 1.0) * spec.step

@@ -32,8 +32,7 @@ from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockRepor
 from fedrec.federation.protocol import TOKEN_BYTES, Answer, Invitation, Refusal, Terms
 from fedrec.federation.protocol import refused as refused
 from fedrec.privacy.calibration import Plan
-
-Bytes = npt.NDArray[np.uint8]
+from fedrec.types import UInt8s
 
 _HEADER = struct.Struct("<4s32sII")
 _MAGIC = b"FRR1"
@@ -47,8 +46,8 @@ _PLAN_BYTES = 2**20
 class Batch:
     """Reports of some users of one sender, with who and which they are. ids, tokens: (num_users, 16) uint8."""
 
-    ids: Bytes
-    tokens: Bytes
+    ids: UInt8s
+    tokens: UInt8s
     reports: Reports
 
 

@@ -18,9 +18,10 @@ from fedrec.federation.releases import charged, in_real_units, parties, party_no
 from fedrec.in_process.loopback import Loopback
 from fedrec.sharing.checks import accepted, coin_term, opening, projection
 from fedrec.sharing.layout import Checked, plain_numbers, plan_layout, with_own_noise
-from fedrec.sharing.ring import SEED_BYTES, UInt64s
+from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.servers import ShareSums, total
 from fedrec.sharing.shares import fresh_seeds, share
+from fedrec.types import UInt64s
 
 _BATCH_BYTES = 2**26
 """Of plain numbers at a time; two shares are each as large."""

@@ -27,7 +27,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.privacy import gaussian, laplace, uniform
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of
@@ -36,9 +35,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event
 from fedrec.privacy.padding import PaddedEvent, amplified, inner_epsilon, inner_mu
 from fedrec.privacy.selection import PureEvent
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
+from fedrec.types import Bools, Float64s
 
 _LATTICE_BITS = 20  # the grid is 2^-20 of the noise, give or take a factor 2
 
@@ -136,14 +133,14 @@ def padded_clicks(users: int, history: int, *, padding: float, key: bytes) -> Bo
     return uniform.coins(users * history, probability=padding, key=key).reshape(users, history)
 
 
-def attention(users: Floats, basis: Floats) -> Floats:
+def attention(users: Float64s, basis: Float64s) -> Float64s:
     """(n, B) softmax(u b' / sqrt d) for (n, d) user vectors and (B, d) public basis vectors (Alg. 2 l. 7)."""
     scores = users @ basis.T / math.sqrt(basis.shape[1])
     weights = np.exp(scores - scores.max(1, keepdims=True))
     return np.asarray(weights / weights.sum(1, keepdims=True), np.float64)
 
 
-def clip(weights: Floats, plan: Plan) -> Floats:
+def clip(weights: Float64s, plan: Plan) -> Float64s:
     """(n, B) weights shortened to norm theta where longer (Alg. 2 l. 8). Raises ValueError on a negative or infinite weight."""
     if not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError("attention weights are finite and not negative: the sensitivity rests on it")
@@ -153,7 +150,7 @@ def clip(weights: Floats, plan: Plan) -> Floats:
     return weights * np.where(lengths > plan.theta, plan.theta * (1 - 1e-15 * weights.shape[1]) / np.maximum(lengths, plan.theta), 1.0)
 
 
-def release(weights: Floats, plan: Plan, *, key: bytes) -> tuple[Floats, Event]:
+def release(weights: Float64s, plan: Plan, *, key: bytes) -> tuple[Float64s, Event]:
     """(n, B) clipped and noised weights, one row per user, and the price of one row (Alg. 2 l. 8-9)."""
     clipped = clip(weights, plan)
     if plan.step == 0:  # infinite epsilon: no noise, and no lattice
@@ -165,13 +162,13 @@ def release(weights: Floats, plan: Plan, *, key: bytes) -> tuple[Floats, Event]:
     return np.asarray((lattice + noise.reshape(lattice.shape)) * plan.step, np.float64), plan.event
 
 
-def release_each(weights: Floats, plan: Plan, *, keys: Sequence[bytes]) -> Floats:
+def release_each(weights: Float64s, plan: Plan, *, keys: Sequence[bytes]) -> Float64s:
     """As `release`, each user's row under a key of its own."""
     rows = [release(row[None], plan, key=key)[0] for row, key in zip(weights, keys, strict=True)]
     return np.concatenate(rows) if rows else np.zeros(weights.shape)
 
 
-def renormalise_softplus(noised: Floats) -> Floats:
+def renormalise_softplus(noised: Float64s) -> Float64s:
     """(n, B) SoftPlus, divided by its sum (Alg. 2 l. 10): best under heavy noise. Defined for weights of any size."""
     positive = np.logaddexp(0.0, noised)
     logs = np.where(noised < -30, noised, np.log(np.where(noised < -30, 1.0, positive)))  # log(1 + e^x) = e^x there, to 1e-13
@@ -179,14 +176,14 @@ def renormalise_softplus(noised: Floats) -> Floats:
     return np.asarray(weights / weights.sum(1, keepdims=True), np.float64)
 
 
-def renormalise_relu(noised: Floats) -> Floats:
+def renormalise_relu(noised: Float64s) -> Float64s:
     """(n, B) positive parts divided by their sum (Sec. 3.3): best without noise. Uniform where none is positive; undefined as printed."""
     positive = np.maximum(noised, 0.0)
     totals = positive.sum(1, keepdims=True)
     return np.where(totals > 0, positive / np.where(totals > 0, totals, 1.0), 1 / noised.shape[1])
 
 
-def reconstruct(weights: Floats, basis: Floats) -> Floats:
+def reconstruct(weights: Float64s, basis: Float64s) -> Float64s:
     """(n, d) user vectors from (n, B) released weights (Alg. 1 l. 3): what scores are made of."""
     return np.asarray(weights @ basis, np.float64)
 

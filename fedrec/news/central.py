@@ -45,9 +45,7 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.layout import layout
 from fedrec.sharing.record import upload_bytes
-
-Floats = npt.NDArray[np.float64]
-Float32s = npt.NDArray[np.float32]
+from fedrec.types import Float32s, Float64s
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,8 @@ class CentralSettings:
 class CentralModel:
     """W (B + 1, p), the unit vectors of all items (m, p), and how users are decoded."""
 
-    W: Floats
-    items: Floats
+    W: Float64s
+    items: Float64s
     topics: TopicTable
     population: Population
     whitening: Whitening
@@ -115,7 +113,7 @@ class CentralRecipe:
     plan: Plan
     settings: CentralSettings
     topics: TopicTable
-    items: Floats
+    items: Float64s
     history: int
 
     @staticmethod
@@ -241,11 +239,11 @@ def _whitening(population: Population) -> Whitening:
     return Whitening(population.mean, np.asarray(matrix / math.sqrt(float(np.sum(np.sqrt(w))))))
 
 
-def _prior(topics: TopicTable, X: Floats, whitening: Whitening, history: int) -> Floats:
+def _prior(topics: TopicTable, X: Float64s, whitening: Whitening, history: int) -> Float64s:
     """(B + 1, p) what public rows alone say, in the coordinates of z."""
     C = np.linalg.solve(whitening.matrix, rebuilding(topics, X))
     return np.vstack([C / max(float(np.linalg.norm(C, ord=2)), 1e-12), np.zeros((1, X.shape[1]))])
 
 
-def _unit_rows(X: Floats) -> Floats:
+def _unit_rows(X: Float64s) -> Float64s:
     return np.asarray(X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12))

@@ -33,8 +33,7 @@ from fedrec.federation.messages import (
 from fedrec.federation.rounds import ClientStep
 from fedrec.news.scoring import products
 from fedrec.privacy.bounded_mean import TopicTable, coefficients
-
-Floats = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 POPULATION, GRADIENT = "population", "gradient"
 _STEPS = {"coefficient_step": step_for(1.0, bits=COEFFICIENT_BITS - 1), "vector_step": step_for(1.0, bits=VECTOR_BITS - 1)}
@@ -44,7 +43,7 @@ _STEPS = {"coefficient_step": step_for(1.0, bits=COEFFICIENT_BITS - 1), "vector_
 class Users:
     """On the devices: coefficients a (n, B) and, for every impression, its user, candidates and clicks."""
 
-    coefficients: Floats
+    coefficients: Float64s
     data: Impressions
 
 
@@ -52,10 +51,10 @@ class Users:
 class Whitening:
     """z = (L (a - m), 1) / norm: a function of the released population."""
 
-    mean: Floats
-    matrix: Floats
+    mean: Float64s
+    matrix: Float64s
 
-    def __call__(self, coefficients: Floats) -> Floats:
+    def __call__(self, coefficients: Float64s) -> Float64s:
         """(n, B + 1) of norm 1."""
         z = np.column_stack([(coefficients - self.mean) @ self.matrix, np.ones(len(coefficients))])
         return np.asarray(z / np.linalg.norm(z, axis=1, keepdims=True))
@@ -112,7 +111,7 @@ def population_reports(users: Users) -> Reports:
     return Reports(np.zeros(n + 1, np.int64), np.empty(0, np.int32), (block,))
 
 
-def gradient_reports(users: Users, whitening: Whitening, W: Floats, X: Floats, *, clip: float) -> Reports:
+def gradient_reports(users: Users, whitening: Whitening, W: Float64s, X: Float64s, *, clip: float) -> Reports:
     """z and g / clip of every user, g shortened to `clip`: ||z g'|| / clip <= 1. Rounded towards zero, which shortens both."""
     z = whitening(users.coefficients)
     g = user_gradients(z @ W, users.data, X) / clip
@@ -124,7 +123,7 @@ def gradient_reports(users: Users, whitening: Whitening, W: Floats, X: Floats, *
     return Reports(np.arange(n + 1, dtype=np.int64) * rows, np.tile(np.arange(rows, dtype=np.int32), n), (block,))
 
 
-def user_gradients(U: Floats, data: Impressions, X: Floats) -> Floats:
+def user_gradients(U: Float64s, data: Impressions, X: Float64s) -> Float64s:
     """(n, p) mean over each user's impressions of sum_c (pi_c - y_c) x_c; y is uniform over the clicks, and 0 where there is none."""
     sizes = np.diff(data.candidate_ptr)
     owner = np.repeat(data.users, sizes)

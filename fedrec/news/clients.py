@@ -9,10 +9,11 @@ from fedrec.data.impressions import Impressions
 from fedrec.federation.rounds import Link
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.reports_training import Collected
-from fedrec.news.rounds import Course, Int64s
+from fedrec.news.rounds import Course
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
+from fedrec.types import Int64s
 
 
 class NewsClients(Protocol):

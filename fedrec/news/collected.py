@@ -16,13 +16,13 @@ from fedrec.news.federated import recommender_of
 from fedrec.news.local_update import Devices
 from fedrec.news.models import news_model
 from fedrec.news.reports_training import report_loss
-from fedrec.news.rounds import Int64s
 from fedrec.news.schedule import LEARNING_RATE
 from fedrec.news.trained import Catalogue, Progress, Sent, TrainedNews
 from fedrec.news.trainer_state import Progressing, fresh_dropout
 from fedrec.news.variant import promised
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
+from fedrec.types import Int64s
 
 _BATCH = 64  # users of a step: whole ones, so that each is encoded once
 

@@ -12,9 +12,8 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.floating]
+from fedrec.types import Floats
 
 
 @dataclass(frozen=True)

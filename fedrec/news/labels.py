@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.data.impressions import Impressions
 from fedrec.news.device_noise import DeviceNoise
@@ -31,10 +30,7 @@ from fedrec.privacy import uniform
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.keystream import derive
 from fedrec.privacy.selection import PureEvent, Selection, draw, randomised_response
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Bools, Float64s, Int64s
 
 Mechanism = Callable[[int, float], Selection]
 """`randomised_response` or `subset_selection`: what to do with so many symbols at this epsilon."""
@@ -126,7 +122,7 @@ def share_without_click(reports: LabelReports, *, mechanism: Mechanism) -> float
     return min(max(gained / possible, 1e-3), 1 - 1e-3)
 
 
-def log_likelihood(probabilities: Floats, reports: LabelReports, *, null: float | Floats = 0.0) -> Floats:
+def log_likelihood(probabilities: Float64s, reports: LabelReports, *, null: float | Float64s = 0.0) -> Float64s:
     """(n,) log(1 + (e^epsilon - 1) sum of pi over the reported symbols), log of that sum at infinite epsilon.
 
     probabilities: the model's, aligned with the candidates; `null` its probability of no click. What differs between epsilons
@@ -189,7 +185,7 @@ def printed_guarantee(candidates: int, negatives: int, epsilon: float) -> Guaran
     return Guarantee(epsilon, 1e-12, "click", "replace", established=False, note=note)
 
 
-def table_as_printed(candidates: int, negatives: int, epsilon: float) -> Floats:
+def table_as_printed(candidates: int, negatives: int, epsilon: float) -> Float64s:
     """(C, outputs) exact probabilities of every (set of k + 1, labelled member) for every true click: small C only."""
     C, k, beta = candidates, negatives, printed_beta(candidates, negatives, epsilon)
     outputs = [(S, label) for S in itertools.combinations(range(C), k + 1) for label in S]

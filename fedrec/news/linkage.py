@@ -12,10 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
-Floats = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 _BLOCK = 512
 
@@ -24,7 +23,7 @@ _BLOCK = 512
 class Answers:
     """values (n, B) of n people, each entry with noise of std `noise_std`."""
 
-    values: Floats
+    values: Float64s
     noise_std: float
 
 
@@ -80,7 +79,7 @@ def linkage(first: Answers, second: Answers) -> Linkage:
     return Linkage(len(ranks), int((ranks < 1.5).sum()), float(np.median(ranks)))
 
 
-def _predicted(first: Answers, second_std: float) -> tuple[Floats, Floats]:
+def _predicted(first: Answers, second_std: float) -> tuple[Float64s, Float64s]:
     """(n, B) where each person's second answer is expected, and the inverse of its covariance (B, B)."""
     a, B = first.values, first.values.shape[1]
     mean = a.mean(0)

@@ -14,7 +14,7 @@ from fedrec.in_process.three_aggregators import ThreeAggregators
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.reports_training import Collected, collect
-from fedrec.news.rounds import Course, Int64s, LocalUpdate
+from fedrec.news.rounds import Course, LocalUpdate
 from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue, noise_of
 from fedrec.news.variant import rounds_of
@@ -23,6 +23,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.privacy.ledger import Ledger
 from fedrec.settings import Scenario
+from fedrec.types import Int64s
 
 
 @dataclass(frozen=True)

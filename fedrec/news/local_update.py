@@ -34,11 +34,7 @@ from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.labels import LabelReports
 from fedrec.news.reports_training import padded_candidates, report_loss
 from fedrec.privacy import gaussian, laplace
-
-Bools = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
-Float32s = npt.NDArray[np.float32]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Bools, Float32s, Float64s, Int64s
 
 
 @dataclass(frozen=True)
@@ -97,7 +93,7 @@ class Behind:
         released = attention.renormalise_relu(self.released(model, users, round, question)).astype(np.float32)
         return released_gradient(model, self.devices, users, released)
 
-    def released(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> Floats:
+    def released(self, model: NewsModel, users: Int64s, round: int, question: str = "") -> Float64s:
         """(n, B) what these users release of their histories in a round: all that anything of this round is a function of."""
         noise = replace(self.noise, question=question)
         keys = noise.keys(users, "news-padding", round=round), noise.keys(users, "news-attention", round=round)
@@ -110,7 +106,7 @@ class Behind:
 
 def released_weights(
     model: NewsModel, history: npt.NDArray[np.integer], plan: Plan, keys: tuple[Sequence[bytes], Sequence[bytes]]
-) -> Floats:
+) -> Float64s:
     """(n, B) what leaves the devices with these histories (n, H): Alg. 2 l. 2-9; each user's padding and noise under keys of its own.
 
     A server may have made the model: weights that are no numbers are released as zeros, like those of nobody.
@@ -213,7 +209,7 @@ class NoisedGradients:
         """Users."""
         return len(users)
 
-    def _clipped(self, gradient: Floats) -> Floats:
+    def _clipped(self, gradient: Float64s) -> Float64s:
         """One that is no number (a server may have made the model) counts as zero."""
         norm = float(np.linalg.norm(gradient))
         return gradient * min(1.0, self.clip / max(norm, 1e-30)) if math.isfinite(norm) else np.zeros_like(gradient)

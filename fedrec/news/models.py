@@ -25,8 +25,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.keystream import derive
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-
-Float32s = npt.NDArray[np.float32]
+from fedrec.types import Float32s
 
 _WORD_WIDTH = 64
 _LEAST_COUNT = 2

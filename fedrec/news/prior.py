@@ -18,8 +18,7 @@ from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee
-
-Floats = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class PublicPrior:
     """matrix: (B, m), the fit of each coordinate of a row and each item."""
 
     topics: TopicTable
-    matrix: Floats
+    matrix: Float64s
     history: int
 
     def scores(self, asked: Impressions, *, guarantee: Guarantee | None = None, key: bytes = b"") -> npt.NDArray[np.float32]:
@@ -50,7 +49,7 @@ def public_prior(topics: TopicTable, vectors: npt.NDArray[np.floating], *, histo
     return PublicPrior(topics, np.asarray(rebuilding(topics, X) @ X.T), history)
 
 
-def rebuilding(topics: TopicTable, X: Floats) -> Floats:
+def rebuilding(topics: TopicTable, X: Float64s) -> Float64s:
     """C (B, p), by least squares; the shortest of several. X: (m, p) what to rebuild."""
     S = topics.weights
     return np.asarray(np.linalg.pinv(S.T @ S, hermitian=True) @ (S.T @ X))

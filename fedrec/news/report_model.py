@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedrec.encoders.attention import Dropout, dropped, matrix, offset
-
-Float32s = npt.NDArray[np.float32]
+from fedrec.types import Float32s
 
 
 @dataclass(frozen=True)

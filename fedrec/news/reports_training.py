@@ -42,10 +42,7 @@ from fedrec.privacy.click_accounting import ClickLedger, TrainingPlan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent, subset_selection
 from fedrec.randomness import Streams
-
-Floats = npt.NDArray[np.float64]
-Float32s = npt.NDArray[np.float32]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Float32s, Int64s
 
 
 @dataclass(frozen=True)

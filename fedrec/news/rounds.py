@@ -16,13 +16,10 @@ import numpy.typing as npt
 from fedrec.news import fedadam
 from fedrec.news.checkpoints import Kept, State
 from fedrec.randomness import Streams
+from fedrec.types import Float32s, Floats, Int64s
 
 if TYPE_CHECKING:  # it loads PyTorch
     from fedrec.encoders.news_model import NewsModel
-
-Float32s = npt.NDArray[np.float32]
-Floats = npt.NDArray[np.floating]
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

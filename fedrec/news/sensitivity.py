@@ -31,8 +31,7 @@ from fedrec.news.labels import LabelReports, Mechanism, drawn_clicks, report_cli
 from fedrec.news.topics import listed_categories
 from fedrec.privacy.bounded_mean import BITS, TopicTable, diameter
 from fedrec.privacy.keystream import derive
-
-Bools = npt.NDArray[np.bool_]
+from fedrec.types import Bools
 
 
 def exempt(categories: Sequence[str]) -> str:

@@ -21,9 +21,7 @@ from fedrec.data.metadata import METADATA_WEIGHTS
 from fedrec.data.vectors import read_vectors
 from fedrec.errors import DataError
 from fedrec.privacy.bounded_mean import TopicTable, topic_table
-
-Floats = npt.NDArray[np.float64]
-Float32s = npt.NDArray[np.float32]
+from fedrec.types import Float32s, Float64s
 
 VECTOR_WIDTH = 200
 TEMPERATURE = 0.08
@@ -107,7 +105,7 @@ def listed_categories(news: News) -> list[Sequence[str]]:
     return [_parts(sub) if "|" in sub else (name,) if name else () for name, sub in pairs]
 
 
-def kmeans(X: Floats, clusters: int, *, rng: np.random.Generator) -> Floats:
+def kmeans(X: Float64s, clusters: int, *, rng: np.random.Generator) -> Float64s:
     """(clusters, p) centres of the rows of X after Lloyd's iterations from k-means++ seeds; a cluster that loses all rows stays."""
     centres = _seeds(X, clusters, rng)
     before = np.full(len(X), -1)
@@ -122,7 +120,7 @@ def kmeans(X: Floats, clusters: int, *, rng: np.random.Generator) -> Floats:
     return centres
 
 
-def _seeds(X: Floats, clusters: int, rng: np.random.Generator) -> Floats:
+def _seeds(X: Float64s, clusters: int, rng: np.random.Generator) -> Float64s:
     chosen = [int(rng.integers(len(X)))]
     nearest = _distances(X, X[chosen])[:, 0]
     while len(chosen) < clusters:
@@ -132,12 +130,12 @@ def _seeds(X: Floats, clusters: int, rng: np.random.Generator) -> Floats:
     return np.asarray(X[chosen])
 
 
-def _distances(X: Floats, centres: Floats) -> Floats:
+def _distances(X: Float64s, centres: Float64s) -> Float64s:
     """(n, clusters) squares."""
     return np.asarray(np.maximum((X**2).sum(1)[:, None] - 2 * X @ centres.T + (centres**2).sum(1), 0.0))
 
 
-def _unit(X: Floats) -> Floats:
+def _unit(X: Float64s) -> Float64s:
     return np.asarray(X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-12))
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions, News
@@ -17,8 +16,7 @@ from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.settings import Scenario
-
-Float32s = npt.NDArray[np.float32]
+from fedrec.types import Float32s
 
 DEFAULT_TOPICS = 32
 

@@ -22,10 +22,7 @@ from fedrec.numerics.tiles import (
     take_row,
     weighted_sum,
 )
-
-Floats = npt.NDArray[np.floating]
-Int64s = npt.NDArray[np.int64]
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s, Floats, Int64s
 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums as vectors; the order is fixed when compiled
 _MOST_SWEEPS = 60

@@ -9,16 +9,11 @@ empty `weights` or `targets` mean 1. Arrays are flat and C-contiguous, sizes wer
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
 from fedrec.numerics.cholesky import solve_lanes
 from fedrec.numerics.tiles import LANES, outer_8x8, outer_8x16, prefetch, take_row, weighted_sum
-
-Array = npt.NDArray[np.generic]
-Floats = npt.NDArray[np.floating]
-Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
+from fedrec.types import Array, Floats, Int32s, Int64s
 
 BLOCK_NUMBERS = 3072
 """Numbers gathered before a product: two such blocks of float32 fill a 32 kB first-level cache."""

@@ -13,10 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from numba import njit
 
-Floats = npt.NDArray[np.floating]
+from fedrec.types import Floats
 
 u32, u64, f32, i32 = np.uint32, np.uint64, np.float32, np.int32
 _FAST = {"contract", "reassoc", "nsz", "nnan", "ninf"}

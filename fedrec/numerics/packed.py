@@ -9,10 +9,7 @@ import numpy.typing as npt
 
 from fedrec.numerics.threads import cores, map_ranges
 from fedrec.numerics.tiles import LANES
-
-Floats = npt.NDArray[np.floating]
-Int64s = npt.NDArray[np.int64]
-
+from fedrec.types import Floats, Int64s
 
 PIECES = 32
 """Ranges of rows with equal work; more than the cores, so that none waits long for the last."""

@@ -10,8 +10,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-Float64s = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Float64s, Int64s
 
 
 @numba.njit(nogil=True, cache=True)

@@ -29,9 +29,7 @@ import numpy.typing as npt
 
 from fedrec.privacy import gaussian
 from fedrec.privacy.accounting import GaussianEvent
-
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Float64s, Int64s
 
 BITS = 20
 """A public row has entries of at most 2^20 grid steps: squares of distances stay exact in double precision."""
@@ -57,7 +55,7 @@ class TopicTable:
         return int(self.rows.shape[1])
 
     @property
-    def weights(self) -> Floats:
+    def weights(self) -> Float64s:
         """(m, B) the same rows in real units, what is told added to its topic."""
         return folded(self.rows * 2.0**-BITS, self.told)
 
@@ -66,13 +64,13 @@ class TopicTable:
 class Coefficients:
     """values (n, B) with noise of real std `noise_std` on every entry but the last `told`; `event` is the price of one row."""
 
-    values: Floats
+    values: Float64s
     noise_std: float
     event: GaussianEvent
     told: int = 0
 
     @property
-    def variances(self) -> Floats:
+    def variances(self) -> Float64s:
         """(B,) of the noise."""
         B = self.values.shape[1]
         return np.where(np.arange(B) < B - self.told, self.noise_std**2, 0.0)
@@ -82,8 +80,8 @@ class Coefficients:
 class Population:
     """Mean (B,) and covariance (B, B) of true coefficients over users, estimated from noised reports."""
 
-    mean: Floats
-    covariance: Floats
+    mean: Float64s
+    covariance: Float64s
 
 
 def topic_table(public: npt.NDArray[np.floating]) -> TopicTable:
@@ -121,7 +119,7 @@ def diameter(rows: Int64s) -> float:
     return math.nextafter(math.sqrt(largest), math.inf)
 
 
-def coefficients(history: npt.NDArray[np.integer], topics: TopicTable) -> Floats:
+def coefficients(history: npt.NDArray[np.integer], topics: TopicTable) -> Float64s:
     """(n, B) without noise, for (n, H) item indices with -1 for padding. Private: for tests, and where epsilon is infinite."""
     return np.asarray(_sums(history, topics) * (2.0**-BITS / history.shape[1]), np.float64)
 
@@ -141,7 +139,7 @@ def report_each(history: npt.NDArray[np.integer], topics: TopicTable, *, mu: flo
 
 
 def _report(
-    history: npt.NDArray[np.integer], topics: TopicTable, mu: float, name: str, noise: Callable[[Int64s, float, float], Floats]
+    history: npt.NDArray[np.integer], topics: TopicTable, mu: float, name: str, noise: Callable[[Int64s, float, float], Float64s]
 ) -> Coefficients:
     sums, H = _sums(history, topics), history.shape[1]
     step = 2.0**-BITS / H
@@ -156,7 +154,7 @@ def noise_std(topics: TopicTable, history: int, *, mu: float) -> float:
     return gaussian.noise_std(radius=topics.diameter / history, mu=mu, coarsest_step=2.0**-BITS / history)
 
 
-def within_reach(values: Floats, topics: TopicTable, *, noise_std: float) -> Floats:
+def within_reach(values: Float64s, topics: TopicTable, *, noise_std: float) -> Float64s:
     """(n, B) reports as received, shortened to what a true one does not pass: the longest public row, and noise of its std.
 
     A mean of rows is no longer than the longest, and noise on B numbers is longer than s (sqrt(B) + 8) with probability below exp(-32).
@@ -176,7 +174,7 @@ def population(reports: Coefficients) -> Population:
     return Population(values.mean(0), (Q * np.maximum(eigenvalues, 0.0)) @ Q.T)
 
 
-def decode(reports: Coefficients, over: Population) -> Floats:
+def decode(reports: Coefficients, over: Population) -> Float64s:
     """(n, B) posterior means m + C (C + s^2 I)^-1 (a - m), what is told added to its topic; the reports where they carry no noise."""
     if reports.noise_std == 0:
         return folded(reports.values, reports.told)
@@ -190,7 +188,7 @@ def decode(reports: Coefficients, over: Population) -> Floats:
     return np.asarray(over.mean + (reports.values - over.mean) @ shrink, np.float64)
 
 
-def folded(values: npt.NDArray[np.floating], told: int) -> Floats:
+def folded(values: npt.NDArray[np.floating], told: int) -> Float64s:
     """(n, B - told): the last `told` columns added to the first ones, which are of the same topics."""
     return np.asarray(values[:, :-told] + values[:, -told:] if told else values, np.float64)
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 
 @dataclass(frozen=True)
 class BoundedRows:
     """Rows (n, d) of Euclidean norm at most `radius`: one row is one unit's whole contribution to a sum."""
 
-    rows: Floats
+    rows: Float64s
     radius: float
 
 
@@ -22,7 +22,7 @@ class BoundedRows:
 class BoundedValues:
     """Values (n,) in [low, high]."""
 
-    values: Floats
+    values: Float64s
     low: float
     high: float
 

@@ -29,6 +29,7 @@ from numba import njit
 
 from fedrec.numerics.threads import map_ranges
 from fedrec.privacy.keystream import Keystream, derive
+from fedrec.types import Int64s, UInt64s
 
 SMALLEST_STD, LARGEST_STD = 0.5, 2.0**40
 SECTION = 1 << 16
@@ -37,9 +38,6 @@ _BUFFER_WORDS = 1 << 14
 _GUIDE_BITS = 11
 _MARGIN = 2.0**-40
 _DIGITS = 50
-
-Int64s = npt.NDArray[np.int64]
-UInt64s = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.privacy import discrete_gaussian
-
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Float64s, Int64s
 
 _SMALLEST_STD = 4.0  # in grid steps: below, the proof's random rounding would eat the noise
 
@@ -74,18 +72,18 @@ def symmetric_noise(shape: tuple[int, ...], *, step: float, std: float, key: byt
     return noise
 
 
-def add_to_rows(sums: Int64s, *, step: float, std: float, key: bytes) -> Floats:
+def add_to_rows(sums: Int64s, *, step: float, std: float, key: bytes) -> Float64s:
     """(r, c) integer sums to real values with noise of real std `std` on every entry; exact for std = 0."""
     return np.asarray((sums + row_noise(sums.shape, step=step, std=std, key=key)) * step, np.float64)
 
 
-def add_row_by_row(sums: Int64s, *, step: float, std: float, keys: Sequence[bytes]) -> Floats:
+def add_row_by_row(sums: Int64s, *, step: float, std: float, keys: Sequence[bytes]) -> Float64s:
     """As `add_to_rows`, each row under a key of its own: what one person draws does not depend on who else is there."""
     rows = [add_to_rows(row[None], step=step, std=std, key=key) for row, key in zip(sums, keys, strict=True)]
     return np.concatenate(rows) if rows else np.zeros(sums.shape)
 
 
-def add_to_symmetric(sums: Int64s, *, step: float, std: float, key: bytes, isometric: bool) -> Floats:
+def add_to_symmetric(sums: Int64s, *, step: float, std: float, key: bytes, isometric: bool) -> Float64s:
     """(r, w(w+1)/2) packed upper triangles to real values; std / sqrt(2) off the diagonal where `isometric`."""
     return np.asarray((sums + symmetric_noise(sums.shape, step=step, std=std, key=key, isometric=isometric)) * step, np.float64)
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from fedrec.types import UInt64s
 
 KEY_BYTES = 32
 _TAIL_WORDS = 2  # `update_into` asks for room for one more cipher block than it writes
-
-UInt64s = npt.NDArray[np.uint64]
 
 
 def derive(key: bytes, purpose: str) -> bytes:

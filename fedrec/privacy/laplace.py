@@ -16,12 +16,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.privacy import uniform
 from fedrec.privacy.keystream import derive
-
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Int64s
 
 SMALLEST, LARGEST = 1.0, 2.0**40
 

@@ -25,9 +25,7 @@ import numpy.typing as npt
 from fedrec.privacy import uniform
 from fedrec.privacy.guarantee import Neighbours, Unit
 from fedrec.privacy.keystream import derive
-
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Float64s, Int64s
 
 
 @dataclass(frozen=True)
@@ -126,7 +124,7 @@ def draw(truth: npt.NDArray[np.integer], mechanism: Selection, *, name: str, key
     return np.sort(reported, 1), mechanism.event(name)
 
 
-def output_table(mechanism: Selection) -> Floats:
+def output_table(mechanism: Selection) -> Float64s:
     """(K, C(K, w)) probabilities of every set, in the order of `itertools.combinations`, for every truth."""
     K, w = mechanism.symbols, mechanism.size
     holds = np.array([[x in S for S in itertools.combinations(range(K), w)] for x in range(K)])

@@ -10,13 +10,9 @@ import math
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.privacy.keystream import Keystream, derive
-
-Bools = npt.NDArray[np.bool_]
-Int64s = npt.NDArray[np.int64]
-UInt64s = npt.NDArray[np.uint64]
+from fedrec.types import Bools, Int64s, UInt64s
 
 _ROUNDING = Fraction(1, 2**48)  # relative; more than the few roundings with which a caller computes a probability
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
 from fedrec.privacy.mixtures import Event
-
-Float32s = npt.NDArray[np.float32]
-Floats = npt.NDArray[np.float64]
+from fedrec.types import Float32s, Float64s
 
 
 @dataclass(frozen=True)
@@ -18,6 +13,6 @@ class Asked:
     """n queries. sent (n, B) float32 leaves; raw (n, B) is the release; noise_std: of each of its entries; event: the price of one row."""
 
     sent: Float32s
-    raw: Floats
+    raw: Float64s
     noise_std: float
     event: Event

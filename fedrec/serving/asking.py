@@ -25,13 +25,12 @@ from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.serving.asked import Asked
 from fedrec.serving.bundle import Bundle
 from fedrec.serving.sizes import Sizes
+from fedrec.types import Float32s, Float64s
 
-Floats = npt.NDArray[np.float64]
-Float32s = npt.NDArray[np.float32]
 Histories = npt.NDArray[np.integer]
 
 
-def exact(bundle: Bundle, history: Histories) -> Floats:
+def exact(bundle: Bundle, history: Histories) -> Float64s:
     """(n, B) without noise, for (n, H) rows of items with -1 in front for padding. Private: never leaves the device."""
     if bundle.about.form == "attention":
         return ask(bundle, history, guarantee=non_private(bundle.about.delta, "click", "replace"), key=bytes(32)).raw

@@ -28,8 +28,7 @@ from fedrec.privacy.bounded_mean import BITS, Population, TopicTable, coefficien
 from fedrec.serving.histories import latest_liked
 from fedrec.serving.sizes import Sizes, grouped
 from fedrec.serving.synthetic import Released, SyntheticSettings, centred_tastes, synthetic_users
-
-Floats = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 MOST_PLACES = 1_000
 """Of a history: more is what devices refuse (`fedrec_client.bundle_bounds`)."""
@@ -60,8 +59,8 @@ class Basis:
     history: int
     population: Population
     sizes: Sizes
-    directions: Floats
-    prior: Floats
+    directions: Float64s
+    prior: Float64s
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Synthetic:
     """Synthetic users: their H latest liked items (n, H), and what the ranker makes of all that they hold (n, D)."""
 
     history: npt.NDArray[np.int32]
-    users: Floats
+    users: Float64s
 
     @staticmethod
     def of(
@@ -159,7 +158,7 @@ def fitted(released: Released, table: TopicTable, people: Synthetic) -> Basis:
     return Basis(table, people.history.shape[1], population, sizes, V @ basis.T, prior(released, people))
 
 
-def prior(released: Released, people: Synthetic) -> Floats:
+def prior(released: Released, people: Synthetic) -> Float64s:
     """(m,) what items score before anything is known of a user.
 
     A ranker that orders items for nobody knows it. One that does not, since it expects a click from nobody, is told what is clicked: an

@@ -30,8 +30,7 @@ from fedrec.news.variants.additive import AdditiveRecommender
 from fedrec.serving.bundle import About
 from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle, bundle_arrays
 from fedrec.serving.user_map import UserMap
-
-Float32s = npt.NDArray[np.float32]
+from fedrec.types import Float32s
 
 
 def news_bundle(recommender: Recommender, news: News, origin: Origin, *, liked: float = 0.0) -> Export:

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.serving.user_map import UserMap
+from fedrec.types import Float32s
 
-Float32s = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.intp]
 
 _MOST_SCORES = 2**18

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 _PREFIX = "sizes."
 _BINS_PER_OCTAVE, _FEWEST = 1.5, 40
@@ -32,11 +32,11 @@ class Sizes:
     The C numbers of a query are orthonormal in scores, so that squares of them are what lists differ by.
     """
 
-    clicks: Floats
-    shares: Floats
-    mean: Floats
-    covariance: Floats
-    matrix: Floats
+    clicks: Float64s
+    shares: Float64s
+    mean: Float64s
+    covariance: Float64s
+    matrix: Float64s
 
     @staticmethod
     def of(arrays: Mapping[str, npt.NDArray[np.generic]]) -> Sizes | None:
@@ -57,7 +57,7 @@ class Sizes:
         """For a bundle."""
         return {_PREFIX + name: array for name, array in vars(self).items()}
 
-    def read(self, values: Floats, *, noise_std: float) -> Floats:
+    def read(self, values: Float64s, *, noise_std: float) -> Float64s:
         """(n, C) queries for (n, B) releases with noise of this std on every entry."""
         logs, means = np.empty((len(self.shares), len(values))), np.empty((len(self.shares), len(values), self.matrix.shape[2]))
         for g, (share, mean, C, matrix) in enumerate(zip(self.shares, self.mean, self.covariance, self.matrix, strict=True)):
@@ -68,7 +68,7 @@ class Sizes:
         p = np.exp(logs - logs.max(axis=0))
         return np.asarray(np.einsum("gn,gnc->nc", p / p.sum(axis=0), means), np.float64)
 
-    def told(self, *, noise_std: float) -> Floats:
+    def told(self, *, noise_std: float) -> Float64s:
         """(G,) which share of what the clicks of a group say of its lists is left under this noise: 1 without noise, 0 for none."""
         found = []
         for C, matrix in zip(self.covariance, self.matrix, strict=True):

@@ -18,8 +18,7 @@ import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.model import Model, ranker_of
-
-Floats = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 
 @dataclass(frozen=True)
@@ -30,7 +29,7 @@ class Released:
     """
 
     model: Model
-    popularity: Floats
+    popularity: Float64s
     events: float
     like: Interactions
 
@@ -47,15 +46,15 @@ class Released:
         return ranker_of(self.model)
 
     @property
-    def shares(self) -> Floats:
+    def shares(self) -> Float64s:
         """(m,) the popularity, summing to 1."""
-        shares: Floats = self.popularity / self.popularity.sum()
+        shares: Float64s = self.popularity / self.popularity.sum()
         return shares
 
     @property
-    def nobody(self) -> Floats:
+    def nobody(self) -> Float64s:
         """(D,) the ranker's vector of a user without events: 0 where users differ by their tastes."""
-        nobody: Floats = np.asarray(self.ranker.user_vectors(self.like), np.float64)[0]
+        nobody: Float64s = np.asarray(self.ranker.user_vectors(self.like), np.float64)[0]
         return nobody
 
 
@@ -105,12 +104,12 @@ def synthetic_users(released: Released, settings: SyntheticSettings, *, rng: np.
     )
 
 
-def centred_tastes(released: Released) -> Floats:
+def centred_tastes(released: Released) -> Float64s:
     """(m, D') item vectors on the coordinates that users differ in, less their mean under the popularity: 0 for a user without events."""
     V = np.asarray(released.ranker.item_vectors, np.float64)[:, released.nobody == 0]
     return V - released.shares @ V
 
 
-def _prediction_without_events(released: Released) -> Floats:
+def _prediction_without_events(released: Released) -> Float64s:
     nobody = np.asarray(released.model.user_vectors(released.like), np.float64)[0]
     return np.asarray(np.asarray(released.model.item_vectors, np.float64) @ nobody + released.model.offset, np.float64)

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.errors import PrivacyError
 from fedrec.federation.block_kinds import COMPILED
@@ -27,10 +26,8 @@ from fedrec.federation.messages import BlockSpec, Question, Reports, triangle
 from fedrec.federation.reports import require_distinct
 from fedrec.privacy import gaussian
 from fedrec.privacy.calibration import Plan
-from fedrec.sharing.ring import UInt64s
 from fedrec.sharing.squares import four_squares
-
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import UInt64s
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,9 @@ from fedrec.sharing.holding import Holding
 from fedrec.sharing.layout import Checked, plan_layout
 from fedrec.sharing.protocol import Kept, Peer, Standing, Store
 from fedrec.sharing.record import SharedUser, packed_output, passed_on_as_committed, users_a_piece
-from fedrec.sharing.ring import SEED_BYTES, UInt64s
+from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.servers import ShareSums
+from fedrec.types import UInt64s
 
 TOO_FEW = "fewer users are held alike than are needed"
 """How an attempt ends that may be opened again when more users report."""

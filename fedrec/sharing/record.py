@@ -19,8 +19,9 @@ import numpy as np
 from fedrec.federation.messages import Question
 from fedrec.sharing.commitments import COMMITTED_BYTES, HASH_BYTES, Committed, commitment, committed
 from fedrec.sharing.layout import layout
-from fedrec.sharing.ring import SEED_BYTES, UInt64s
+from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.shares import SEEDS, share
+from fedrec.types import UInt64s
 
 BLIND_BYTES = 32
 _OUTPUT, _SHARES = b"FRO1", b"FRS1"

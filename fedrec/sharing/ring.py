@@ -6,13 +6,10 @@ Numbers are uint64 and wrap; a signed integer is its residue, and `numpy`'s view
 from __future__ import annotations
 
 import numba
-import numpy as np
-import numpy.typing as npt
 
 from fedrec.numerics.threads import map_ranges
 from fedrec.privacy.keystream import KEY_BYTES, Keystream
-
-UInt64s = npt.NDArray[np.uint64]
+from fedrec.types import UInt64s
 
 SEED_BYTES = KEY_BYTES
 """Bytes of an AES-256 key."""

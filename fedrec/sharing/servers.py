@@ -15,13 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.sharing.layout import Layout
-from fedrec.sharing.ring import UInt64s, add_products
+from fedrec.sharing.ring import add_products
 from fedrec.sharing.zeros import zero_share
-
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Int64s, UInt64s
 
 
 class ShareSums:

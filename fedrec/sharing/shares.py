@@ -15,11 +15,9 @@ import os
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from fedrec.sharing.ring import SEED_BYTES, UInt64s, expand
-
-Bytes = npt.NDArray[np.uint8]
+from fedrec.sharing.ring import SEED_BYTES, expand
+from fedrec.types import UInt8s, UInt64s
 
 SEEDS = 2
 """Shares that are sent as seeds."""
@@ -29,7 +27,7 @@ SEEDS = 2
 class Shares:
     """Of consecutive users. seeds: (n, 2, 32) of the shares 0 and 1. explicit: (n, L) the shares 2."""
 
-    seeds: Bytes
+    seeds: UInt8s
     explicit: UInt64s
 
     def of(self, number: int) -> UInt64s:
@@ -43,19 +41,19 @@ class Shares:
         return self.of(aggregator), self.of((aggregator + 1) % 3)
 
 
-def fresh_seeds(num_users: int) -> Bytes:
+def fresh_seeds(num_users: int) -> UInt8s:
     """(num_users, 2, 32) of the operating system, whatever a run's seed is: shares do not show in the sums."""
     return np.frombuffer(os.urandom(num_users * SEEDS * SEED_BYTES), np.uint8).reshape(num_users, SEEDS, SEED_BYTES)
 
 
-def share(numbers: UInt64s, seeds: Bytes) -> Shares:
+def share(numbers: UInt64s, seeds: UInt8s) -> Shares:
     """Shares of (n, L) numbers under (n, 2, 32) seeds, which must not have been used before."""
     length = numbers.shape[1]
     explicit = numbers - expanded(seeds[:, 0], length) - expanded(seeds[:, 1], length)
     return Shares(seeds, explicit)
 
 
-def expanded(seeds: Bytes, length: int) -> UInt64s:
+def expanded(seeds: UInt8s, length: int) -> UInt64s:
     """(n, length) what (n, 32) seeds expand to."""
     out = np.empty((len(seeds), length), np.uint64)
     for row, seed in zip(out, seeds, strict=True):

@@ -22,7 +22,7 @@ from fedrec.news.checkpoints import Kept
 from fedrec.news.fedadam import FedAdam
 from fedrec.news.messages import Arrays, Ask, NewsBroadcast, Reply, news_recipe
 from fedrec.news.reports_training import Collected, collected_of, joined
-from fedrec.news.rounds import Course, Int64s
+from fedrec.news.rounds import Course
 from fedrec.news.schedule import schedule_of
 from fedrec.news.trained import Catalogue, Progress, TrainedNews, public_table
 from fedrec.news.variant import of, rounds_of, train_news
@@ -31,6 +31,7 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.settings import Scenario
 from fedrec.storage import read_json, write_arrays, write_json
+from fedrec.types import Int64s
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
 from fedrec_server.notes import RunNotes, only_one, open_notes

@@ -18,9 +18,9 @@ from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.sharing.checks import accepted, coin_term, opening, projection
 from fedrec.sharing.layout import Checked, Layout, checked_layout, plain_numbers, with_own_noise
-from fedrec.sharing.ring import UInt64s
 from fedrec.sharing.shares import fresh_seeds, share
 from fedrec.sharing.squares import LARGEST, four_squares
+from fedrec.types import UInt64s
 
 ITEMS, WIDTH, FOLDS, USERS = 60, 3, 2, 64
 QUESTION = Question(

@@ -17,7 +17,7 @@ from fedrec.federation.wire import pack_release
 from fedrec.sharing.layout import Layout, layout
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import addressed, pack_shares
-from fedrec.sharing.ring import UInt64s
+from fedrec.types import UInt64s
 from fedrec_aggregator.peers import HeardPeer
 from fedrec_cli.disclosure.aggregator import aggregator as inspected
 from fedrec_client import three_way

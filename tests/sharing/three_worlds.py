@@ -18,8 +18,8 @@ from fedrec.sharing.layout import Layout, plain_numbers, plan_layout, with_own_n
 from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Kept, Standing
 from fedrec.sharing.record import SharedUser, addressed, noise_keys, read_output
-from fedrec.sharing.ring import UInt64s
 from fedrec.sharing.servers import total
+from fedrec.types import UInt64s
 
 RUN, USERS = "run", 5
 QUESTION = Question(1, "s", {}, (ReleaseSpec("s", (block("s", "linear", rows=4, width=2, folds=2),)),))

@@ -27,13 +27,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from fedrec.privacy.accounting import epsilon_of
-
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Float64s, Int64s
 
 CONFIDENCE = 0.999
 """Of one bound. Ten rows are then right together with 99%."""
@@ -59,7 +56,7 @@ class Counts:
     false_runs: int
 
 
-def lower_bound(inside: Floats, outside: Floats, *, delta: float, gaussian: bool, confidence: float = CONFIDENCE) -> Bound:
+def lower_bound(inside: Float64s, outside: Float64s, *, delta: float, gaussian: bool, confidence: float = CONFIDENCE) -> Bound:
     """The better bound from scores (n,) with and (n,) without the unit, independent and in any order; `gaussian` as claimed."""
     ways: tuple[Way, ...] = (region, through_gdp) if gaussian else (region,)
     each, found = 1 - (1 - confidence) / len(ways), list[Bound]()
@@ -73,7 +70,7 @@ def lower_bound(inside: Floats, outside: Floats, *, delta: float, gaussian: bool
     return max(found, key=lambda bound: bound.epsilon)
 
 
-def separation_bound(inside: Floats, outside: Floats, *, delta: float, confidence: float = CONFIDENCE) -> Bound:
+def separation_bound(inside: Float64s, outside: Float64s, *, delta: float, confidence: float = CONFIDENCE) -> Bound:
     """The better of `lower_bound` and of the moments of scores (n,) with and (n,) without the unit."""
     half = 1 - (1 - confidence) / 2
     thresholds = lower_bound(inside, outside, delta=delta, gaussian=True, confidence=half)
@@ -81,7 +78,7 @@ def separation_bound(inside: Floats, outside: Floats, *, delta: float, confidenc
     return max(replace(thresholds, confidence=confidence), moments, key=lambda bound: bound.epsilon)
 
 
-def mu_of_moments(inside: Floats, outside: Floats, *, confidence: float) -> float:
+def mu_of_moments(inside: Float64s, outside: Float64s, *, confidence: float) -> float:
     """The least mu that allows means so far apart in standard deviations of `outside`; 0 where nothing is shown."""
     n, wrong = len(outside), (1 - confidence) / 2
     spreads = [float(np.var(part, ddof=1)) for part in (inside, outside)]
@@ -91,19 +88,19 @@ def mu_of_moments(inside: Floats, outside: Floats, *, confidence: float) -> floa
     return math.sqrt(math.log1p(apart**2 / largest)) if apart > 0 and largest > 0 else 0.0
 
 
-def region(tpr: Floats, fpr: Floats, delta: float) -> Floats:
+def region(tpr: Float64s, fpr: Float64s, delta: float) -> Float64s:
     """Epsilon from the (epsilon, delta) region, of each pair; 0 where nothing is shown."""
     forward = np.log(np.maximum(tpr - delta, 1e-300) / fpr)
     backward = np.log(np.maximum(1 - fpr - delta, 1e-300) / (1 - tpr))
     return np.asarray(np.maximum(0.0, np.maximum(forward, backward)))
 
 
-def through_gdp(tpr: Floats, fpr: Floats, delta: float) -> Floats:
+def through_gdp(tpr: Float64s, fpr: Float64s, delta: float) -> Float64s:
     """The least mu that allows these errors, of each pair; not above 0 where nothing is shown."""
     return np.asarray(special.ndtri(tpr) - special.ndtri(fpr), np.float64)
 
 
-def limits(counts: Counts, confidence: float) -> tuple[Floats, Floats]:
+def limits(counts: Counts, confidence: float) -> tuple[Float64s, Float64s]:
     """TPR at least, FPR at most, for each threshold: Clopper & Pearson 1934, one-sided, wrong together with at most 1 - confidence."""
     wrong, hits, false = (1 - confidence) / 2, np.atleast_1d(counts.hits), np.atleast_1d(counts.false_hits)
     free = counts.false_runs - false
@@ -112,7 +109,7 @@ def limits(counts: Counts, confidence: float) -> tuple[Floats, Floats]:
     return np.where(hits > 0, low, 0.0), np.where(free > 0, high, 1.0)
 
 
-Way = Callable[[Floats, Floats, float], Floats]
+Way = Callable[[Float64s, Float64s, float], Float64s]
 
 _LEVELS = np.concatenate([np.geomspace(1e-5, 0.02, 24), np.linspace(0.02, 0.98, 49), 1 - np.geomspace(0.02, 1e-5, 24)])
 
@@ -121,6 +118,6 @@ def _epsilon_of_mu(mu: float, delta: float) -> float:
     return epsilon_of(mu, delta) if mu > 0 else 0.0
 
 
-def _accused(inside: Floats, outside: Floats, thresholds: Floats) -> Counts:
+def _accused(inside: Float64s, outside: Float64s, thresholds: Float64s) -> Counts:
     hits, false = (len(part) - np.searchsorted(np.sort(part), thresholds) for part in (inside, outside))
     return Counts(hits, len(inside), false, len(outside))

@@ -21,9 +21,10 @@ from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
+from fedrec.types import Float32s
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.recovery import Target
-from fedrec_simulations.audit.uploads import Clients, Float32s
+from fedrec_simulations.audit.uploads import Clients
 
 
 def gradient_finding(variant: str, clients: Clients, aims: Sequence[Target]) -> Finding:

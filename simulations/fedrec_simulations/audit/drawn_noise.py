@@ -32,12 +32,10 @@ from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.randomness import Streams
+from fedrec.types import Float64s, Int64s
 from fedrec_simulations.audit.bounds import CONFIDENCE, lower_bound
 from fedrec_simulations.audit.finding import Finding, Recovery
 from fedrec_simulations.audit.uploads import Clients
-
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
 
 _ALIKE = 0.9  # a correlation of two vectors of independent noise is past this with 20 numbers by 1e-8, with more never
 
@@ -85,14 +83,14 @@ def label_finding(variant: str, clients: Clients, told: Sequence[npt.NDArray[np.
     return Finding("label: ratio test", variant, claim, bound.epsilon, bound.by, bound.confidence, bound.draws, recovery)
 
 
-def _sent(clients: Clients, update: Behind | NoisedGradients, users: Int64s, round: int) -> Floats:
+def _sent(clients: Clients, update: Behind | NoisedGradients, users: Int64s, round: int) -> Float64s:
     """(users, numbers) what each of them releases in a round."""
     if isinstance(update, Behind):
         return update.released(clients.model, users, round)
     return np.stack([update(clients.model, users[k : k + 1], round)[0].astype(np.float64) for k in range(len(users))])
 
 
-def _sensitivity(bare: Behind | NoisedGradients, exact: Floats) -> float:
+def _sensitivity(bare: Behind | NoisedGradients, exact: Float64s) -> float:
     """How far two answers without noise can be apart: by the proof, or more where an answer is longer than it may be."""
     longest = float(np.linalg.norm(exact, axis=1).max())
     if isinstance(bare, Behind):
@@ -100,7 +98,7 @@ def _sensitivity(bare: Behind | NoisedGradients, exact: Floats) -> float:
     return 2 * max(bare.clip, longest)
 
 
-def _finding(attack: str, variant: str, claim: Guarantee, noise: list[Floats], radius: float, padding: float, answers: int) -> Finding:
+def _finding(attack: str, variant: str, claim: Guarantee, noise: list[Float64s], radius: float, padding: float, answers: int) -> Finding:
     values = np.stack(noise)
     size, ratio = values.size, float(np.sqrt((values**2).mean()))
     if ratio == 0 or _some_alike(values):
@@ -115,7 +113,7 @@ def _finding(attack: str, variant: str, claim: Guarantee, noise: list[Floats], r
     return Finding(attack, variant, claim, measured, "gaussian", CONFIDENCE, size, note=note)
 
 
-def _laplace_finding(variant: str, claim: Guarantee, noise: list[Floats], distance: float, answers: int) -> Finding:
+def _laplace_finding(variant: str, claim: Guarantee, noise: list[Float64s], distance: float, answers: int) -> Finding:
     """Of pure answers whose weights are at most `distance` apart in L1: 2 sum |noise| / parameter is chi squared."""
     values, attack = np.stack(noise), "noise as drawn"
     total = float(np.abs(values).sum())
@@ -129,7 +127,7 @@ def _laplace_finding(variant: str, claim: Guarantee, noise: list[Floats], distan
     return Finding(attack, variant, claim, measured, "laplace", CONFIDENCE, values.size, note=note)
 
 
-def _some_alike(values: Floats) -> bool:
+def _some_alike(values: Float64s) -> bool:
     """Whether two rows are multiples of each other, or nearly so: of short ones, whether two are equal."""
     if values.shape[1] < 20:
         return len(np.unique(values, axis=0)) < len(values)

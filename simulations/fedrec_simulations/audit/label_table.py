@@ -18,10 +18,9 @@ from fedrec.news.labels import Mechanism
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import Selection, largest_log_ratio, output_table
 from fedrec.randomness import Streams
+from fedrec.types import Float64s
 from fedrec_simulations.audit.bounds import CONFIDENCE, lower_bound
 from fedrec_simulations.audit.finding import Finding, Recovery
-
-Floats = npt.NDArray[np.float64]
 
 _MOST_ANSWERS = 50_000
 _MOST_PRINTED = 12
@@ -37,7 +36,7 @@ def table_finding(variant: str, mechanism: Mechanism, claim: Guarantee, *, candi
     return Finding("label: table", variant, claim, measured, "exact", 1.0, note=words)
 
 
-def class_table(selection: Selection) -> Floats:
+def class_table(selection: Selection) -> Float64s:
     """(2, 4) probability of one answer of each class, for two clicks x and x': answers that hold x alone, x' alone, both, none."""
     K, w = selection.symbols, selection.size
     within, without = selection.keep / math.comb(K - 1, w - 1), selection.omit / max(math.comb(K - 1, w), 1)

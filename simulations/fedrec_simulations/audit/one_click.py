@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.news import attention
 from fedrec.news.attention import GaussianAttention, LaplaceAttention, Plan
@@ -19,11 +18,9 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
+from fedrec.types import Float64s, Int64s
 from fedrec_simulations.audit.bounds import lower_bound
 from fedrec_simulations.audit.finding import Finding
-
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
 
 _LONGEST = 2048
 
@@ -82,12 +79,12 @@ def attention_finding(attack: str, variant: str, plan: Plan, *, basis: int, draw
     )
 
 
-def _answers(plan: Plan, click: Floats, hidden: Floats, draws: int, streams: Streams, name: str) -> Floats:
+def _answers(plan: Plan, click: Float64s, hidden: Float64s, draws: int, streams: Streams, name: str) -> Float64s:
     masked = attention.padded_clicks(draws, 1, padding=plan.padding, key=streams.key(f"{name}/padding"))
     return attention.release(np.where(masked, hidden, click), plan, key=streams.key(name))[0]
 
 
-def _log_ratio(values: Floats, centres: Floats, plan: Plan) -> Floats:
+def _log_ratio(values: Float64s, centres: Float64s, plan: Plan) -> Float64s:
     """log of (p N + (1 - p) P) / (p N + (1 - p) Q)."""
     logs = np.stack([_log_density(values - centre, plan) for centre in centres])
     if plan.padding == 0:
@@ -96,7 +93,7 @@ def _log_ratio(values: Floats, centres: Floats, plan: Plan) -> Floats:
     return np.asarray(mixed[0] - mixed[1])
 
 
-def _log_density(errors: Floats, plan: Plan) -> Floats:
+def _log_density(errors: Float64s, plan: Plan) -> Float64s:
     if isinstance(plan, LaplaceAttention):
         return np.asarray(-np.abs(errors).sum(1) / plan.parameter)
     return np.asarray(-(errors**2).sum(1) / (2 * plan.noise_std**2))

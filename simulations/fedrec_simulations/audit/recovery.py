@@ -29,12 +29,10 @@ from fedrec.privacy import bounded_mean
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
+from fedrec.types import Float64s, Int64s
 from fedrec_simulations.audit.bounds import CONFIDENCE, Counts, limits
 from fedrec_simulations.audit.finding import Finding, Recovery
 from fedrec_simulations.audit.uploads import Clients, Gradient
-
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
 
 _DEPENDENT = 1e-6  # of the largest singular value: below, a direction is float32 rounding
 _APART = 0.2  # how far a vector of length 1 must lie outside the span of others to tell the two apart in float32
@@ -108,7 +106,7 @@ def report_finding(variant: str, claim: Guarantee, topics: TopicTable, aims: Seq
     return Finding("clicked news", variant, claim, 0.0, "none", CONFIDENCE, len(aims), recovery, note="from topics: no gradient is sent")
 
 
-def named(evidence: Floats, clicks: Int64s, shown: Int64s) -> float:
+def named(evidence: Float64s, clicks: Int64s, shown: Int64s) -> float:
     """Share of `clicks` among as many news of the largest evidence, those shown left out; ties are counted at their average."""
     scores = evidence.copy()
     scores[np.setdiff1d(shown, clicks)] = -np.inf
@@ -118,13 +116,13 @@ def named(evidence: Floats, clicks: Int64s, shown: Int64s) -> float:
     return float((above[clicks].sum() + share * ties[clicks].sum()) / len(clicks))
 
 
-def evidence(clients: Clients, gradient: Gradient) -> Floats:
+def evidence(clients: Clients, gradient: Gradient) -> Float64s:
     """(m,) how strongly a gradient speaks for each news."""
     first, texts = gradient[clients.first_layer], clients.texts
     return row_space_evidence(first, clients.vectors) if texts is None else word_evidence((first != 0).any(1), texts)
 
 
-def word_evidence(touched: npt.NDArray[np.bool_], texts: npt.NDArray[np.integer]) -> Floats:
+def word_evidence(touched: npt.NDArray[np.bool_], texts: npt.NDArray[np.integer]) -> Float64s:
     """(m,) the share of a news' words that were touched; among news with all of theirs, the rarer their words are there, the more."""
     real = texts != PADDING
     shares = (touched[texts] & real).sum(1) / np.maximum(real.sum(1), 1)
@@ -134,7 +132,7 @@ def word_evidence(touched: npt.NDArray[np.bool_], texts: npt.NDArray[np.integer]
     return np.asarray(np.where(possible, 1 + rarity, shares), np.float64)
 
 
-def row_space_evidence(gradient: npt.NDArray[np.floating], vectors: npt.NDArray[np.floating]) -> Floats:
+def row_space_evidence(gradient: npt.NDArray[np.floating], vectors: npt.NDArray[np.floating]) -> Float64s:
     """(m,) minus how far each public vector, at length 1, lies outside the column space of the first dense layer's gradient (p, width)."""
     Q, s, _ = np.linalg.svd(np.asarray(gradient, np.float64), full_matrices=False)
     kept = Q[:, s > _DEPENDENT * max(float(s[0]), 1e-300)]

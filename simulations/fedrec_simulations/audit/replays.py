@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.federation.messages import BlockSpec, Question, Release
 from fedrec.federation.releases import noise_stds, parties, party_noise, release
@@ -29,11 +28,9 @@ from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.three_noises import PARTIES
 from fedrec.randomness import Streams
+from fedrec.types import Float64s, Int64s
 from fedrec_simulations.audit.bounds import lower_bound
 from fedrec_simulations.audit.finding import Finding
-
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
 
 _PIECE = 1 << 21  # numbers noised at once
 _MOST_NUMBERS, _LEAST_DRAWS = 1 << 27, 500  # of all runs on one side: some seconds
@@ -91,7 +88,7 @@ def drawn_finding(
     return Finding(attack, variant, view.claim, bound.epsilon, bound.by, bound.confidence, bound.draws, note="likelihood ratio")
 
 
-def scores(exposures: Sequence[Exposure], plan: Plan, view: View | None = None, *, member: bool, draws: int, streams: Streams) -> Floats:
+def scores(exposures: Sequence[Exposure], plan: Plan, view: View | None = None, *, member: bool, draws: int, streams: Streams) -> Float64s:
     """(draws,) likelihood ratio scores of runs with (`member`) or without the unit."""
     total, seen = np.zeros(draws), view or views(plan)[0]
     for exposure in exposures:
@@ -111,8 +108,8 @@ class _Part:
     spec: BlockSpec
     without: Int64s
     added: Int64s
-    direction: Floats
-    std: Floats
+    direction: Float64s
+    std: Float64s
 
 
 def _parts(exposure: Exposure, plan: Plan, view: View) -> list[_Part]:
@@ -124,7 +121,7 @@ def _parts(exposure: Exposure, plan: Plan, view: View) -> list[_Part]:
     return parts
 
 
-def _part(block: BlockSpec, without: Int64s, inside: Int64s, std: Floats) -> _Part:
+def _part(block: BlockSpec, without: Int64s, inside: Int64s, std: Float64s) -> _Part:
     """Rows and, where noise is drawn number by number, columns that the unit touches."""
     changed = without != inside
     columns = np.arange(block.columns) if block.form.matrix else np.flatnonzero(changed.any(0))
@@ -133,12 +130,12 @@ def _part(block: BlockSpec, without: Int64s, inside: Int64s, std: Floats) -> _Pa
     return _Part(block, without[where], added, np.asarray(added * block.step, np.float64), np.broadcast_to(std[columns], added.shape))
 
 
-def _std(block: BlockSpec, std: float, *, isometric: bool) -> Floats:
+def _std(block: BlockSpec, std: float, *, isometric: bool) -> Float64s:
     """(columns,) noise std of each number of a row."""
     return std * block.form.relative_std(block.width, isometric=isometric)
 
 
-def _one_round(question: Question, parts: list[_Part], plan: Plan, view: View, runs: int, member: bool, noise: Streams) -> Floats:
+def _one_round(question: Question, parts: list[_Part], plan: Plan, view: View, runs: int, member: bool, noise: Streams) -> Float64s:
     """(runs,) the round's share of the score."""
     specs, longer = iter(parts), []
     for spec in question.releases:
@@ -154,7 +151,7 @@ def _one_round(question: Question, parts: list[_Part], plan: Plan, view: View, r
     return np.asarray(sum(_score(noised, part, runs) for part in parts), np.float64)
 
 
-def _score(noised: Release, part: _Part, runs: int) -> Floats:
+def _score(noised: Release, part: _Part, runs: int) -> Float64s:
     excess = noised.values[part.spec.name].reshape(runs, *part.added.shape) - part.without * part.spec.step
     return np.asarray((excess * (part.direction / part.std**2)).sum((1, 2)))
 

@@ -25,9 +25,8 @@ from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
+from fedrec.types import Float32s, Int64s
 
-Float32s = npt.NDArray[np.float32]
-Int64s = npt.NDArray[np.int64]
 Gradient = dict[str, Float32s]
 """By the name of the parameter, in its shape."""
 Update = Behind | Through | NoisedGradients

@@ -28,7 +28,6 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question, Release
@@ -43,13 +42,11 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
+from fedrec.types import Float64s, Int64s
 from fedrec_simulations.audit.bounds import separation_bound
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.planted_files import planted_neighbours
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-
-Floats = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
 
 _FEW = 16
 """Two blocks that share fewer numbers are taken for independent: their covariance would be a guess."""
@@ -83,8 +80,8 @@ class Trainable:
 class Seen:
     """One block of one run, over the declared stds: z (n,) = r - (A + B) / 2 and d (n,) = A - B."""
 
-    z: Floats
-    d: Floats
+    z: Float64s
+    d: Float64s
 
 
 def whole_finding(scenario: Scenario, *, runs: int = 0) -> Finding:
@@ -111,13 +108,13 @@ def runs_for(claim: Guarantee) -> int:
     return max(_LEAST_RUNS, math.ceil(_EFFORT / mu_for(claim.epsilon, claim.delta) ** 2))
 
 
-def likelihood_ratios(prepared: Trainable, inside: World, outside: World, *, runs: int) -> tuple[Floats, Floats]:
+def likelihood_ratios(prepared: Trainable, inside: World, outside: World, *, runs: int) -> tuple[Float64s, Float64s]:
     """Scores of runs with and without the person, those left out that the covariance was measured on."""
     sides = [_runs(prepared, inside, outside, member=member, runs=runs) for member in (True, False)]
     return scores_of(sides[0], sides[1], runs=runs)
 
 
-def scores_of(inside: Iterator[list[Seen]], outside: Iterator[list[Seen]], *, runs: int) -> tuple[Floats, Floats]:
+def scores_of(inside: Iterator[list[Seen]], outside: Iterator[list[Seen]], *, runs: int) -> tuple[Float64s, Float64s]:
     """The same of runs however made, the first quarter of which measures the noise."""
     learn = max(2, runs // 4)
     learnt = [(run, sign) for side, sign in ((inside, -0.5), (outside, 0.5)) for run in islice(side, learn)]
@@ -131,7 +128,7 @@ def _form(run: Sequence[Seen]) -> tuple[int, ...]:
     return tuple(len(block.z) for block in run)
 
 
-def _covariance(runs: Sequence[tuple[Sequence[Seen], float]]) -> Floats:
+def _covariance(runs: Sequence[tuple[Sequence[Seen], float]]) -> Float64s:
     """(blocks, blocks) of the noise: z less its expectation, which is `sign` times -d, in the numbers that two blocks both have."""
     blocks = len(runs[0][0])
     found = np.empty((blocks, blocks))
@@ -145,7 +142,7 @@ def _covariance(runs: Sequence[tuple[Sequence[Seen], float]]) -> Floats:
     return found
 
 
-def _score(run: Sequence[Seen], covariance: Floats) -> float:
+def _score(run: Sequence[Seen], covariance: Float64s) -> float:
     """Sum over i of d_i' R^-1 z_i over the blocks that have a number i."""
     sizes = [len(block.z) for block in run]
     total, start = 0.0, 0

@@ -39,13 +39,13 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec.settings_tables import DataSettings
+from fedrec.types import Float64s
 from fedrec_simulations.audit import one_click, whole
 from fedrec_simulations.audit.bounds import lower_bound, separation_bound
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.whole import Seen, Trainable, World
 from fedrec_simulations.data.news import catalogue_of, load_news
 
-Floats = npt.NDArray[np.float64]
 Role = Literal["history", "label", "user"]
 
 _SHAPE = PlantedNewsShape(users=16, news=120, history_mean=3, impressions_mean=2, candidates=6)
@@ -91,7 +91,7 @@ def whole_news_findings(scenario: Scenario, *, runs: int = 0) -> Iterator[Findin
         yield _finding(name, claim, variant, *whole.scores_of(*(iter(side) for side in seen), runs=count))
 
 
-def _finding(name: str, claim: Guarantee, variant: str, inside: Floats, outside: Floats) -> Finding:
+def _finding(name: str, claim: Guarantee, variant: str, inside: Float64s, outside: Float64s) -> Finding:
     bound = separation_bound(inside, outside, delta=claim.delta)
     note = "from two folders of files"
     return Finding(name, variant, claim, bound.epsilon, bound.by, bound.confidence, bound.draws, note=note)
@@ -173,7 +173,7 @@ def _sources(side: Side, *, member: bool, runs: int) -> Iterator[tuple[int, Scen
         yield seed, side.scenario.model_copy(update={"seed": seed})
 
 
-def _along(values: Floats, inside: Floats, outside: Floats, std: float) -> Seen:
+def _along(values: Float64s, inside: Float64s, outside: Float64s, std: float) -> Seen:
     """The one number of a release that the difference is in, over the declared std."""
     d = (inside - outside).ravel()
     length = max(float(np.linalg.norm(d)), 1e-300)
@@ -204,7 +204,7 @@ def _labels(side: Side, runs: int) -> Iterator[float]:
 
 
 def _attention(inside: Side, outside: Side, *, member: bool, runs: int) -> Iterator[list[Seen]]:
-    def released(update: Behind | NoisedGradients, model: object, round: int) -> Floats:
+    def released(update: Behind | NoisedGradients, model: object, round: int) -> Float64s:
         assert isinstance(update, Behind)
         return update.released(model, np.array([0]), round)  # type: ignore[arg-type]
 
@@ -216,7 +216,7 @@ def _attention(inside: Side, outside: Side, *, member: bool, runs: int) -> Itera
 
 
 def _gradients(inside: Side, outside: Side, *, member: bool, runs: int) -> Iterator[list[Seen]]:
-    def released(update: Behind | NoisedGradients, model: object, round: int) -> Floats:
+    def released(update: Behind | NoisedGradients, model: object, round: int) -> Float64s:
         return np.asarray(update(model, np.array([0]), round)[0], np.float64)  # type: ignore[arg-type]
 
     def bare(update: Behind | NoisedGradients) -> Behind | NoisedGradients:
@@ -229,7 +229,7 @@ def _gradients(inside: Side, outside: Side, *, member: bool, runs: int) -> Itera
 def _passes(
     inside: Side,
     outside: Side,
-    released: Callable[[Behind | NoisedGradients, object, int], Floats],
+    released: Callable[[Behind | NoisedGradients, object, int], Float64s],
     bare: Callable[[Behind | NoisedGradients], Behind | NoisedGradients],
     *,
     member: bool,

@@ -15,7 +15,6 @@ from typing import Any
 
 import dp_accounting
 import numpy as np
-import numpy.typing as npt
 from dp_accounting import rdp
 
 from fedrec.data.dataset import Dataset
@@ -38,11 +37,11 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.storage import finite
+from fedrec.types import Float64s
 from fedrec_simulations.bench.quality import DELTA, Method, scenario_of
 from fedrec_simulations.data.datasets import load_dataset, load_split
 from fedrec_simulations.experiments.rows import Row, figure, folder_of, mean_and_error, row, table
 
-Float64s = npt.NDArray[np.float64]
 EPSILONS, SEEDS = (1.0, 5.0, 20.0), (1, 2)
 
 

@@ -33,8 +33,6 @@ from fedrec.factorization.gradient import Constant, Descent
 from fedrec.factorization.optimizers import Adam, GradientDescent, Optimizer
 from fedrec.factorization.statistics import ItemStatistics
 
-Floats = npt.NDArray[np.floating]
-
 
 @dataclass(frozen=True)
 class Shape:

@@ -17,11 +17,10 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.errors import RunError
+from fedrec.types import Float64s
 
-Floats = npt.NDArray[np.float64]
 Door = Literal["grpc", "http"]
 Ask = Callable[[bytes], Awaitable[bytes]]
 
@@ -49,7 +48,7 @@ class Job:
 class Seen:
     """latency_s: of every query that counts; took_s: from the first question to the last answer; cpu_s: the generator's own."""
 
-    latency_s: Floats
+    latency_s: Float64s
     took_s: float
     cpu_s: float
 

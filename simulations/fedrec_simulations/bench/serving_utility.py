@@ -44,11 +44,11 @@ from fedrec.serving.histories import latest_liked
 from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
 from fedrec.settings import Scenario, load
+from fedrec.types import Float64s
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.experiments.rows import table
 from fedrec_simulations.training import Training
 
-Floats = npt.NDArray[np.float64]
 EPSILONS, SIZES, K, DELTA = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.1), (9, 17, 33), 10, 1e-5
 THETA, SHARPNESS = 0.5, 4.0
 """Of one vector: as in the news models; how peaked attention is, for user vectors of mean square 1."""
@@ -58,9 +58,9 @@ THETA, SHARPNESS = 0.5, 4.0
 class Scored:
     """Scores users (n, C) x items (m, C)' + bias (m,), as a server makes them."""
 
-    users: Floats
+    users: Float64s
     items: npt.NDArray[np.floating]
-    bias: Floats
+    bias: Float64s
 
     @property
     def scores(self) -> Scores:
@@ -79,7 +79,7 @@ class Measured:
     model: Model
     fold: Fold
     liked: float
-    users: Floats
+    users: Float64s
     exact: npt.NDArray[np.int32]
 
     @staticmethod
@@ -88,7 +88,7 @@ class Measured:
         U = np.asarray(model.user_vectors(fold.history), np.float64)
         return Measured(model, fold, liked, U, top_items(_by(model, U).scores, history=fold.history, k=K))
 
-    def by(self, U: Floats) -> Scored:
+    def by(self, U: Float64s) -> Scored:
         """By the model's own item vectors, for user vectors (n, D)."""
         return _by(self.model, U)
 
@@ -219,13 +219,13 @@ def by_one_vector(on: Measured, released: Released, settings: BasisSettings, syn
     return ask
 
 
-def _shares(X: Floats, centres: Floats, plan: attention.GaussianAttention, key: bytes) -> Floats:
+def _shares(X: Float64s, centres: Float64s, plan: attention.GaussianAttention, key: bytes) -> Float64s:
     alpha = attention.attention(X * SHARPNESS * math.sqrt(X.shape[1]), centres)
     noised, _ = attention.release(alpha, plan, key=key)
     return attention.renormalise_softplus(noised) if plan.noise_std else attention.renormalise_relu(noised)
 
 
-def _by(model: Model, U: Floats) -> Scored:
+def _by(model: Model, U: Float64s) -> Scored:
     return Scored(U, model.item_vectors, np.zeros(len(model.item_vectors)))
 
 

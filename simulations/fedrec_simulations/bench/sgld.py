@@ -22,15 +22,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted, planted_truth
 from fedrec.factorization.blocked_sgd import Blocks, Diffusion, Pass, Rows, blocks_of, descend, products
 from fedrec.numerics.threads import cores
-
-Float32s = npt.NDArray[np.float32]
+from fedrec.types import Float32s
 
 PROTOTYPES = {"16": 107e6, "128": 32e6, "1024": 6e6}
 """Ratings a second of throw-away numba prototypes of SGD, on two quiet cores and another day."""

@@ -25,12 +25,12 @@ from fedrec.data.partitions import PartitionedData, open_partitions
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports, triangle
 from fedrec.federation.sums import ExactSums
 from fedrec.settings import load
+from fedrec.types import Float64s
 from fedrec_simulations.data.partitioning import partition
 from fedrec_simulations.experiments.rows import table
 
 WIDTH, PARTS, REPEATS = 32, 16, 3
 _BLOCK = 8_192
-Floats = npt.NDArray[np.float64]
 
 
 def run(data: str, *, quick: bool) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def vectors(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     return ((seeds >> np.uint64(40)) % np.uint64(2_047)).astype(np.int32) - 1_023
 
 
-def plain_sums(path: str, index: int) -> Floats:
+def plain_sums(path: str, index: int) -> Float64s:
     """(m, 560): what a user of numpy and scipy writes."""
     part = open_partitions(path).read_part(index)
     events, x = part.events, vectors(part.numbers).astype(np.float64)
@@ -98,8 +98,8 @@ def _exact(data: PartitionedData, index: int) -> ExactSums:
     return sums
 
 
-def _ours(path: str) -> Callable[[], Floats]:
-    def once() -> Floats:
+def _ours(path: str) -> Callable[[], Float64s]:
+    def once() -> Float64s:
         data = open_partitions(path)
         total = _exact(data, 0)
         for index in range(1, len(data.parts)):
@@ -109,31 +109,31 @@ def _ours(path: str) -> Callable[[], Floats]:
     return once
 
 
-Engine = Callable[[str], tuple[Callable[[], Floats], Callable[[], None]]]
+Engine = Callable[[str], tuple[Callable[[], Float64s], Callable[[], None]]]
 
 
-def _fedrec(path: str) -> tuple[Callable[[], Floats], Callable[[], None]]:
+def _fedrec(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
     return _ours(path), lambda: None
 
 
-def _plain(path: str) -> tuple[Callable[[], Floats], Callable[[], None]]:
+def _plain(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
     return lambda: sum((plain_sums(path, index) for index in _parts(path)), np.zeros(1)), lambda: None
 
 
-def _dask(path: str) -> tuple[Callable[[], Floats], Callable[[], None]]:
+def _dask(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
     dask = import_module("dask")
 
-    def once() -> Floats:
+    def once() -> Float64s:
         totals = [dask.delayed(plain_sums)(path, index) for index in _parts(path)]
         while len(totals) > 1:
             totals = [dask.delayed(np.add)(*pair) if len(pair) == 2 else pair[0] for pair in _pairs(totals)]
-        found: Floats = totals[0].compute(scheduler="synchronous")
+        found: Float64s = totals[0].compute(scheduler="synchronous")
         return found
 
     return once, lambda: None
 
 
-def _ray_data(path: str) -> tuple[Callable[[], Floats], Callable[[], None]]:
+def _ray_data(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
     ray = import_module("ray")
     ray.init(address="local", num_cpus=1, log_to_driver=False, include_dashboard=False, runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}})
     data = import_module("ray.data")
@@ -142,7 +142,7 @@ def _ray_data(path: str) -> tuple[Callable[[], Floats], Callable[[], None]]:
     def summed(batch: dict[str, Any]) -> dict[str, Any]:
         return {"total": np.stack([plain_sums(path, int(index)).ravel() for index in batch["id"]]).sum(axis=0, keepdims=True)}
 
-    def once() -> Floats:
+    def once() -> Float64s:
         parts = len(_parts(path))
         made = data.range(parts, override_num_blocks=parts).map_batches(summed, batch_size=1)
         total = sum((batch["total"].sum(axis=0) for batch in made.iter_batches(batch_size=1)), np.zeros(1))
@@ -151,7 +151,7 @@ def _ray_data(path: str) -> tuple[Callable[[], Floats], Callable[[], None]]:
     return once, ray.shutdown
 
 
-def _spark(path: str) -> tuple[Callable[[], Floats], Callable[[], None]]:
+def _spark(path: str) -> tuple[Callable[[], Float64s], Callable[[], None]]:
     os.environ["PYSPARK_PYTHON"] = sys.executable  # that of this environment, which has fedrec
     sql = import_module("pyspark.sql")
     session = sql.SparkSession.builder.master("local[1]").config("spark.driver.memory", "4g").config("spark.ui.enabled", "false")
@@ -159,10 +159,10 @@ def _spark(path: str) -> tuple[Callable[[], Floats], Callable[[], None]]:
     context = session.sparkContext
     context.setLogLevel("ERROR")
 
-    def once() -> Floats:
+    def once() -> Float64s:
         parts = _parts(path)
         mapped = context.parallelize(parts, len(parts)).map(lambda index: plain_sums(path, index))
-        found: Floats = mapped.treeAggregate(0.0, np.add, np.add)
+        found: Float64s = mapped.treeAggregate(0.0, np.add, np.add)
         return found
 
     return once, session.stop

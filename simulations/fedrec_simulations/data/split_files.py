@@ -8,11 +8,12 @@ import numpy as np
 import polars as pl
 
 from fedrec.data.dataset import Catalogue
-from fedrec.data.interactions import Int32s, Interactions
+from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
 from fedrec.errors import RunError, SettingsError
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
+from fedrec.types import Int32s
 from fedrec_simulations.data.datasets import load_dataset, load_split
 
 

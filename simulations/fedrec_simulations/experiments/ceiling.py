@@ -20,9 +20,8 @@ from fedrec.factorization.least_squares import solve_clicks
 from fedrec.factorization.model import Model, predict
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
+from fedrec.types import Float32s
 from fedrec_simulations.data.datasets import Known
-
-Float32s = npt.NDArray[np.float32]
 
 ALS = "non-private ALS"
 WIDTH, ITERATIONS = 16, 12

@@ -35,8 +35,7 @@ from fedrec.factorization.local_stage import PRIOR_RATINGS, LocalStageModel
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-
-Floats = npt.NDArray[np.floating]
+from fedrec.types import Floats
 
 _TOLERANCE = 0.01  # of epsilon: what PRV may be off, counted as spent
 

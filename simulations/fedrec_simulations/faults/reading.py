@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.federation.messages import BlockSpec, ReleaseSpec
-
-Int64s = npt.NDArray[np.int64]
+from fedrec.types import Int64s
 
 _CLIPPED_TO = 1 - 1e-6
 """Of its radius: what the aggregator documents it scales a report down to that is larger."""

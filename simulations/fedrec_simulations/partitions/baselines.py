@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
+from fedrec.types import Int64s
 from fedrec_simulations.partitions.methods import BiasMethod
 from fedrec_simulations.partitions.parts import PartSplit
 from fedrec_simulations.partitions.protocol import Engine, Told, on_grid
@@ -19,8 +20,6 @@ from fedrec_simulations.partitions.protocol import Engine, Told, on_grid
 _BITS = 20
 RIDGE, DAMPING, SWEEPS = 5.0, 5.0, 10
 """As in `evaluation.baselines`."""
-
-Int64s = npt.NDArray[np.int64]
 
 
 @dataclass

@@ -22,13 +22,11 @@ from fedrec.evaluation.ranking import METRICS, PAIRED, RankingMetrics, RankingRe
 from fedrec.evaluation.ratings import RatingMetrics
 from fedrec.evaluation.toplists import top_items
 from fedrec.randomness import Streams
+from fedrec.types import Float64s, Int64s
 from fedrec_simulations.outcomes import Outcome
 from fedrec_simulations.partitions.methods import Method
 from fedrec_simulations.partitions.parts import PartSplit
 from fedrec_simulations.partitions.protocol import on_grid
-
-Float64s = npt.NDArray[np.float64]
-Int64s = npt.NDArray[np.int64]
 
 BUCKETS = 5
 _BITS = 20

@@ -13,8 +13,7 @@ from fedrec.data.splits import Fold
 from fedrec.evaluation.item_item import ItemItem
 from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, same_for_everyone
 from fedrec.factorization.model import Model, predictor, ranker_of
-
-Float64s = npt.NDArray[np.float64]
+from fedrec.types import Float64s
 
 
 class Method(Protocol):

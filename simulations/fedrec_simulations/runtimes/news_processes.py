@@ -16,13 +16,14 @@ from fedrec.errors import RunError
 from fedrec.federation.messages import Question
 from fedrec.news.checkpoints import Kept
 from fedrec.news.fedadam import FedAdam
-from fedrec.news.rounds import Course, Int64s
+from fedrec.news.rounds import Course
 from fedrec.news.trained import Progress, TrainedNews
 from fedrec.news.variant import of, train_news
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.storage import read_json
+from fedrec.types import Int64s
 from fedrec_cli.supervisor import Supervisor
 from fedrec_client.readers import write_news_shard
 from fedrec_server.news import check

@@ -31,6 +31,7 @@ from fedrec.factorization.ssp import PublishedModel
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec.storage import read_arrays, write_arrays
+from fedrec.types import Floats
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
@@ -41,7 +42,6 @@ from fedrec_simulations.outcomes import Outcome, baselines, evaluate
 from fedrec_simulations.training import Training
 
 Kind = Literal["ratings", "clicks"]
-Floats = npt.NDArray[np.floating]
 
 STARTS = {"ratings": "ada_dpals_figure1", "clicks": "ada_dpals_figure2"}
 """Scenarios that have a line for every method and epsilon, and say how these were chosen."""

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from fedrec.budget.allocation import Adaptive
 from fedrec.data.interactions import Interactions
@@ -29,11 +28,10 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
+from fedrec.types import Float64s
 from fedrec_simulations.data.sealed import SealedSplit
 from fedrec_simulations.experiments.papers.starts import Start
 from fedrec_simulations.experiments.rows import Row, mean_and_error, row
-
-Float64s = npt.NDArray[np.float64]
 
 SKEWS = (1.0, 2.0)
 RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)

@@ -22,10 +22,7 @@ from fedrec.factorization import gradient
 from fedrec.factorization.gradient import Constant, Descent
 from fedrec.factorization.optimizers import GradientDescent
 from fedrec.factorization.statistics import ItemStatistics, item_statistics
-
-Float64s = npt.NDArray[np.float64]
-Float32s = npt.NDArray[np.float32]
-Integers = npt.NDArray[np.integer]
+from fedrec.types import Float32s, Float64s, Integers
 
 EXAMPLES, ITEMS, DIMENSION = 1_000_000, 1_000, 64
 """D and m of Figures 5 and 6; they do not name d, which the panel c = d needs: 64 is the paper's largest."""
