@@ -133,7 +133,7 @@ def data_partition(
     \b
       fedrec data partition ml-1m --output parts --parts 16
       fedrec data partition --set data.preset=ml10m --output planted --parts 32
-      fedrec data partition log.parquet --output s3://bucket/log --parts 400 --set "data.rating_range=[1, 5]"
+      fedrec data partition log.parquet --output s3://bucket/log --parts 400
     """
     from rich.console import Console
 

@@ -171,7 +171,7 @@ def plan_training(
 
     \b
       fedrec plan --users 6040 --items 3883 --events 800000
-      fedrec plan --users 100000000 --items 1000000 --cores 1000 --set privacy.epsilon=1
+      fedrec plan --users 100000000 --items 1000000 --cores 1000
     """
     from fedrec.settings import load
     from fedrec_simulations.planning import Prices, plan, table
