@@ -25,14 +25,15 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "news": ("torch",),
     "plot": ("matplotlib",),
     "faiss": ("faiss",),
-    "cluster": ("ray", "fsspec"),
+    "store": ("fsspec",),
+    "cluster": ("ray",),
     "ray": ("ray",),
     "lenskit": ("lenskit",),
     "bench": ("implicit", "opacus"),
 }
 """Modules by the extra that installs them; `deploy` and `ray` install those of `serve` as well."""
 
-_INCLUDED = {"deploy": ("serve",), "ray": ("serve", "deploy"), "bench": ("news",)}
+_INCLUDED = {"deploy": ("serve",), "cluster": ("store",), "ray": ("serve", "deploy"), "bench": ("news",)}
 
 
 def extra_of(module: str) -> str | None:

@@ -83,7 +83,7 @@ class Place:
 
 
 def _fsspec() -> Any:
-    require("cluster", "a path with ://")
+    require("store", "a path with ://")
     return import_module("fsspec")
 
 
