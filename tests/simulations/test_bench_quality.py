@@ -180,4 +180,6 @@ def test_clipped_reports_are_never_longer_than_scaled_ones() -> None:
 def test_every_verb_of_the_command_has_its_bench() -> None:
     from fedrec_simulations.bench.command import Bench
 
-    assert set(verbs.BENCHES) | {"paper", "study", "sizes", "simple", "runtimes", "submit", "leaderboard"} == {bench.value for bench in Bench}
+    assert set(verbs.BENCHES) | {"paper", "study", "sizes", "simple", "runtimes", "submit", "leaderboard"} == {
+        bench.value for bench in Bench
+    }

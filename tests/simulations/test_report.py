@@ -284,7 +284,7 @@ def test_tags_balance_ids_are_unique_labels_exist_and_headings_skip_no_level(con
     assert parsed.tags.count("h1") == parsed.tags.count("main") == 1
 
 
-@pytest.mark.parametrize("part", [f.name for f in dataclasses.fields(ReportContent) if f.name not in {"title", "data"}])
+@pytest.mark.parametrize("part", [f.name for f in dataclasses.fields(ReportContent) if f.name not in {"title", "data", "seeded"}])
 def test_every_part_may_be_left_out_and_its_section_goes_with_it(part: str) -> None:
     whole, default = example(), next(f for f in dataclasses.fields(ReportContent) if f.name == part)
     empty = default.default if default.default is not dataclasses.MISSING else {}
@@ -318,6 +318,29 @@ def test_a_guarantee_that_is_not_established_says_so_wherever_it_appears() -> No
     html = page.render(ReportContent("t", "d", promises=(Promise(doubtful),), methods=(Method("as printed", doubtful, {"RMSE": 1.0}),)))
     assert html.count("the proof covers one update of many") == 2
     assert html.lower().count("not established") == 3
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "seeded", "answer"),
+    [
+        (PRIVATE[5], False, "Yes: ε"),
+        (PRIVATE[5], True, "Not this model: its noise is seeded"),
+        (non_private(1e-5), True, "No: it was trained without noise."),
+        (dataclasses.replace(PRIVATE[5], established=False, note="invented"), False, "Not established."),
+    ],
+)
+def test_the_page_says_first_whether_the_model_is_private(guarantee: Guarantee, seeded: bool, answer: str) -> None:
+    written = page.render(dataclasses.replace(example(), promises=(Promise(guarantee),), seeded=seeded))
+    assert re.search(r"Is it private\?</strong> ([^<]*)", written)[1].startswith(answer)  # type: ignore[index]
+
+
+def test_the_page_says_beside_what_the_model_is_good_one_line_a_metric() -> None:
+    written = page.render(example())
+    first = written[written.index("Is it good?") : written.index("</ul>", written.index("Is it good?"))]
+    for metric, came in example().compared.items():
+        assert f"<li>{metric}: " in first
+        for words, controls in came.items():
+            assert f"{words} {', '.join(controls)}" in first
 
 
 def test_a_second_accountant_below_the_first_is_called_a_disagreement() -> None:

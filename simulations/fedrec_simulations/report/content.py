@@ -227,9 +227,17 @@ class NeighbourCard:
     lists: tuple[NeighbourList, ...]
 
 
+_CAME = {
+    "better": "better than",
+    "not clearly better": "not clearly better than",
+    "no better": "NO BETTER than",
+    "cannot be compared": "not comparable with",
+}
+
+
 @dataclass(frozen=True)
 class ReportContent:
-    """The page, top to bottom. `metrics` orders the table's columns; empty parts leave no trace on the page."""
+    """The page, top to bottom. `metrics` orders the table's columns; empty parts leave no trace on the page. seeded: whether noise is."""
 
     title: str
     data: str
@@ -250,6 +258,17 @@ class ReportContent:
     settings: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     made: str = ""
+    seeded: bool = False
+
+    @property
+    def compared(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+        """Controls of the main model by metric and by what came of it, all in the order of the verdicts."""
+        mine = [verdict for verdict in self.verdicts if not verdict.metric.startswith("epsilon ")]
+        found: dict[str, dict[str, tuple[str, ...]]] = {verdict.metric: {} for verdict in mine}
+        for verdict in mine:
+            came = found[verdict.metric]
+            came[_CAME[verdict.outcome]] = (*came.get(_CAME[verdict.outcome], ()), verdict.control)
+        return found
 
     @property
     def metrics(self) -> tuple[str, ...]:

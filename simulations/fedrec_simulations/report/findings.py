@@ -62,6 +62,7 @@ def report_content(run: Run) -> ReportContent:
         example=example,
         neighbours=tuple(_neighbours(run)),
         verdicts=(*run.outcome.verdicts, *shortcomings(run, of_main=False)),
+        seeded=run.scenario.privacy.noise == "seeded",
         by_popularity=tuple(found.sentence for found in run.outcome.by_popularity if not found.better),
         settings=json.dumps(run.scenario.model_dump(mode="json"), indent=2),
         versions=versions(),

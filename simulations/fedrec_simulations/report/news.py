@@ -47,6 +47,7 @@ def report_content(run: NewsRun, person: ForAPerson | None = None) -> ReportCont
         curve=_curve(run),
         departures=tuple(Departure(s.name, s.shape, round(s.bytes), s.contains, goes) for s in run.main.sent),
         verdicts=run.verdicts,
+        seeded=run.scenario.privacy.noise == "seeded",
         settings=json.dumps(run.scenario.model_dump(mode="json"), indent=2),
         versions=versions(),
     )
