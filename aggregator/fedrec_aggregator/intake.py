@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Bools
 from fedrec.federation.messages import BlockReports, BlockSpec, ReleaseSpec, Reports
 from fedrec.federation.protocol import TOKEN_BYTES, Refusal
 from fedrec.federation.reports import squared_norms
 from fedrec.federation.wire import Batch, refused, select_users, unpack_reports
-from fedrec.types import Bools
 from fedrec_aggregator.limits import Limits
 
 _SLACK = 1e-6

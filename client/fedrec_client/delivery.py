@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import UInt8s
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Receipt, Refusal, ReportDesk
 from fedrec.federation.rounds import ClientStep
 from fedrec.federation.wire import Batch, pack_reports
-from fedrec.types import UInt8s
 from fedrec_client.answering import Private, answered, batches
 
 _ROUND_IS_OVER = {Refusal.ROUND_CLOSED, Refusal.ROUND_UNKNOWN, Refusal.RUN_UNKNOWN, Refusal.WRONG_QUESTION, Refusal.WRONG_PLAN}

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedrec.arrays import Array
 from fedrec.errors import RunError
 from fedrec.federation.coding import Announced, announced
 from fedrec.storage import read_arrays, write_arrays
-from fedrec.types import Array
 
 HELD = "public.safetensors"
 """Its name in a client's state."""

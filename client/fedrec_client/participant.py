@@ -21,6 +21,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fedrec.arrays import UInt8s
 from fedrec.data.interactions import Interactions
 from fedrec.errors import DataError, FedRecError, PrivacyError, RefusedError, SettingsError, UnreachableError
 from fedrec.federation.hostile_clients import ATTEMPTS, checks
@@ -34,7 +35,6 @@ from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
 from fedrec.recipes import client_steps, guarantee_of
 from fedrec.settings import validated
-from fedrec.types import UInt8s
 from fedrec_client.answering import Bounds, Private, require_answerable
 from fedrec_client.delivery import Delivery
 from fedrec_client.ledger import ClientLedger

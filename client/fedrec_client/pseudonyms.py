@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedrec.arrays import UInt8s
 from fedrec.federation.protocol import TOKEN_BYTES
-from fedrec.types import UInt8s
 
 SECRET_BYTES = 32
 

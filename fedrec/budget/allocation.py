@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s
 from fedrec.budget import sampling, weights
 from fedrec.budget.weights import UserWeights
 from fedrec.data.interactions import Interactions
-from fedrec.types import Float64s
 
 
 class Allocation(Protocol):

@@ -16,9 +16,9 @@ from typing import Protocol
 import numpy as np
 from scipy import optimize, special
 
+from fedrec.arrays import Float64s
 from fedrec.budget import sampling, weights
 from fedrec.data.interactions import Interactions
-from fedrec.types import Float64s
 
 _NODES = 192  # of the quadrature over an item's true count
 _FITTED = 2048  # order statistics from which a prior is fitted: more changes nothing and costs time

@@ -15,9 +15,9 @@ import hashlib
 
 import numpy as np
 
+from fedrec.arrays import Bools, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import Words, below
-from fedrec.types import Bools, Float64s
 
 
 def uniform(interactions: Interactions, *, limit: int, key: bytes) -> Bools:

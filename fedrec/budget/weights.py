@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 
+from fedrec.arrays import Float64s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics.threads import map_ranges
-from fedrec.types import Float64s, Int32s, Int64s
 
 
 @dataclass(frozen=True)

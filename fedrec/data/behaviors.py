@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from fedrec.arrays import Int32s, Int64s
 from fedrec.data.delimited import require_file
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.keyed_hash import id_words
 from fedrec.errors import DataError, MalformedRowError
-from fedrec.types import Int32s, Int64s
 
 Unknown = Literal["refuse", "add", "drop"]
 """News that `news.tsv` does not have: refuse the line that names it, add it to the catalogue without any text, or leave it out."""

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
+from fedrec.arrays import Int32s
 from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, Provenance, added, digest_file
 from fedrec.data.delimited import require_file
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions
 from fedrec.data.resolving import Duplicates, Policies, Rows, resolve
 from fedrec.errors import DataError, MalformedRowError
-from fedrec.types import Int32s
 
 Shape = tuple[int, int]
 

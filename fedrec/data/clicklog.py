@@ -27,13 +27,13 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.drawing import draw_others
 from fedrec.data.impressions import Impressions
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import Words, below, first_words, hashed, hashed_events
 from fedrec.errors import DataError
 from fedrec.randomness import Streams
-from fedrec.types import Float32s, Int32s, Int64s
 
 Division = Literal["drawn", "latest"]
 """Who is tested. "latest" ignores the streams: every seed tests the same users, and what is chosen on some seed has met them."""

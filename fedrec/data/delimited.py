@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.errors import DataError, MalformedRowError
-from fedrec.types import Float32s, Int32s, Int64s
 
 Ids = npt.NDArray[np.integer]
 

@@ -6,9 +6,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Int32s, Int64s
 from fedrec.data.keyed_hash import Words
 from fedrec.errors import DataError
-from fedrec.types import Float64s, Int32s, Int64s
 
 
 def draw_others(weights: npt.NDArray[np.generic], *, own_ptr: Int64s, own: Int32s, users: Int32s, size: int, seeds: Words) -> Int32s:

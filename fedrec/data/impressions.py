@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Int32s, Int64s
 from fedrec.data.keyed_hash import Words, first_words, hashed, number_words
-from fedrec.types import Int32s, Int64s
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.keyed_hash import Words, first_words, hashed, hashed_events, number_words
 from fedrec.numerics.kernels import group_by_item
-from fedrec.types import Float32s, Int32s, Int64s
 
 Kind = Literal["ratings", "clicks"]
 

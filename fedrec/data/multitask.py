@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.privacy.clipping import clip_rows
 from fedrec.randomness import Streams
-from fedrec.types import Float64s
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ import numpy.typing as npt
 import polars as pl
 from scipy import sparse
 
+from fedrec.arrays import Int64s
 from fedrec.data.dataset import Catalogue, Dataset, FileDigest, Provenance, ReadReport
 from fedrec.data.features import FeatureBag, PublicFeatures
 from fedrec.data.interactions import Interactions, Kind
@@ -31,7 +32,6 @@ from fedrec.data.keyed_hash import Words, hashed, id_words
 from fedrec.errors import DataError
 from fedrec.extras import require
 from fedrec.storage import write_bytes
-from fedrec.types import Int64s
 
 MANIFEST, ITEMS = "partitions.json", "items.parquet"
 FORMAT = "fedrec-partitions/1"

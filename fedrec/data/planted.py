@@ -18,13 +18,13 @@ import numpy.typing as npt
 import polars as pl
 from scipy.special import ndtr
 
+from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.dataset import Catalogue, Dataset, Provenance, ReadReport
 from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions, Kind
 from fedrec.data.planted_items import PlantedItems, plant_items
 from fedrec.numerics.threads import map_ranges
 from fedrec.randomness import Streams
-from fedrec.types import Float32s, Int32s, Int64s
 
 _MOST_OF_CATALOGUE = 0.3  # no user has seen more of the items than this
 _FIRST_TIME, _LAST_TIME = 946_684_800, 1_104_537_600  # 2000 to 2004

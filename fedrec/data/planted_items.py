@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fedrec.arrays import Float32s
 from fedrec.data.features import FeatureBag, PublicFeatures
-from fedrec.types import Float32s
 
 _GENRES = (
     "Action", "Adventure", "Animation", "Comedy", "Crime", "Documentary", "Drama", "Family", "Fantasy", "History", "Horror", "Music",

@@ -20,11 +20,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Float64s, Int32s, Int64s
 from fedrec.data.clicklog import ClickLog
 from fedrec.data.drawing import draw_one
 from fedrec.data.impressions import Impressions, News
 from fedrec.randomness import Streams
-from fedrec.types import Float32s, Float64s, Int32s, Int64s
 
 _CATEGORIES = (
     "sports", "news", "finance", "lifestyle", "health", "travel", "food", "autos", "weather", "video", "music", "movies", "television",

@@ -9,10 +9,10 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.dataset import ReadReport
 from fedrec.data.interactions import Interactions, Kind
 from fedrec.errors import MalformedRowError, SettingsError
-from fedrec.types import Float32s, Int32s, Int64s
 
 Duplicates = Literal["auto", "refuse", "last", "mean"]
 OutOfRange = Literal["refuse", "clip", "drop"]

@@ -23,11 +23,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import Words, below
 from fedrec.errors import DataError, LeakageError
 from fedrec.randomness import Streams
-from fedrec.types import Int32s, Int64s
 
 SplitKind = Literal["random", "held-out-users", "temporal", "leave-last-out", "given"]
 _TRAIN, _VALIDATION, _TEST = 0, 1, 2

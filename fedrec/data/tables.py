@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from fedrec.arrays import Int32s
 from fedrec.data.dataset import CATALOGUE_OF_ROWS, Catalogue, Dataset, FileDigest, Provenance, ReadReport, added, digest_file
 from fedrec.data.delimited import is_number, number_ids, require_file
 from fedrec.data.divided_files import alike, apart, sources
@@ -26,7 +27,6 @@ from fedrec.data.resolving import Duplicates, OutOfRange, Policies, Rows, resolv
 from fedrec.data.text_tables import SEPARATORS, Header, Layout, layout_of, read_columns, refuse_first_malformed, rows_of, suffix_of
 from fedrec.data.times import is_time, seconds_of
 from fedrec.errors import DataError, MalformedRowError, SettingsError
-from fedrec.types import Int32s
 
 
 @dataclass(frozen=True)

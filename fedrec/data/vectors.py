@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedrec.arrays import Float32s
 from fedrec.data.delimited import require_file
 from fedrec.errors import DataError, MalformedRowError
-from fedrec.types import Float32s
 
 
 def read_vectors(path: Path, *, wanted: Collection[str] | None = None) -> dict[str, Float32s]:

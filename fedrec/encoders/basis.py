@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedrec.types import Float64s
+from fedrec.arrays import Float64s
 
 Release = Callable[[Tensor], Tensor]
 """From weights (n, B) to the weights (n, B) that leave the device."""

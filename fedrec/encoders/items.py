@@ -19,9 +19,9 @@ import numba
 import numpy as np
 from scipy import sparse
 
+from fedrec.arrays import Floats, Integers
 from fedrec.data.features import PublicFeatures
 from fedrec.numerics.threads import map_ranges
-from fedrec.types import Floats, Integers
 
 ID_CATEGORY = "id"
 """Name of the optional category that gives every item a value of its own, to hold what its features do not explain."""

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedrec.arrays import Float32s
 from fedrec.errors import DataError, SettingsError
-from fedrec.types import Float32s
 
 _BATCH = 64  # texts at a time
 

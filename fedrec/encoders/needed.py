@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.types import Int64s
+from fedrec.arrays import Int64s
 
 ABSENT = -1
 """In place of a news: there is none."""

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedrec.arrays import Float32s
 from fedrec.encoders.attention import AdditiveAttention, Dropout, SelfAttention, dropped, gather_projected, matrix, offset
 from fedrec.encoders.tokens import PADDING, NewsTokens
-from fedrec.types import Float32s
 
 
 class NewsEncoder(Protocol):

@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedrec.arrays import Float32s
 from fedrec.encoders.attention import Dropout
 from fedrec.encoders.basis import Basis, Release, exact
 from fedrec.encoders.needed import ABSENT
 from fedrec.encoders.news import NamlNews, NewsEncoder, NrmsNews, PlmNews
 from fedrec.encoders.tokens import NewsTokens
 from fedrec.encoders.users import NamlUsers, NrmsUsers, UserEncoder
-from fedrec.types import Float32s
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Int32s
 from fedrec.data.impressions import News
-from fedrec.types import Float32s, Int32s
 
 PADDING = 0
 """Id of the padding token, and of a missing category."""

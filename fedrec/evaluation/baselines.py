@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.types import Float64s
 
 Ids = npt.NDArray[np.integer]
 

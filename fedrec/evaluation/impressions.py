@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.numerics.threads import map_ranges
-from fedrec.types import Float64s, Int64s
 
 Score = Callable[[Impressions], npt.NDArray[np.floating]]
 """`score(impressions)`: one number for each of `impressions.candidates`, higher is better."""

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.linalg import lapack
 
+from fedrec.arrays import Float32s
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
 from fedrec.evaluation.ranking import metrics_of
 from fedrec.evaluation.toplists import Scores, top_items
-from fedrec.types import Float32s
 
 ITEM_ITEM = "non-private item-item"
 MOST_ITEMS, MOST_EVENTS = 3_000, 3_000_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.types import Int8s
+from fedrec.arrays import Int8s
 
 
 def popularity_buckets(train_counts: npt.NDArray[np.integer], *, buckets: int = 5) -> Int8s:

@@ -30,11 +30,11 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.popularity import popularity_buckets
 from fedrec.evaluation.toplists import Scores, contains, top_items
 from fedrec.numerics.threads import map_ranges
-from fedrec.types import Float64s, Int32s, Int64s
 
 METRICS = ("recall_capped", "recall", "ndcg", "mrr", "hit_rate", "precision", "average_precision")
 """In the order of the kernel's columns."""

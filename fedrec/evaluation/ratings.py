@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Floats
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.popularity import popularity_buckets
-from fedrec.types import Float64s, Floats
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics.threads import map_ranges
-from fedrec.types import Float32s, Int32s, Int64s
 
 Scores = Callable[[int, int], Float32s]
 """`scores(start, stop)` returns (stop - start, m) scores of consecutive users; larger is better, -inf is never listed.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrec.arrays import Float32s
 from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.factorization.least_squares import solve_clicks
-from fedrec.types import Float32s
 
 
 @dataclass(frozen=True)

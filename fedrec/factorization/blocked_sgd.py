@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from fedrec.arrays import Float64s, Floats, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics.normals import diffuse, fill_normals
 from fedrec.numerics.packed import pad_columns
 from fedrec.numerics.pair_step import dot, exchange
 from fedrec.numerics.threads import map_ranges
 from fedrec.numerics.tiles import prefetch
-from fedrec.types import Float64s, Floats, Int32s, Int64s
 
 AHEAD = 4
 """Events between asking for an item's row and using it (Alg. 2 l. 11; the paper's stride is 2)."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import clicks_client
 from fedrec.factorization.item_item import ItemItem
-from fedrec.types import Float32s, Float64s
 
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 

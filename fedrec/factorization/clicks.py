@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import clicks_client
 from fedrec.factorization.click_model import ClickModel, ItemItemModel, blend_weight
@@ -44,7 +45,6 @@ from fedrec.numerics.packed import unpack
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.types import Float32s, Float64s
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 

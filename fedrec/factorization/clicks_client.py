@@ -13,12 +13,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.least_squares import solve_clicks
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
-from fedrec.types import Float64s
 
 
 def user_vectors(mine: Interactions, V: npt.NDArray[np.floating], *, ridge: float, confidence: float) -> Float64s:

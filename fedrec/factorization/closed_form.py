@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fedrec.arrays import Float64s, Floats
 from fedrec.factorization.statistics import ItemStatistics
 from fedrec.numerics.packed import unpack
 from fedrec.numerics.threads import map_ranges
-from fedrec.types import Float64s, Floats
 
 _BLOCK = 512  # matrices unpacked at a time
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from fedrec.arrays import Float64s
 from fedrec.data.interactions import order_by_item
 from fedrec.errors import SettingsError
 from fedrec.factorization.least_squares import project_psd, solve_packed, solve_rows
@@ -35,7 +36,6 @@ from fedrec.federation.messages import Question, Release
 from fedrec.federation.rounds import State
 from fedrec.numerics.packed import pack
 from fedrec.privacy.calibration import Plan
-from fedrec.types import Float64s
 
 
 @dataclass(frozen=True)

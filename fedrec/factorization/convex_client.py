@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from fedrec.arrays import Float64s, Int32s, Int64s
 from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.convex_losses import Loss
@@ -28,7 +29,6 @@ from fedrec.factorization.least_squares import solve_rows
 from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.privacy.clipping import clip_rows, clip_values
-from fedrec.types import Float64s, Int32s, Int64s
 
 POPULATION = 0.05
 """q: of the squared norm of a report, the part of the population's moments. d^2 numbers summed over all users need little."""

@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import expit
 
-from fedrec.types import Float64s
+from fedrec.arrays import Float64s
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()

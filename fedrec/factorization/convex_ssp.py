@@ -25,6 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import clicks, convex_client
 from fedrec.factorization.clicks import ClickRecipe, ClickSettings
@@ -36,7 +37,6 @@ from fedrec.federation.reports import block
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics.packed import unpack
 from fedrec.privacy.calibration import Plan
-from fedrec.types import Float32s, Float64s
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 

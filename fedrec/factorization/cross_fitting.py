@@ -24,9 +24,9 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics.threads import map_ranges
-from fedrec.types import Float64s, Int64s
 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums as vectors; the order is fixed when compiled
 

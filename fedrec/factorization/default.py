@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s
 from fedrec.budget.weights import tail_weights
 from fedrec.data.features import svd_embedding
 from fedrec.data.metadata import METADATA_WEIGHTS
@@ -45,7 +46,6 @@ from fedrec.federation.reports import block
 from fedrec.federation.rounding import rounded_numbers, rounded_rows
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.privacy.calibration import Plan
-from fedrec.types import Float64s
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 

@@ -18,6 +18,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.cross_fitting import CrossFit, cross_fit
 from fedrec.factorization.least_squares import solve_users
@@ -25,7 +26,6 @@ from fedrec.federation.messages import Question, Reports
 from fedrec.federation.reports import RealBlock, bounded
 from fedrec.numerics import segments
 from fedrec.numerics.threads import map_ranges
-from fedrec.types import Float64s, Int64s
 
 UNITS = ("unit_users", "unit_ratio", "unit_residual", "unit_excess", "unit_gain", "unit_lift", "unit_known")
 """Public numbers that a step's scales are divided by."""

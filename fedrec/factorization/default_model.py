@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import default_client
 from fedrec.factorization.model import Model
-from fedrec.types import Float64s
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrec.arrays import Float64s
 from fedrec.factorization.default_client import UNITS
 from fedrec.federation.messages import Release
-from fedrec.types import Float64s
 
 MOST = 4.0
 """A user's averages count in proportion to the root of its number of ratings, up to so many times the typical number."""

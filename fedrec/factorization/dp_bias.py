@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s
 from fedrec.budget.weights import tail_weights
 from fedrec.data.interactions import Interactions
 from fedrec.factorization import default_client
@@ -35,7 +36,6 @@ from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
-from fedrec.types import Float64s
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrec.arrays import Float64s
 from fedrec.federation.rounds import State
-from fedrec.types import Float64s
 
 _KEPT = ("mean", "phi", "public_phi", "rest", "bias", "variance", "variances")
 _BY_ITEM = (*_KEPT[1:], "observed", "observed_variance", "counts")

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr
 
-from fedrec.types import Float64s
+from fedrec.arrays import Float64s
 
 USUAL_BIASES = 0.15
 """Mean square of item biases over data sets of ratings on [-2, 2]: what they are taken for as long as noise hides it."""

@@ -23,13 +23,13 @@ from dataclasses import dataclass, field
 import numba
 import numpy as np
 
+from fedrec.arrays import Float64s, Floats, Integers
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs, Scratch
 from fedrec.errors import SettingsError
 from fedrec.factorization.optimizers import Adam, Optimizer
 from fedrec.factorization.statistics import ItemStatistics
 from fedrec.numerics.threads import map_ranges
-from fedrec.types import Float64s, Floats, Integers
 
 Schedule = Callable[[int], float]
 

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from scipy import sparse
 from scipy.linalg import eigh
 
+from fedrec.arrays import Float32s, Float64s, Int64s
 from fedrec.data.interactions import Interactions
-from fedrec.types import Float32s, Float64s, Int64s
 
 MOST, RANK = 2000, 512
 """Most items of a Gram, whose eigenvectors cost the cube of their number; most numbers an item is scored by."""

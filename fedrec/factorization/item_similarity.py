@@ -12,11 +12,11 @@ from typing import Literal
 import numpy as np
 from scipy import sparse
 
+from fedrec.arrays import Float32s
 from fedrec.data.features import FeatureBag
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.toplists import NO_ITEM, top_items
 from fedrec.factorization.alternating import alternate_clicks
-from fedrec.types import Float32s
 
 Similarity = Literal["inner-product", "cosine"]
 

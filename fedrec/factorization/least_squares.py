@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Floats, Int32s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.numerics.eigen import project_range
 from fedrec.numerics.kernels import solve_packed_range, solve_range
 from fedrec.numerics.packed import map_rows, pad_columns
 from fedrec.numerics.threads import map_ranges
-from fedrec.types import Floats, Int32s, Int64s
 
 Ridge = float | npt.NDArray[np.floating]
 

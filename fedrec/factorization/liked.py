@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr
 
+from fedrec.arrays import Float64s, Floats
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.item_item import ItemItem
 from fedrec.factorization.model import Model
-from fedrec.types import Float64s, Floats
 
 LIKED = 0.625
 """Of the way up the scale: on 1 to 5, ratings that are nearer to 4 than to 3 are liked."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Floats
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.least_squares import solve_users
 from fedrec.numerics import segments
-from fedrec.types import Float64s, Floats
 
 PRIOR_RATINGS = 3.0
 """By how many more ratings of 0 a user's own mean is shrunk."""

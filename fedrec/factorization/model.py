@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Floats
 from fedrec.data.interactions import Interactions
-from fedrec.types import Float64s, Floats
 
 Ids = npt.NDArray[np.integer]
 

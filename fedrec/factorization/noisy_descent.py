@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrec.arrays import Float64s
 from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.facts import PublicFacts
@@ -31,7 +32,6 @@ from fedrec.federation.rounds import ClientStep, State
 from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.clipping import clip_values
-from fedrec.types import Float64s
 
 _COUNT_SHARE, _MEAN_SHARE = 0.06, 0.005
 

@@ -14,8 +14,8 @@ from typing import Protocol
 import numba
 import numpy as np
 
+from fedrec.arrays import Floats, Integers
 from fedrec.numerics.threads import map_ranges
-from fedrec.types import Floats, Integers
 
 
 class Optimizer(Protocol):

@@ -28,13 +28,13 @@ from typing import Literal
 
 import numpy as np
 
+from fedrec.arrays import Float64s
 from fedrec.budget import sampling
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend, settle
 from fedrec.factorization.local_stage import LocalStageModel, own_means
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.types import Float64s
 
 Conversion = Literal["add/remove", "printed"]
 

@@ -19,9 +19,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s
 from fedrec.factorization.default_scales import StepScales
 from fedrec.federation.rounds import State
-from fedrec.types import Float64s
 
 _NARROWEST, _WIDEST = 0.05, 4.0
 """Of a variance, in one step: a release of few users may say anything."""

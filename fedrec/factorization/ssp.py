@@ -29,6 +29,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Floats
 from fedrec.budget import counts as item_counts
 from fedrec.budget import sampling, weights
 from fedrec.data.interactions import Interactions, Kind
@@ -46,7 +47,6 @@ from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.randomness import Streams
-from fedrec.types import Float64s, Floats
 
 WeightRule = Literal["printed", "normalised", "clipped", "uniform", "constant"]
 

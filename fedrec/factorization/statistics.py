@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrec.arrays import Float32s, Floats
 from fedrec.data.interactions import ItemOrder
 from fedrec.numerics.kernels import statistics_range
 from fedrec.numerics.packed import map_rows, pad_columns
-from fedrec.types import Float32s, Floats
 
 
 @dataclass(frozen=True)

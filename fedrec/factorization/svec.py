@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
+from fedrec.arrays import Float64s
 from fedrec.federation.messages import triangle
-from fedrec.types import Float64s
 
 
 def svec(U: Float64s) -> Float64s:

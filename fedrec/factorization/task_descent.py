@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrec.arrays import Float64s
 from fedrec.budget import counts as item_counts
 from fedrec.budget import weights
 from fedrec.data.multitask import TaskData
@@ -30,7 +31,6 @@ from fedrec.numerics import segments
 from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.types import Float64s
 
 
 @dataclass(frozen=True)

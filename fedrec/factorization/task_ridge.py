@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrec.arrays import Float64s
 from fedrec.budget import counts as item_counts
 from fedrec.budget.allocation import Allocation
 from fedrec.data.multitask import TaskData
@@ -33,7 +34,6 @@ from fedrec.privacy.calibration import Plan, calibrate
 from fedrec.privacy.clipping import clip_rows, clip_values
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.types import Float64s
 
 CountEstimate = Callable[[Float64s, float], Float64s]
 """From noisy counts and their noise std to counts of at least 1; `estimated` or `over_estimated`."""

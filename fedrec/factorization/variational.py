@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
 from fedrec.factorization.model import Model
 from fedrec.factorization.statistics import item_statistics
 from fedrec.numerics.packed import pack, unpack
-from fedrec.types import Float32s, Float64s
 
 _SAMPLE = 20_000
 """Events from which the noise's variance is estimated: its standard error is then 1%."""

@@ -23,8 +23,8 @@ from importlib import metadata
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Int64s
 from fedrec.errors import SettingsError
-from fedrec.types import Int64s
 
 GROUP = "fedrec.block_kinds"
 

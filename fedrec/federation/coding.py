@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Array, Float64s, Int64s
 from fedrec.errors import RefusedError
 from fedrec.federation.protocol import Refusal
-from fedrec.types import Array, Float64s, Int64s
 
 _ANY, _GRID = 0, 1
 _SHA_BYTES = 32

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Int32s, Int64s
 from fedrec.federation.block_kinds import BlockKind, kind_named
-from fedrec.types import Int32s, Int64s
 
 COEFFICIENT_BITS = 15
 VECTOR_BITS = 15

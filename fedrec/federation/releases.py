@@ -9,6 +9,7 @@ from typing import Union
 
 import numpy as np
 
+from fedrec.arrays import Int64s
 from fedrec.errors import PrivacyError
 from fedrec.federation.hostile_clients import checks, noise_mu, opening_mu
 from fedrec.federation.messages import BlockSpec, Question, Release, ReleaseSpec
@@ -18,7 +19,6 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.three_noises import PARTIES
 from fedrec.randomness import Streams, SystemStreams
-from fedrec.types import Int64s
 
 Charge = Callable[[Sequence[GaussianEvent]], None]
 """Told of releases before their noise is drawn. Raises BudgetExceededError where they must not be made."""

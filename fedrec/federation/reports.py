@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.federation.block_kinds import kind_named
 from fedrec.federation.messages import (
     COEFFICIENT_BITS,
@@ -28,7 +29,6 @@ from fedrec.federation.messages import (
     step_for,
 )
 from fedrec.numerics import segments
-from fedrec.types import Float64s, Int64s
 
 _SLACK = 1e-12
 """A report is scaled to (1 - slack) times its radius and checked against the radius: far above the rounding of the check."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.types import Float32s
+from fedrec.arrays import Float32s
 
 ROW_BITS = 3
 """A row's step is 1/16 to 1/8 of its root mean square: rounding is 0.03 to 0.13% of its energy, in 5 to 6 bits a number if they are normal.

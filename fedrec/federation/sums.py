@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Int64s
 from fedrec.data.interactions import ItemOrder, order_by_item
 from fedrec.federation.block_kinds import COMPILED
 from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Reports
 from fedrec.federation.reports import require_distinct
 from fedrec.numerics.kernels import exact_range
 from fedrec.numerics.packed import PIECES, map_rows, pad_columns
-from fedrec.types import Int64s
 
 
 class ExactSums:

@@ -25,10 +25,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s
 from fedrec.federation.messages import VECTOR_BITS, BlockReports, BlockSpec, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import block
 from fedrec.numerics import segments
-from fedrec.types import Float64s
 
 BLOCK_NUMBERS = 2**16
 """Numbers in a block: exact sums keep 32 partial sums of a dense block, here 16 MiB however long the update is."""

@@ -26,13 +26,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from fedrec.arrays import UInt8s
 from fedrec.federation.block_kinds import kind_named
 from fedrec.federation.coding import Announced, announced
 from fedrec.federation.messages import COEFFICIENT_BITS, VECTOR_BITS, BlockReports, BlockSpec, Question, Release, ReleaseSpec, Reports
 from fedrec.federation.protocol import TOKEN_BYTES, Answer, Invitation, Refusal, Terms
 from fedrec.federation.protocol import refused as refused
 from fedrec.privacy.calibration import Plan
-from fedrec.types import UInt8s
 
 _HEADER = struct.Struct("<4s32sII")
 _MAGIC = b"FRR1"

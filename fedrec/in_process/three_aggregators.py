@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import UInt64s
 from fedrec.federation.messages import BlockReports, Question, Release, Reports
 from fedrec.federation.releases import charged, in_real_units, parties, party_noise
 from fedrec.in_process.loopback import Loopback
@@ -21,7 +22,6 @@ from fedrec.sharing.layout import Checked, plain_numbers, plan_layout, with_own_
 from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.servers import ShareSums, total
 from fedrec.sharing.shares import fresh_seeds, share
-from fedrec.types import UInt64s
 
 _BATCH_BYTES = 2**26
 """Of plain numbers at a time; two shares are each as large."""

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedrec.arrays import Bools, Float64s
 from fedrec.privacy import gaussian, laplace, uniform
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of
 from fedrec.privacy.clipping import clip_rows
@@ -35,7 +36,6 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event
 from fedrec.privacy.padding import PaddedEvent, amplified, inner_epsilon, inner_mu
 from fedrec.privacy.selection import PureEvent
-from fedrec.types import Bools, Float64s
 
 _LATTICE_BITS = 20  # the grid is 2^-20 of the noise, give or take a factor 2
 

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Float64s
 from fedrec.data.impressions import Impressions
 from fedrec.federation import rounds
 from fedrec.federation.messages import Question, Release
@@ -45,7 +46,6 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.sharing.layout import layout
 from fedrec.sharing.record import upload_bytes
-from fedrec.types import Float32s, Float64s
 
 
 @dataclass(frozen=True)

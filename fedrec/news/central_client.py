@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fedrec.arrays import Float64s
 from fedrec.data.impressions import Impressions
 from fedrec.federation.messages import (
     COEFFICIENT_BITS,
@@ -33,7 +34,6 @@ from fedrec.federation.messages import (
 from fedrec.federation.rounds import ClientStep
 from fedrec.news.scoring import products
 from fedrec.privacy.bounded_mean import TopicTable, coefficients
-from fedrec.types import Float64s
 
 POPULATION, GRADIENT = "population", "gradient"
 _STEPS = {"coefficient_step": step_for(1.0, bits=COEFFICIENT_BITS - 1), "vector_step": step_for(1.0, bits=VECTOR_BITS - 1)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from fedrec.arrays import Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.federation.rounds import Link
 from fedrec.news.fedadam import FedAdam
@@ -13,7 +14,6 @@ from fedrec.news.rounds import Course
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
-from fedrec.types import Int64s
 
 
 class NewsClients(Protocol):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from fedrec.arrays import Int64s
 from fedrec.encoders.needed import needed_news
 from fedrec.encoders.news_model import NewsModel
 from fedrec.news.checkpoints import Kept
@@ -22,7 +23,6 @@ from fedrec.news.trainer_state import Progressing, fresh_dropout
 from fedrec.news.variant import promised
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.types import Int64s
 
 _BATCH = 64  # users of a step: whole ones, so that each is encoded once
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedrec.types import Floats
+from fedrec.arrays import Floats
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrec.arrays import Bools, Float64s, Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.news.device_noise import DeviceNoise
 from fedrec.privacy import uniform
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.keystream import derive
 from fedrec.privacy.selection import PureEvent, Selection, draw, randomised_response
-from fedrec.types import Bools, Float64s, Int64s
 
 Mechanism = Callable[[int, float], Selection]
 """`randomised_response` or `subset_selection`: what to do with so many symbols at this epsilon."""

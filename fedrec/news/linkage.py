@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from fedrec.types import Float64s
+from fedrec.arrays import Float64s
 
 _BLOCK = 512
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from fedrec.arrays import Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
 from fedrec.federation.rounds import Link
@@ -23,7 +24,6 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.privacy.ledger import Ledger
 from fedrec.settings import Scenario
-from fedrec.types import Int64s
 
 
 @dataclass(frozen=True)

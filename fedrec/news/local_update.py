@@ -23,6 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from fedrec.arrays import Bools, Float32s, Float64s, Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.basis import Release, exact, noised, relu_share
 from fedrec.encoders.needed import needed_news
@@ -34,7 +35,6 @@ from fedrec.news.device_noise import DeviceNoise
 from fedrec.news.labels import LabelReports
 from fedrec.news.reports_training import padded_candidates, report_loss
 from fedrec.privacy import gaussian, laplace
-from fedrec.types import Bools, Float32s, Float64s, Int64s
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedrec.arrays import Float32s
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.vectors import read_vectors
 from fedrec.encoders.news_model import NewsModel, NewsModelSettings, naml, nrms, plm_nr
@@ -25,7 +26,6 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.keystream import derive
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.types import Float32s
 
 _WORD_WIDTH = 64
 _LEAST_COUNT = 2

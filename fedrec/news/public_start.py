@@ -15,12 +15,12 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
+from fedrec.arrays import Float32s, Int32s
 from fedrec.encoders.news_model import NewsModel
 from fedrec.encoders.tokens import NewsTokens
 from fedrec.encoders.users import NrmsUsers
 from fedrec.news.local_update import user_vectors
 from fedrec.news.topics import kmeans
-from fedrec.types import Float32s, Int32s
 
 _LENGTH = 2.0  # of a basis vector: scores of a fresh model are then near 1
 _SPREAD = 4.0  # standard deviation of what the softmax of attention sees, over invented readers: the largest weight is then about .85

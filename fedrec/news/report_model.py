@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedrec.arrays import Float32s
 from fedrec.encoders.attention import Dropout, dropped, matrix, offset
-from fedrec.types import Float32s
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedrec.arrays import Float32s, Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.news.checkpoints import NOTHING, Kept, State
 from fedrec.news.device_noise import DeviceNoise
@@ -42,7 +43,6 @@ from fedrec.privacy.click_accounting import ClickLedger, TrainingPlan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent, subset_selection
 from fedrec.randomness import Streams
-from fedrec.types import Float32s, Int64s
 
 
 @dataclass(frozen=True)

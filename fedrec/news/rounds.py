@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Floats, Int64s
 from fedrec.news import fedadam
 from fedrec.news.checkpoints import Kept, State
 from fedrec.randomness import Streams
-from fedrec.types import Float32s, Floats, Int64s
 
 if TYPE_CHECKING:  # it loads PyTorch
     from fedrec.encoders.news_model import NewsModel

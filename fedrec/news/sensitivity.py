@@ -25,13 +25,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Bools
 from fedrec.data.impressions import Impressions, News
 from fedrec.errors import SettingsError
 from fedrec.news.labels import LabelReports, Mechanism, drawn_clicks, report_clicks
 from fedrec.news.topics import listed_categories
 from fedrec.privacy.bounded_mean import BITS, TopicTable, diameter
 from fedrec.privacy.keystream import derive
-from fedrec.types import Bools
 
 
 def exempt(categories: Sequence[str]) -> str:

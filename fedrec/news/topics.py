@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Float64s
 from fedrec.data.features import PublicFeatures, bag_of, svd_embedding, words
 from fedrec.data.impressions import News
 from fedrec.data.metadata import METADATA_WEIGHTS
 from fedrec.data.vectors import read_vectors
 from fedrec.errors import DataError
 from fedrec.privacy.bounded_mean import TopicTable, topic_table
-from fedrec.types import Float32s, Float64s
 
 VECTOR_WIDTH = 200
 TEMPERATURE = 0.08

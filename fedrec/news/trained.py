@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fedrec.arrays import Float32s
 from fedrec.data.features import PublicFeatures
 from fedrec.data.impressions import Impressions, News
 from fedrec.news import topics
@@ -16,7 +17,6 @@ from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.settings import Scenario
-from fedrec.types import Float32s
 
 DEFAULT_TOPICS = 32
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from fedrec.arrays import Float64s, Floats, Int64s
 from fedrec.numerics.kernels import add_outer, copy, fill
 from fedrec.numerics.tiles import (
     LANES,
@@ -22,7 +23,6 @@ from fedrec.numerics.tiles import (
     take_row,
     weighted_sum,
 )
-from fedrec.types import Float64s, Floats, Int64s
 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums as vectors; the order is fixed when compiled
 _MOST_SWEEPS = 60

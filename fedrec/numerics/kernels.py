@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from fedrec.arrays import Array, Floats, Int32s, Int64s
 from fedrec.numerics.cholesky import solve_lanes
 from fedrec.numerics.tiles import LANES, outer_8x8, outer_8x16, prefetch, take_row, weighted_sum
-from fedrec.types import Array, Floats, Int32s, Int64s
 
 BLOCK_NUMBERS = 3072
 """Numbers gathered before a product: two such blocks of float32 fill a 32 kB first-level cache."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from fedrec.types import Floats
+from fedrec.arrays import Floats
 
 u32, u64, f32, i32 = np.uint32, np.uint64, np.float32, np.int32
 _FAST = {"contract", "reassoc", "nsz", "nnan", "ninf"}

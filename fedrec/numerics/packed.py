@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Floats, Int64s
 from fedrec.numerics.threads import cores, map_ranges
 from fedrec.numerics.tiles import LANES
-from fedrec.types import Floats, Int64s
 
 PIECES = 32
 """Ranges of rows with equal work; more than the cores, so that none waits long for the last."""

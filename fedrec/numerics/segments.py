@@ -10,7 +10,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.types import Float64s, Int64s
+from fedrec.arrays import Float64s, Int64s
 
 
 @numba.njit(nogil=True, cache=True)

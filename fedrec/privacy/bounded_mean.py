@@ -27,9 +27,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.privacy import gaussian
 from fedrec.privacy.accounting import GaussianEvent
-from fedrec.types import Float64s, Int64s
 
 BITS = 20
 """A public row has entries of at most 2^20 grid steps: squares of distances stay exact in double precision."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.types import Float64s
+from fedrec.arrays import Float64s
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from fedrec.arrays import Int64s, UInt64s
 from fedrec.numerics.threads import map_ranges
 from fedrec.privacy.keystream import Keystream, derive
-from fedrec.types import Int64s, UInt64s
 
 SMALLEST_STD, LARGEST_STD = 0.5, 2.0**40
 SECTION = 1 << 16

@@ -24,8 +24,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.privacy import discrete_gaussian
-from fedrec.types import Float64s, Int64s
 
 _SMALLEST_STD = 4.0  # in grid steps: below, the proof's random rounding would eat the noise
 

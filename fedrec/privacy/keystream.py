@@ -12,7 +12,7 @@ import hashlib
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from fedrec.types import UInt64s
+from fedrec.arrays import UInt64s
 
 KEY_BYTES = 32
 _TAIL_WORDS = 2  # `update_into` asks for room for one more cipher block than it writes

@@ -17,9 +17,9 @@ import math
 
 import numpy as np
 
+from fedrec.arrays import Int64s
 from fedrec.privacy import uniform
 from fedrec.privacy.keystream import derive
-from fedrec.types import Int64s
 
 SMALLEST, LARGEST = 1.0, 2.0**40
 

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.privacy import uniform
 from fedrec.privacy.guarantee import Neighbours, Unit
 from fedrec.privacy.keystream import derive
-from fedrec.types import Float64s, Int64s
 
 
 @dataclass(frozen=True)

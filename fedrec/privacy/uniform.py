@@ -11,8 +11,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from fedrec.arrays import Bools, Int64s, UInt64s
 from fedrec.privacy.keystream import Keystream, derive
-from fedrec.types import Bools, Int64s, UInt64s
 
 _ROUNDING = Fraction(1, 2**48)  # relative; more than the few roundings with which a caller computes a probability
 

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fedrec.arrays import Float32s
 from fedrec.serving.ranking import Best, Catalogue, Exact, Query, rescored
-from fedrec.types import Float32s
 
 _CANDIDATES, _PER_ITEM = 100, 4
 """Candidates of a query: so many, and so many for each item that is wanted."""

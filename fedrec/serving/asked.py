@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedrec.arrays import Float32s, Float64s
 from fedrec.privacy.mixtures import Event
-from fedrec.types import Float32s, Float64s
 
 
 @dataclass(frozen=True)

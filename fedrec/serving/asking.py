@@ -18,6 +18,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Float64s
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import Coefficients, Population, TopicTable
@@ -25,7 +26,6 @@ from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.serving.asked import Asked
 from fedrec.serving.bundle import Bundle
 from fedrec.serving.sizes import Sizes
-from fedrec.types import Float32s, Float64s
 
 Histories = npt.NDArray[np.integer]
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 
 from fedrec import __version__
+from fedrec.arrays import Float32s
 from fedrec.data.impressions import News
 from fedrec.errors import SettingsError
 from fedrec.news import reports_training
@@ -30,7 +31,6 @@ from fedrec.news.variants.additive import AdditiveRecommender
 from fedrec.serving.bundle import About
 from fedrec.serving.exporting import Asking, Export, Origin, PublicItems, Ranking, additive_bundle, bundle_arrays
 from fedrec.serving.user_map import UserMap
-from fedrec.types import Float32s
 
 
 def news_bundle(recommender: Recommender, news: News, origin: Origin, *, liked: float = 0.0) -> Export:

@@ -16,8 +16,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s
 from fedrec.serving.user_map import UserMap
-from fedrec.types import Float32s
 
 Rows = npt.NDArray[np.intp]
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.types import Float64s
+from fedrec.arrays import Float64s
 
 _PREFIX = "sizes."
 _BINS_PER_OCTAVE, _FEWEST = 1.5, 40

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s
 from fedrec.data.interactions import Interactions
 from fedrec.factorization.model import Model, ranker_of
-from fedrec.types import Float64s
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.types import Float32s
+from fedrec.arrays import Float32s
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 """Not SciPy's: a server would hold 27 MB of SciPy for this one function, and a query has few hidden units."""

@@ -25,11 +25,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import UInt64s
 from fedrec.federation.hostile_clients import ROWS
 from fedrec.sharing.layout import Checked
 from fedrec.sharing.ring import add_products, expand
 from fedrec.sharing.zeros import zero_share
-from fedrec.types import UInt64s
 
 
 def coin_term(key: bytes, ticket: bytes, batch: bytes) -> bytes:

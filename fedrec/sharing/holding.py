@@ -18,11 +18,11 @@ from typing import BinaryIO
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
+from fedrec.arrays import UInt64s
 from fedrec.sharing.commitments import Committed
 from fedrec.sharing.record import SharedUser, explicit_bytes, explicit_of, sent_numbers
 from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.shares import SEEDS, expanded
-from fedrec.types import UInt64s
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrec.arrays import UInt64s
 from fedrec.errors import PrivacyError
 from fedrec.federation.block_kinds import COMPILED
 from fedrec.federation.hostile_clients import MARGIN, ROWS, SLACKS, checks, matrix_coefficient, norm_bounds, projection_limit, uncheckable
@@ -27,7 +28,6 @@ from fedrec.federation.reports import require_distinct
 from fedrec.privacy import gaussian
 from fedrec.privacy.calibration import Plan
 from fedrec.sharing.squares import four_squares
-from fedrec.types import UInt64s
 
 
 @dataclass(frozen=True)

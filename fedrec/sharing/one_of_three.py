@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedrec.arrays import UInt64s
 from fedrec.errors import ProtocolError
 from fedrec.federation.messages import Question
 from fedrec.federation.releases import Source, party_noise
@@ -39,7 +40,6 @@ from fedrec.sharing.protocol import Kept, Peer, Standing, Store
 from fedrec.sharing.record import SharedUser, packed_output, passed_on_as_committed, users_a_piece
 from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.servers import ShareSums
-from fedrec.types import UInt64s
 
 TOO_FEW = "fewer users are held alike than are needed"
 """How an attempt ends that may be opened again when more users report."""

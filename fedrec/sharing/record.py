@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedrec.arrays import UInt64s
 from fedrec.federation.messages import Question
 from fedrec.sharing.commitments import COMMITTED_BYTES, HASH_BYTES, Committed, commitment, committed
 from fedrec.sharing.layout import layout
 from fedrec.sharing.ring import SEED_BYTES
 from fedrec.sharing.shares import SEEDS, share
-from fedrec.types import UInt64s
 
 BLIND_BYTES = 32
 _OUTPUT, _SHARES = b"FRO1", b"FRS1"

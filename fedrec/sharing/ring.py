@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numba
 
+from fedrec.arrays import UInt64s
 from fedrec.numerics.threads import map_ranges
 from fedrec.privacy.keystream import KEY_BYTES, Keystream
-from fedrec.types import UInt64s
 
 SEED_BYTES = KEY_BYTES
 """Bytes of an AES-256 key."""

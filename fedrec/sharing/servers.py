@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from fedrec.arrays import Int64s, UInt64s
 from fedrec.sharing.layout import Layout
 from fedrec.sharing.ring import add_products
 from fedrec.sharing.zeros import zero_share
-from fedrec.types import Int64s, UInt64s
 
 
 class ShareSums:

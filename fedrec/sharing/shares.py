@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrec.arrays import UInt8s, UInt64s
 from fedrec.sharing.ring import SEED_BYTES, expand
-from fedrec.types import UInt8s, UInt64s
 
 SEEDS = 2
 """Shares that are sent as seeds."""

@@ -14,7 +14,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.types import Int64s
+from fedrec.arrays import Int64s
 
 _TABLE = 1 << 20
 """Numbers below have their three squares in the table: above 4 sqrt(n), the most that the second first leaves of n below `LARGEST`."""

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import hmac
 
+from fedrec.arrays import UInt64s
 from fedrec.sharing.ring import expand
-from fedrec.types import UInt64s
 
 
 def zero_share(own: bytes, following: bytes, context: bytes, count: int) -> UInt64s:

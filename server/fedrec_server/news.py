@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fedrec import __version__
+from fedrec.arrays import Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RefusedError, SettingsError, UnreachableError
 from fedrec.federation.protocol import Answer, Invitation, Refusal, ReleaseDesk, RoundStatus, Terms
@@ -31,7 +32,6 @@ from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.settings import Scenario
 from fedrec.storage import read_json, write_arrays, write_json
-from fedrec.types import Int64s
 from fedrec_server.gathering import Gathering, gather
 from fedrec_server.kept_releases import KeptReleases
 from fedrec_server.notes import RunNotes, only_one, open_notes

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from fedrec.arrays import Array
 from fedrec.errors import RefusedError
 from fedrec.federation.coding import Announced, announced, coded, decoded, encode
 from fedrec.federation.rounding import rounded_numbers, rounded_rows
-from fedrec.types import Array
 
 TYPES = [np.dtype(name) for name in ("<f4", "<f8", "<i4", "<i8")]
 ANY = st.sampled_from(TYPES).flatmap(lambda dtype: arrays(dtype, array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=6)))

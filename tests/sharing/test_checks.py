@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedrec.arrays import UInt64s
 from fedrec.errors import PrivacyError
 from fedrec.federation import hostile_clients
 from fedrec.federation.hostile_clients import ATTEMPTS, MARGIN, ROWS, SHARE, SPREAD, noise_mu, on_checked_grid, opening_mu, projection_limit
@@ -20,7 +21,6 @@ from fedrec.sharing.checks import accepted, coin_term, opening, projection
 from fedrec.sharing.layout import Checked, Layout, checked_layout, plain_numbers, with_own_noise
 from fedrec.sharing.shares import fresh_seeds, share
 from fedrec.sharing.squares import LARGEST, four_squares
-from fedrec.types import UInt64s
 
 ITEMS, WIDTH, FOLDS, USERS = 60, 3, 2, 64
 QUESTION = Question(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedrec.arrays import UInt64s
 from fedrec.errors import RefusedError
 from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.messages import Reports
@@ -17,7 +18,6 @@ from fedrec.federation.wire import pack_release
 from fedrec.sharing.layout import Layout, layout
 from fedrec.sharing.protocol import Standing
 from fedrec.sharing.record import addressed, pack_shares
-from fedrec.types import UInt64s
 from fedrec_aggregator.peers import HeardPeer
 from fedrec_cli.disclosure.aggregator import aggregator as inspected
 from fedrec_client import three_way

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fedrec.arrays import UInt64s
 from fedrec.errors import ProtocolError, UnreachableError
 from fedrec.federation.hostile_clients import noise_mu, on_checked_grid
 from fedrec.federation.messages import Question, ReleaseSpec, Reports
@@ -19,7 +20,6 @@ from fedrec.sharing.one_of_three import OneOfThree
 from fedrec.sharing.protocol import Kept, Standing
 from fedrec.sharing.record import SharedUser, addressed, noise_keys, read_output
 from fedrec.sharing.servers import total
-from fedrec.types import UInt64s
 
 RUN, USERS = "run", 5
 QUESTION = Question(1, "s", {}, (ReleaseSpec("s", (block("s", "linear", rows=4, width=2, folds=2),)),))

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from fedrec.arrays import Float32s
 from fedrec.serving.ranking import Best, Query
-from fedrec.types import Float32s
 from fedrec_server.serving.counts import Counts
 from fedrec_server.serving.refusals import Code, busy, refused
 from fedrec_server.serving.settings import ServingSettings

@@ -29,8 +29,8 @@ from typing import Literal
 import numpy as np
 from scipy import special
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.privacy.accounting import epsilon_of
-from fedrec.types import Float64s, Int64s
 
 CONFIDENCE = 0.999
 """Of one bound. Ten rows are then right together with 99%."""

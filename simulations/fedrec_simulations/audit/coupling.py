@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fedrec.arrays import Float32s
 from fedrec.data.impressions import Impressions
 from fedrec.evaluation.impressions import with_swapped_histories
 from fedrec.news.attention import renormalise_relu
@@ -21,7 +22,6 @@ from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.click_accounting import plan_training
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.types import Float32s
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.recovery import Target
 from fedrec_simulations.audit.uploads import Clients

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.news.attention import LaplaceAttention
 from fedrec.news.device_noise import DeviceNoise
@@ -32,7 +33,6 @@ from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.padding import PaddedEvent
 from fedrec.privacy.selection import PureEvent
 from fedrec.randomness import Streams
-from fedrec.types import Float64s, Int64s
 from fedrec_simulations.audit.bounds import CONFIDENCE, lower_bound
 from fedrec_simulations.audit.finding import Finding, Recovery
 from fedrec_simulations.audit.uploads import Clients

@@ -12,13 +12,13 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s
 from fedrec.data.impressions import Impressions
 from fedrec.news import labels
 from fedrec.news.labels import Mechanism
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import Selection, largest_log_ratio, output_table
 from fedrec.randomness import Streams
-from fedrec.types import Float64s
 from fedrec_simulations.audit.bounds import CONFIDENCE, lower_bound
 from fedrec_simulations.audit.finding import Finding, Recovery
 

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.news import attention
 from fedrec.news.attention import GaussianAttention, LaplaceAttention, Plan
 from fedrec.privacy import bounded_mean
@@ -18,7 +19,6 @@ from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.types import Float64s, Int64s
 from fedrec_simulations.audit.bounds import lower_bound
 from fedrec_simulations.audit.finding import Finding
 

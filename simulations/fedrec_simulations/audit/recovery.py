@@ -23,13 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.tokens import PADDING
 from fedrec.privacy import bounded_mean
 from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.types import Float64s, Int64s
 from fedrec_simulations.audit.bounds import CONFIDENCE, Counts, limits
 from fedrec_simulations.audit.finding import Finding, Recovery
 from fedrec_simulations.audit.uploads import Clients, Gradient

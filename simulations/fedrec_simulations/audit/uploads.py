@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from fedrec.arrays import Float32s, Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.encoders.news_model import NewsModel
 from fedrec.news.device_noise import DeviceNoise
@@ -25,7 +26,6 @@ from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.types import Float32s, Int64s
 
 Gradient = dict[str, Float32s]
 """By the name of the parameter, in its shape."""

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.releases import noise_stds, release
@@ -42,7 +43,6 @@ from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario
-from fedrec.types import Float64s, Int64s
 from fedrec_simulations.audit.bounds import separation_bound
 from fedrec_simulations.audit.finding import Finding
 from fedrec_simulations.audit.planted_files import planted_neighbours

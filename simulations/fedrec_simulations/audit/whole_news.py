@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s
 from fedrec.data.impressions import Impressions, News
 from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import SettingsError
@@ -39,7 +40,6 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec.settings_tables import DataSettings
-from fedrec.types import Float64s
 from fedrec_simulations.audit import one_click, whole
 from fedrec_simulations.audit.bounds import lower_bound, separation_bound
 from fedrec_simulations.audit.finding import Finding

@@ -17,6 +17,7 @@ import dp_accounting
 import numpy as np
 from dp_accounting import rdp
 
+from fedrec.arrays import Float64s
 from fedrec.data.dataset import Dataset
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Split
@@ -37,7 +38,6 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.storage import finite
-from fedrec.types import Float64s
 from fedrec_simulations.bench.quality import DELTA, Method, scenario_of
 from fedrec_simulations.data.datasets import load_dataset, load_split
 from fedrec_simulations.experiments.rows import Row, figure, folder_of, mean_and_error, row, table

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from fedrec.arrays import Float64s
 from fedrec.errors import RunError
-from fedrec.types import Float64s
 
 Door = Literal["grpc", "http"]
 Ask = Callable[[bytes], Awaitable[bytes]]

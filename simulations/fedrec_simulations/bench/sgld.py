@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from fedrec.arrays import Float32s
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import SHAPES, planted, planted_truth
 from fedrec.factorization.blocked_sgd import Blocks, Diffusion, Pass, Rows, blocks_of, descend, products
 from fedrec.numerics.threads import cores
-from fedrec.types import Float32s
 
 PROTOTYPES = {"16": 107e6, "128": 32e6, "1024": 6e6}
 """Ratings a second of throw-away numba prototypes of SGD, on two quiet cores and another day."""

@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from fedrec.arrays import Float64s
 from fedrec.data.partitions import PartitionedData, open_partitions
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports, triangle
 from fedrec.federation.sums import ExactSums
 from fedrec.settings import load
-from fedrec.types import Float64s
 from fedrec_simulations.data.partitioning import partition
 from fedrec_simulations.experiments.rows import table
 

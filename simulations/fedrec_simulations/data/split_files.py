@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from fedrec.arrays import Int32s
 from fedrec.data.dataset import Catalogue
 from fedrec.data.interactions import Interactions
 from fedrec.data.splits import Fold
 from fedrec.errors import RunError, SettingsError
 from fedrec.settings import Scenario
 from fedrec.storage import write_json
-from fedrec.types import Int32s
 from fedrec_simulations.data.datasets import load_dataset, load_split
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s
 from fedrec.data.interactions import Interactions
 from fedrec.evaluation.item_item import MOST_EVENTS, evenly
 from fedrec.factorization import variational
@@ -20,7 +21,6 @@ from fedrec.factorization.least_squares import solve_clicks
 from fedrec.factorization.model import Model, predict
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
-from fedrec.types import Float32s
 from fedrec_simulations.data.datasets import Known
 
 ALS = "non-private ALS"

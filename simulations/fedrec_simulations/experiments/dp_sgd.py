@@ -29,13 +29,13 @@ from opacus.optimizers import DPOptimizer
 from scipy import optimize
 from torch import Tensor, nn
 
+from fedrec.arrays import Floats
 from fedrec.data.interactions import Interactions
 from fedrec.errors import SettingsError
 from fedrec.factorization.local_stage import PRIOR_RATINGS, LocalStageModel
 from fedrec.privacy.accounting import epsilon_of, mu_for
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
-from fedrec.types import Floats
 
 _TOLERANCE = 0.01  # of epsilon: what PRV may be off, counted as spent
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from fedrec.arrays import Int64s
 from fedrec.federation.messages import BlockSpec, ReleaseSpec
-from fedrec.types import Int64s
 
 _CLIPPED_TO = 1 - 1e-6
 """Of its radius: what the aggregator documents it scales a report down to that is larger."""

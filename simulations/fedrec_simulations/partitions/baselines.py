@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Int64s
 from fedrec.data.interactions import Interactions
-from fedrec.types import Int64s
 from fedrec_simulations.partitions.methods import BiasMethod
 from fedrec_simulations.partitions.parts import PartSplit
 from fedrec_simulations.partitions.protocol import Engine, Told, on_grid

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float64s, Int64s
 from fedrec.data.interactions import Interactions
 from fedrec.data.keyed_hash import below
 from fedrec.data.splits import Fold
@@ -22,7 +23,6 @@ from fedrec.evaluation.ranking import METRICS, PAIRED, RankingMetrics, RankingRe
 from fedrec.evaluation.ratings import RatingMetrics
 from fedrec.evaluation.toplists import top_items
 from fedrec.randomness import Streams
-from fedrec.types import Float64s, Int64s
 from fedrec_simulations.outcomes import Outcome
 from fedrec_simulations.partitions.methods import Method
 from fedrec_simulations.partitions.parts import PartSplit

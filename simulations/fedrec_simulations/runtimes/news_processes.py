@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from fedrec.arrays import Int64s
 from fedrec.data.impressions import Impressions
 from fedrec.errors import RunError
 from fedrec.federation.messages import Question
@@ -23,7 +24,6 @@ from fedrec.privacy.bounded_mean import TopicTable
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.click_accounting import TrainingPlan
 from fedrec.storage import read_json
-from fedrec.types import Int64s
 from fedrec_cli.supervisor import Supervisor
 from fedrec_client.readers import write_news_shard
 from fedrec_server.news import check

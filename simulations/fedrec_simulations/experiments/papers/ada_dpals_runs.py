@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Floats
 from fedrec.data.dataset import Dataset
 from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.data.splits import Split
@@ -31,7 +32,6 @@ from fedrec.factorization.ssp import PublishedModel
 from fedrec.randomness import Streams
 from fedrec.settings import Scenario
 from fedrec.storage import read_arrays, write_arrays
-from fedrec.types import Floats
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model

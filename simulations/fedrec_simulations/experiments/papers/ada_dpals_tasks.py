@@ -16,6 +16,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from fedrec.arrays import Float64s
 from fedrec.budget.allocation import Adaptive
 from fedrec.data.interactions import Interactions
 from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
@@ -28,7 +29,6 @@ from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
-from fedrec.types import Float64s
 from fedrec_simulations.data.sealed import SealedSplit
 from fedrec_simulations.experiments.papers.starts import Start
 from fedrec_simulations.experiments.rows import Row, mean_and_error, row

@@ -15,6 +15,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from fedrec.arrays import Float32s, Float64s, Integers
 from fedrec.data.interactions import Interactions, order_by_item
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs
@@ -22,7 +23,6 @@ from fedrec.factorization import gradient
 from fedrec.factorization.gradient import Constant, Descent
 from fedrec.factorization.optimizers import GradientDescent
 from fedrec.factorization.statistics import ItemStatistics, item_statistics
-from fedrec.types import Float32s, Float64s, Integers
 
 EXAMPLES, ITEMS, DIMENSION = 1_000_000, 1_000, 64
 """D and m of Figures 5 and 6; they do not name d, which the panel c = d needs: 64 is the paper's largest."""
