@@ -69,12 +69,15 @@ class Device:
         told = self._service.round()
         if not told.get("question"):
             return False
+        quorum = told.get("quorum", 0)
+        if isinstance(quorum, bool) or not isinstance(quorum, int) or not 0 <= quorum < 2**53:
+            raise refused(Refusal.MALFORMED, f"a quorum is a number of users, found {quorum!r}")
         header = read_header(self._service.content(told["question"]))
         promise = read_plan(self._service.content(header.plan), header.plan)
         if unplanned := [release.name for release in header.releases if release.name not in promise.mus]:
             raise refused(Refusal.WRONG_PLAN, f"the plan has no release {unplanned[0]!r}")
         terms = self._read_terms(told["terms"], header)
-        batch = self.answered(header, terms, int(told.get("quorum", 0)), charge=lambda: self._charge(header, promise))
+        batch = self.answered(header, terms, quorum, charge=lambda: self._charge(header, promise))
         if self._enrolled != header.run:
             self._service.enroll(self.token, self._bearer)
             self._enrolled = header.run

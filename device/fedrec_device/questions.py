@@ -89,6 +89,8 @@ def read_plan(content: bytes, digest: str) -> Promise:
         per_user = per_user and told.get("aggregation", "trusted") == "trusted"
     except (ValueError, KeyError, TypeError, AttributeError) as failure:
         raise refused(Refusal.WRONG_PLAN, f"this is no plan: {failure}") from None
+    if not (promise.epsilon > 0 and 0 <= promise.delta < 1):  # also where either is not a number: every comparison with it is false
+        raise refused(Refusal.WRONG_PLAN, f"({promise.epsilon}, {promise.delta}) is no guarantee")
     if found != digest:
         raise refused(Refusal.WRONG_PLAN, "the plan is not the one that the question names")
     if not per_user or len(mus) != len(told["releases"]) or not all(mu > 0 for mu in mus.values()):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -35,7 +37,7 @@ from fedrec_aggregator.device_intake import DeviceIntake, application
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.pseudonyms import report_ids, user_tokens
 from fedrec_device import Device, History, Limit, Service
-from fedrec_device.questions import delta_of
+from fedrec_device.questions import delta_of, read_header, read_plan
 from fedrec_device.steps import STEPS
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import load_sealed
@@ -158,7 +160,6 @@ def test_a_light_device_sends_the_bytes_of_the_full_client(world: World, tmp_pat
             intake = DeviceIntake(None)  # type: ignore[arg-type]
             intake.publish(world.terms, invitation)
             mine._service = InProcess(intake)
-            from fedrec_device.questions import read_header
 
             assert mine.answered(read_header(header), json.loads(json.dumps(vars(world.terms))), quorum) == expected, question.step
             unpack_reports(expected, question.blocks, report_digest(digest, quorum), max_users=1, max_events_per_user=10_000)
@@ -213,6 +214,27 @@ def test_changed_content_is_refused_before_anything_is_charged(world: World, tmp
     with pytest.raises(RefusedError, match="not the one that the question announces"):
         me.take_part()
     assert not me.ledger.entries
+
+
+@pytest.mark.parametrize("quorum", [-1, True, 2**53, 1.5, "40"])
+def test_a_quorum_that_is_no_number_of_users_is_refused_before_anything_is_charged(world: World, tmp_path: Path, quorum: object) -> None:
+    class Lying(InProcess):
+        def round(self) -> dict[str, Any]:
+            return super().round() | {"quorum": quorum}
+
+    me = device(world, tmp_path / "me", 3, Lying(opened(world, tmp_path, 0).intake))
+    with pytest.raises(RefusedError, match="a quorum is a number of users"):
+        me.take_part()
+    assert not me.ledger.entries
+
+
+@pytest.mark.parametrize("changed", [{"epsilon": math.nan}, {"delta": math.nan}, {"epsilon": -1.0}, {"delta": -1.0}])
+def test_a_plan_whose_guarantee_is_no_guarantee_is_refused(world: World, changed: dict[str, float]) -> None:
+    told = json.loads(json.dumps(world.prepared.plan.content()))
+    told["guarantee"] |= changed
+    content = json.dumps(told, sort_keys=True).encode()
+    with pytest.raises(RefusedError, match="is no guarantee"):
+        read_plan(content, hashlib.sha256(content).hexdigest())
 
 
 def test_a_changed_ledger_is_noticed_and_a_torn_line_is_dropped(world: World, tmp_path: Path) -> None:
