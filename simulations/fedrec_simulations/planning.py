@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from fedrec.federation.sums import ExactSums
 from fedrec.federation.wire import invitation_bytes
 from fedrec.in_process.loopback import Loopback
 from fedrec.preparing import Prepared
+from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
@@ -113,7 +114,8 @@ def plan(scenario: Scenario, *, users: int, items: int, events: int, cores: int 
     cost = prices or Prices()
     core_hours, stored = (map_s + driver_s) / 3600, events * PARQUET_BYTES / 1e9
     return {
-        "training": {"users": users, "items": items, "events": events, "recipe": scenario.recipe, "epsilon": scenario.privacy.epsilon},
+        "training": {"users": users, "items": items, "events": events, "recipe": scenario.recipe},
+        "guarantee": asdict(prepared.plan.guarantee),
         "rehearsed": {"users": some_users, "items": some_items, "events": len(data)},
         "rounds": len(rounds),
         "releases": len(prepared.plan.releases),
@@ -173,9 +175,8 @@ def table(found: Mapping[str, Any]) -> str:
         ("money, deployed to devices", f"{found['money_deployed']:.3g}, mostly what is sent to them without a cache"),
     ]
     width = max(len(name) for name, _ in rows)
-    first = (
-        f"{sizes['recipe']}, epsilon {sizes['epsilon']:g}: {sizes['users']:,} users, {sizes['items']:,} items, {sizes['events']:,} events"
-    )
+    of = f"{sizes['users']:,} users, {sizes['items']:,} items, {sizes['events']:,} events"
+    first = f"{sizes['recipe']}, {Guarantee(**found['guarantee'])}: {of}"
     last = f"measured on {seen['users']:,} planted users and {seen['items']:,} items, on one core of this machine"
     return "\n".join([first, *(f"{name:{width}}  {value}" for name, value in rows), last])
 

@@ -23,6 +23,7 @@ def test_bytes_and_rounds_are_those_of_a_run(tmp_path: Path) -> None:
     rounds = (Path(done["run_dir"]) / "epsilon-5" / "rounds.jsonl").read_text().splitlines()
     assert found["rounds"] == len(rounds)
     assert "a user sends" in table(found)
+    assert "epsilon 5 at delta 1e-05 per user (add/remove, number of users public)" in table(found)
 
 
 def test_impossible_sizes_are_refused() -> None:

@@ -174,11 +174,12 @@ def plan_training(
       fedrec plan --users 100000000 --items 1000000 --cores 1000
     """
     from fedrec.settings import load
+    from fedrec.storage import finite
     from fedrec_simulations.planning import Prices, plan, table
 
     prices = Prices(core_hour=core_hour, gigabyte=gigabyte)
     found = plan(load(scenario, overrides or ()), users=users, items=items, events=events or 100 * users, cores=cores, prices=prices)
-    typer.echo(json.dumps(found) if as_json else table(found))
+    typer.echo(json.dumps(finite(found)) if as_json else table(found))
 
 
 @app.command(short_help="Attack a scenario and compare what was found with what is claimed.")
