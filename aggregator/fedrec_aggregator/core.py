@@ -132,6 +132,10 @@ class Aggregator:
 
     def enrolled(self) -> int:
         """Users enrolled now."""
+        return self.known_enrolled()
+
+    def known_enrolled(self) -> int:
+        """Users enrolled as far as this process knows, without asking anybody."""
         return len(self.ledger.owners())
 
     def collections(self) -> tuple[Collection, ...]:
@@ -258,7 +262,8 @@ class Aggregator:
             raise refused(Refusal.WRONG_QUESTION, f"round {opening.round} of run {opening.run!r} was opened with another question")
         return self.ledger.released(opening.run, opening.round)
 
-    def _opened(self, opening: Opening) -> Collection:
+    def _opened(self, opening: Opening, *, attempt: int | None = None) -> Collection:
+        """A collection of zeros; `attempt` is its number where another party counts them."""
         question, plan = self._question(opening)
         size, held = (
             accumulator_bytes(question.blocks),
@@ -273,10 +278,10 @@ class Aggregator:
         except (ValueError, MemoryError) as failure:
             code = Refusal.MALFORMED if isinstance(failure, ValueError) else Refusal.BUSY
             raise refused(code, f"the sums of round {opening.round} cannot be held: {failure}") from None
-        attempt = self.ledger.begin(opening.run, opening.round, opening.digest)
+        number = self.ledger.begin(opening.run, opening.round, opening.digest, number=attempt)
         deadline_s = self._clock() + min(opening.timeout_s, self.limits.max_round_s)
         needed = max(self.limits.min_cohort, opening.quorum)
-        collection = Collection(opening.run, question, opening.digest, plan, attempt, deadline_s, sums, opening.quorum, needed)
+        collection = Collection(opening.run, question, opening.digest, plan, number, deadline_s, sums, opening.quorum, needed)
         self._rounds[opening.run, opening.round] = collection
         return collection
 
@@ -351,7 +356,7 @@ class Aggregator:
                 raise refused(Refusal.BUDGET, failure.cause, failure.remedy) from failure
             noised, _ = release(question, collection.sums.blocks, plan, account, noise=self._noise)
             sha256 = ledger.store(run, question.round, pack_release(noised))
-            counted = collection.status(now_s=self._clock(), enrolled=self.enrolled())
+            counted = collection.status(now_s=self._clock(), enrolled=self.known_enrolled())
             ledger.publish(counted, sha256, bytes_in=collection.bytes_in)
         self._forget(collection)
 
@@ -375,7 +380,7 @@ class Aggregator:
         if (done := self.ledger.released(run, round)) is not None:
             return done
         if collection is not None:
-            return collection.status(now_s=self._clock(), enrolled=self.enrolled())
+            return collection.status(now_s=self._clock(), enrolled=self.known_enrolled())
         raise refused(
             self._absent(run, round), f"round {round} of run {run!r} is not open here", "Open it again: nothing of it was released."
         )

@@ -153,6 +153,10 @@ class ReleaseLedger:
         """Hash of everything charged and released so far."""
         return self._chain.head
 
+    def end(self) -> LedgerHead:
+        """The head, and how many entries lead to it."""
+        return self._chain.end
+
     def growth(self, since: LedgerHead) -> LedgerGrowth:
         """How the chain grew since a head that another party kept. Raises RefusedError (`STALE_LEDGER`) where it never had it."""
         growth = self._chain.growth(since, most=ENTRIES_AT_ONCE)

@@ -134,7 +134,7 @@ class Service:
     def show_state(self) -> None:
         """What is going on, for the metrics; called at every tick."""
         state, rounds = self.metrics.state, [each for each in self.core.collections() if each.phase in {Phase.OPEN, Phase.RELEASING}]
-        state.enrolled(self.core.enrolled())
+        state.enrolled(self.core.known_enrolled())
         open_ones = [each for each in rounds if each.phase is Phase.OPEN]
         state.doing(Doing.COLLECTING if open_ones else Doing.RELEASING if rounds else Doing.IDLE)
         state.waiting(Awaited.REPORTS if open_ones else Awaited.NOTHING if rounds else Awaited.SERVER)

@@ -37,6 +37,7 @@ from fedrec.recipes import client_steps, guarantee_of
 from fedrec.settings import validated
 from fedrec_client.answering import Bounds, Private, require_answerable
 from fedrec_client.delivery import Delivery
+from fedrec_client.leaves import LeafDelivery, Leaves
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.notes import Notes, require_name
 from fedrec_client.pseudonyms import report_ids, user_tokens
@@ -79,7 +80,7 @@ class Participant:
         name: str,
         users: SiteUsers,
         ledger: ClientLedger,
-        desk: ReportDesk | ThreeWay,
+        desk: ReportDesk | ThreeWay | Leaves,
         folder: Path,
         *,
         users_per_batch: int = 256,
@@ -88,7 +89,7 @@ class Participant:
         bounds: Bounds | None = None,
         renew: Callable[[], SiteUsers | None] | None = None,
     ) -> None:
-        """desk: of the one aggregator, or of three; plans of the other kind are refused.
+        """desk: of the one aggregator, of its leaves, or of three; plans of the other kind are refused.
 
         `folder` keeps terms and what was sent. renew: the users when a new run begins, None where they are as before (`renewal`).
         """
@@ -200,6 +201,8 @@ class Participant:
         if isinstance(self._desk, ThreeWay):
             count = partial(self.ledger.keep_attempt, run, question.round, most=ATTEMPTS) if checks(plan) else SharedDelivery.keep_attempt
             return SharedDelivery(*about, keep=keep, three=self._desk, plan=plan, secret=self.ledger.secret, keep_attempt=count)
+        if isinstance(self._desk, Leaves):
+            return LeafDelivery(*about, keep=keep, leaves=self._desk)
         return Delivery(*about, self._desk, keep)
 
     def _deliver(self, delivery: Delivery, header: bytes, quorum: int) -> Answer:

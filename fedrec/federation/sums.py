@@ -30,6 +30,14 @@ class ExactSums:
         self.blocks: tuple[Int64s, ...] = tuple(np.zeros((s.rows, s.columns), np.int64) for s in self.specs)
         self._reach = [np.zeros(s.rows) for s in self.specs]  # an upper bound of every magnitude, in float64
 
+    @staticmethod
+    def of(specs: Sequence[BlockSpec], blocks: Sequence[Int64s]) -> ExactSums:
+        """Sums that were made elsewhere, which may be merged into others."""
+        sums = ExactSums(())
+        sums.specs, sums.blocks = tuple(specs), tuple(blocks)
+        sums._reach = [np.abs(block.astype(np.float64)).max(axis=1) for block in blocks]
+        return sums
+
     def add(self, reports: Reports, *, order: ItemOrder | None = None) -> None:
         """Add the reports of consecutive users. `order` saves the grouping where the same items report again.
 

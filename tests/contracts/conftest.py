@@ -14,6 +14,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from fedrec.data.interactions import Interactions
 from fedrec.data.planted import PlantedShape, planted
 from fedrec.factorization.facts import PublicFacts
+from fedrec.federation.leaves import even_ranges
 from fedrec.federation.messages import Question
 from fedrec.federation.protocol import Answer, Broadcast, Invitation, Opening, ReleaseDesk, ReportDesk, Terms
 from fedrec.federation.round_driver import AggregatedLink, Patience
@@ -28,11 +29,15 @@ from fedrec.recipes import Prepared, client_recipe, prepare
 from fedrec.settings import load
 from fedrec_aggregator import service
 from fedrec_aggregator.core import Aggregator, Limits
+from fedrec_aggregator.leaf import LeafAggregator
+from fedrec_aggregator.leaf_visits import Leaf
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.main import run as serve
+from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.settings import validated
 from fedrec_client.answering import Bounds
 from fedrec_client.flower import MESSAGE, client_app
+from fedrec_client.leaves import Leaves
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
@@ -47,7 +52,7 @@ SEED, RUN, MIN_COHORT, CLIENTS = 7, "contract", 15, 3
 PROMISE = Guarantee(5.0, 1e-5)
 ITEMS = tuple(f"item-{j}" for j in range(20))
 TOO_SMALL = Bounds(batch_bytes=1)
-TRANSPORTS = ("core", "flower", "grpc", "flower and grpc", "flower and grpc between versions")
+TRANSPORTS = ("core", "leaves", "flower", "grpc", "flower and grpc", "flower and grpc between versions")
 
 
 @dataclass
@@ -132,7 +137,8 @@ def _federation(transport: str, folder: Path, data: Interactions, unwilling: Col
     prepared = prepare(scenario, facts)
     terms = Terms(RUN, client_recipe(scenario), data.kind, data.value_range, ITEMS)
     with ExitStack() as stack:
-        desk, desk_of = stack.enter_context(_over_grpc(folder) if "grpc" in transport else _at_hand(folder))
+        desks = _over_grpc(folder) if "grpc" in transport else _of_leaves(folder) if "leaves" in transport else _at_hand(folder)
+        desk, desk_of = stack.enter_context(desks)
         participants = [
             _participant(shard, folder, TOO_SMALL if number in unwilling else Bounds(), desk_of(shard.name), stack)
             for number, shard in enumerate(shards(data, CLIENTS))
@@ -161,14 +167,14 @@ def _of_version_1(app: App) -> App:
     return called
 
 
-def _participant(shard: Shard, folder: Path, bounds: Bounds, desk: ReportDesk, stack: ExitStack) -> Participant:
+def _participant(shard: Shard, folder: Path, bounds: Bounds, desk: ReportDesk | Leaves, stack: ExitStack) -> Participant:
     own = folder / shard.name
     ledger = stack.enter_context(closing(ClientLedger(own / "ledger.sqlite", limit=PROMISE)))
     users = LocalUsers(shard.events, ITEMS, shard.user_ids)
     return Participant(shard.name, users, ledger, desk, own, users_per_batch=3, bounds=bounds)
 
 
-Desks = tuple[ReleaseDesk, Callable[[str], ReportDesk]]
+Desks = tuple[ReleaseDesk, Callable[[str], ReportDesk | Leaves]]
 
 
 @contextmanager
@@ -176,6 +182,21 @@ def _at_hand(folder: Path) -> Iterator[Desks]:
     with closing(ReleaseLedger(folder / "aggregator", limit=PROMISE)) as ledger:
         aggregator = Aggregator(ledger, Limits(min_cohort=MIN_COHORT), noise=Streams(SEED))
         yield aggregator, aggregator.client_desk
+
+
+@contextmanager
+def _of_leaves(folder: Path) -> Iterator[Desks]:
+    """A root and three leaves, each client's users at all of them."""
+    ranges, limits = even_ranges(3), Limits(min_cohort=MIN_COHORT)
+    with ExitStack() as stack:
+        ledgers = [stack.enter_context(closing(ReleaseLedger(folder / f"leaf-{i}", limit=None))) for i in range(3)]
+        leaves = [LeafAggregator(ledgers[i], limits, name=f"leaf-{i}", range=ranges[i]) for i in range(3)]
+        ledger = stack.enter_context(closing(ReleaseLedger(folder / "aggregator", limit=PROMISE)))
+        listed = [Leaf(leaf.name, leaf, leaf.range) for leaf in leaves]
+        root = RootAggregator(ledger, limits, noise=Streams(SEED), leaves=listed)
+        stack.callback(root.shut)
+        root.tick()
+        yield root, lambda name: Leaves([leaf.client_desk(name) for leaf in leaves], ranges)
 
 
 @contextmanager

@@ -1,0 +1,281 @@
+"""The root of a tree of aggregators: it merges its leaves' frozen sums, and is the aggregator that servers know.
+
+Guarantee: the one aggregator's (`core.Aggregator`), per user, add/remove: cohort and quorum are enforced over all leaves, the ledger is
+charged once, and noise is drawn once, of the merged sums. Sums are exact integers, so that a tree releases the bytes that one aggregator
+would. That every user is in one sum at most follows from ranges of pseudonyms that share none (`leaves.require_all_once`), from a leaf's
+own replay table, and from sums that are taken once for a leaf, of the attempt that is under way and of the epoch in which it was opened.
+
+    open    every leaf that answers is opened; one that was away, or was started again, is opened when it answers
+    lost    a leaf that was opened and started again, with what it held: the attempt ends, the server opens the next, clients send again
+    freeze  each leaf's sums are taken, checked and held; a leaf that stays away for `patience_s` is left out, if the quorum is there
+    release charge, noise, keep, publish: as the one aggregator does
+
+A leaf is believed as the one aggregator is. What can be seen of a lie is refused: sums of another round, attempt or leaf, other sums than
+before, fewer users than it has said, more than it may have, or sums larger than its users can make.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+from fedrec.errors import FedRecError, ProtocolError, RefusedError, UnreachableError
+from fedrec.federation.leaves import LeafStanding, PartialSums, read_partial, require_all_once, require_within_reach
+from fedrec.federation.protocol import Opening, Phase, Receipt, Refusal, ReportDesk
+from fedrec.federation.sums import ExactSums
+from fedrec.federation.wire import announced_users, refused
+from fedrec.operations import logs
+from fedrec.randomness import Streams, SystemStreams
+from fedrec_aggregator.collection import Collection
+from fedrec_aggregator.core import Aggregator
+from fedrec_aggregator.leaf_visits import Leaf, LeafVisits, distrusted
+from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.limits import Limits
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Opened:
+    """A leaf's part of one attempt. standing: as it was heard last; None before it was opened. partial: its sums, once they are held."""
+
+    standing: LeafStanding | None = None
+    partial: PartialSums | None = None
+
+
+@dataclass
+class _Attempt:
+    """One attempt over all leaves. frozen_s: when the root began to take sums. turn: one thread asks the leaves at a time."""
+
+    opening: Opening
+    leaves: dict[str, _Opened]
+    frozen_s: float | None = None
+    turn: Lock = field(default_factory=Lock)
+
+
+class RootAggregator(Aggregator):
+    """The aggregator of all `leaves`; it takes no reports itself. patience_s: for a leaf that does not answer when sums are taken.
+
+    Raises ValueError where the leaves' ranges do not hold every pseudonym once, or two have one name.
+    """
+
+    def __init__(
+        self,
+        ledger: ReleaseLedger,
+        limits: Limits,
+        *,
+        noise: Streams | SystemStreams,
+        leaves: Sequence[Leaf],
+        patience_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(ledger, limits, noise=noise, clock=clock)
+        require_all_once([leaf.range for leaf in leaves])
+        if len({leaf.name for leaf in leaves}) != len(leaves):
+            raise ValueError(f"every leaf has a name of its own, found {[leaf.name for leaf in leaves]}")
+        self.leaves, self._patience_s = tuple(leaves), patience_s
+        self._attempts, self._visits = dict[tuple[str, int], _Attempt](), LeafVisits(ledger, self.leaves)
+
+    def shut(self) -> None:
+        """End the threads that ask leaves."""
+        self._visits.close()
+
+    # --- the clients' side: there is none ---
+
+    def client_desk(self, sender: str, *, max_users: int | None = None, names_quorum: bool = True) -> ReportDesk:
+        """Raises RefusedError (`FORBIDDEN`)."""
+        raise _no_reports()
+
+    def enroll(self, sender: str, tokens: Sequence[bytes], *, max_users: int | None = None) -> int:
+        """Raises RefusedError (`FORBIDDEN`)."""
+        raise _no_reports()
+
+    def report(self, sender: str, run: str, round: int, batch: bytes, *, names_quorum: bool = True) -> Receipt:
+        """Turned away."""
+        return Receipt(0, {Refusal.FORBIDDEN.value: max(1, announced_users(batch))})
+
+    # --- the server's side ---
+
+    def enrolled(self) -> int:
+        """Users enrolled at all leaves now; of a leaf that does not answer, as it was heard last."""
+        self._visits.hear_all()
+        return self.known_enrolled()
+
+    def known_enrolled(self) -> int:
+        """Users enrolled at all leaves as they were heard last."""
+        return self._visits.enrolled
+
+    def tick(self) -> None:
+        """Tell leaves how the ledger grew, and go on with every round."""
+        self._visits.hear_all()
+        super().tick()
+
+    # --- a round ---
+
+    def _opened(self, opening: Opening, *, attempt: int | None = None) -> Collection:
+        collection = super()._opened(opening, attempt=attempt)
+        named = replace(opening, attempt=collection.attempt)
+        self._attempts[opening.run, opening.round] = _Attempt(named, {leaf.name: _Opened() for leaf in self.leaves})
+        self._look(collection)
+        return collection
+
+    def _close_if_due(self, collection: Collection) -> Phase:
+        if collection.phase is Phase.OPEN:
+            self._look(collection)
+        if collection.phase is Phase.OPEN and collection.needed <= collection.reported >= self.known_enrolled() > 0:
+            return self._freeze(collection)
+        return super()._close_if_due(collection)
+
+    def _freeze(self, collection: Collection, *, enrolled: int | None = None) -> Phase:
+        """Take no more reports. Whether enough have reported is known when all sums are held."""
+        with collection.lock:
+            if collection.phase is Phase.OPEN:
+                collection.phase = Phase.RELEASING
+        self._tell()
+        return collection.phase
+
+    def _release(self, collection: Collection) -> None:
+        """Take the leaves' sums, merge them, and go on as the one aggregator; at the next tick where a leaf is waited for."""
+        if self.ledger.released(collection.run, collection.question.round) is not None:
+            super()._release(collection)
+            return
+        if (attempt := self._of(collection)) is None:
+            return
+        with attempt.turn:
+            if not self._taken(collection, attempt):
+                return
+            self._merge(collection, attempt)
+        if collection.phase is Phase.RELEASING:
+            super()._release(collection)
+
+    def _forget(self, collection: Collection) -> None:
+        super()._forget(collection)
+        self._attempts.pop((collection.run, collection.question.round), None)
+        self._visits.hear_all(run=collection.run, round=collection.question.round, ended=True)
+
+    def _of(self, collection: Collection) -> _Attempt | None:
+        """What leaves hold of this very attempt."""
+        attempt = self._attempts.get((collection.run, collection.question.round))
+        return attempt if attempt is not None and attempt.opening.attempt == collection.attempt else None
+
+    def _look(self, collection: Collection) -> None:
+        """Hear every leaf, open those that are not yet, and count; a leaf that lost reports ends the attempt."""
+        attempt = self._of(collection)
+        if attempt is None or not attempt.turn.acquire(blocking=False):
+            return
+        try:
+            lost = [name for name in self._visits.each(lambda leaf: self._look_at(leaf, attempt, collection), self.leaves) if name]
+            if lost:
+                self._end(collection, lost)
+            standings = [each.standing for each in attempt.leaves.values() if each.standing is not None]
+            with collection.lock:
+                if collection.phase is Phase.OPEN:
+                    _count(collection, standings)
+        finally:
+            attempt.turn.release()
+
+    def _end(self, collection: Collection, lost: Sequence[str]) -> None:
+        """Nothing of the attempt is kept; the server is told that the round is unknown, and opens the next."""
+        cause = f"started again since they were opened: {', '.join(lost)}"
+        logs.say(log, "leaf-lost", level=logging.WARNING, run=collection.run, round=collection.question.round, cause=cause)
+        with collection.lock:
+            collection.phase, collection.sums = Phase.SHORT, None
+        for each in (self._rounds, self._attempts):
+            each.pop((collection.run, collection.question.round), None)
+
+    def _look_at(self, leaf: Leaf, attempt: _Attempt, collection: Collection) -> str:
+        """The leaf's name where it was started again since it was opened, else ""."""
+        mine, opening = attempt.leaves[leaf.name], attempt.opening
+        try:
+            standing = self._visits.visit(leaf, run=opening.run, round=opening.round)
+            there = (standing.attempt, standing.digest) == (opening.attempt, opening.digest)
+            before = mine.standing
+            if before is not None and (not there or standing.epoch != before.epoch or standing.reported < before.reported):
+                return leaf.name
+            if not there:
+                plan = self.ledger.plan(opening.run)
+                assert plan is not None
+                left_s = max(collection.deadline_s - self._clock(), 1e-3)
+                standing = leaf.desk.open(replace(opening, timeout_s=left_s), plan)
+            mine.standing = standing
+        except FedRecError as failure:
+            self._visits.away(leaf, failure)
+        return ""
+
+    # --- sums ---
+
+    def _taken(self, collection: Collection, attempt: _Attempt) -> bool:
+        """Whether every leaf's sums are held, or its time is over. Raises ProtocolError on sums that cannot be its own."""
+        attempt.frozen_s = self._clock() if attempt.frozen_s is None else attempt.frozen_s
+        missing = [leaf for leaf in self.leaves if attempt.leaves[leaf.name].partial is None]
+        said = self._visits.each(lambda leaf: self._take(leaf, attempt, collection), missing)
+        if lost := [leaf.name for leaf, word in zip(missing, said, strict=True) if word == "lost"]:
+            self._end(collection, lost)
+            return False
+        return "away" not in said or self._clock() - attempt.frozen_s >= self._patience_s
+
+    def _take(self, leaf: Leaf, attempt: _Attempt, collection: Collection) -> str:
+        """Hold the leaf's sums, once: "". "away": it does not answer; "lost": it was started again, and reports with it."""
+        mine, opening = attempt.leaves[leaf.name], attempt.opening
+        if mine.standing is None:
+            return ""  # it was never opened, so it holds nothing
+        try:
+            content = leaf.desk.freeze(
+                opening.run, opening.round, digest=opening.digest, attempt=opening.attempt, epoch=mine.standing.epoch
+            )
+            now = self._visits.visit(leaf, run=opening.run, round=opening.round)  # after it froze: whoever is in the sums is enrolled now
+        except RefusedError as failure:
+            if failure.code != Refusal.ROUND_UNKNOWN:
+                raise
+            return "lost"
+        except UnreachableError as failure:
+            self._visits.away(leaf, failure)
+            return "away"
+        partial = read_partial(content, collection.question.blocks)
+        self._require_own(leaf, partial, mine.standing, now, opening)
+        require_within_reach(partial, collection.question.releases)
+        mine.partial = partial
+        about = {"run": opening.run, "round": opening.round, "attempt": opening.attempt}
+        logs.say(log, "leaf-frozen", sender=leaf.name, users=partial.reported, **about)  # type: ignore[arg-type]
+        return ""
+
+    def _require_own(self, leaf: Leaf, partial: PartialSums, standing: LeafStanding, now: LeafStanding, opening: Opening) -> None:
+        expected = (leaf.name, standing.epoch, opening.run, opening.round, opening.digest, opening.quorum, opening.attempt)
+        found = (partial.leaf, partial.epoch, partial.run, partial.round, partial.digest, partial.quorum, partial.attempt)
+        if found != expected:
+            raise distrusted(leaf, f"sent sums of {found}, asked for were those of {expected}")
+        if partial.reported < standing.reported:
+            raise distrusted(leaf, f"said that {standing.reported} users reported, and sent sums of {partial.reported}")
+        if partial.reported > now.enrolled:
+            raise distrusted(leaf, f"sent sums of {partial.reported} users, of {now.enrolled} that are enrolled")
+
+    def _merge(self, collection: Collection, attempt: _Attempt) -> None:
+        """All sums into one, counted; too few, and all is forgotten."""
+        partials = [each.partial for each in attempt.leaves.values() if each.partial is not None]
+        with collection.lock:
+            _count(collection, partials)
+            if collection.sums is None or collection.reported < collection.needed:
+                collection.phase, collection.sums = Phase.SHORT, None
+                return
+            total = ExactSums(collection.question.blocks)
+            for partial in partials:
+                try:
+                    total.merge(ExactSums.of(collection.question.blocks, partial.blocks))
+                except ValueError as failure:
+                    raise ProtocolError(f"the leaves' sums cannot be merged: {failure}", "Ask fewer people in a round.") from None
+            collection.sums = total
+
+
+def _count(collection: Collection, parts: Sequence[LeafStanding | PartialSums]) -> None:
+    collection.reported = sum(part.reported for part in parts)
+    collection.clipped = sum(part.clipped for part in parts)
+    collection.bytes_in = sum(part.bytes_in for part in parts)
+    collection.rejected = sum((Counter(part.rejected) for part in parts), Counter[str]())
+
+
+def _no_reports() -> RefusedError:
+    return refused(Refusal.FORBIDDEN, "this is the root of leaves, which take reports", "Name the leaves in the client's settings.")
