@@ -37,6 +37,8 @@ from fedrec_simulations.demo.parties import SERVER, SERVING, Deployment
 from fedrec_simulations.demo.trial import TRAININGS, K, Trial
 
 SCENARIO = ("data.preset=small", "privacy.noise=seeded", "recipe=published", "model.steps=5", "privacy.epsilon=3.5")
+OF_THREE = ("privacy.aggregation=three-party", "privacy.hostile_clients=checked")
+"""Besides, where three aggregate."""
 PERSON = "person"
 KILLS = {"training": 8, "asking": 2}
 """In each training, and while a person asks each of the two models."""
@@ -125,25 +127,26 @@ class Assault(Supervisor):
         return float(self._rng.exponential(_PAUSE_S))
 
 
-def run(*, kills: int, seed: int, tell: Callable[[str], None] = lambda words: None) -> str:
-    """Deployments until there were so many kills; a summary in words. `tell` hears of each deployment.
+def run(*, kills: int, seed: int, three_party: bool = False, tell: Callable[[str], None] = lambda words: None) -> str:
+    """Deployments until there were so many kills; a summary in words. `tell` hears of each deployment. three_party: three aggregators,
+    which check clients.
 
     Raises ProtocolError where something does not hold; that deployment's folder stays.
     """
-    tally, started = Tally(), time.perf_counter()
+    tally, started, sets = Tally(), time.perf_counter(), SCENARIO + (OF_THREE if three_party else ())
     while tally.kills < kills:
         number, folder = seed + tally.deployments, Path(tempfile.mkdtemp(prefix="fedrec-kills-"))
-        if broken := _deployment(folder, number, kills - tally.kills, tally):
+        if broken := _deployment(folder, sets, number, kills - tally.kills, tally):
             raise ProtocolError(f"seed {number}, after {tally.kills} kills: {'; '.join(broken)}", f"Its folders and logs are in {folder}.")
         shutil.rmtree(folder)
         tell(f"{tally.kills} of {kills} kills, {tally.deployments} deployments, {time.perf_counter() - started:.0f} s")
     return _summary(tally, seed, time.perf_counter() - started)
 
 
-def _deployment(folder: Path, seed: int, kills: int, tally: Tally) -> list[str]:
+def _deployment(folder: Path, sets: tuple[str, ...], seed: int, kills: int, tally: Tally) -> list[str]:
     """What does not hold of one deployment, in words; it counts in `tally`."""
     company = Assault(seed, kills, tally)
-    trial = Trial(load(None, SCENARIO), folder)
+    trial = Trial(load(None, sets), folder)
     there = trial.deployment(company)
     try:
         _lived_through(trial, there, company)

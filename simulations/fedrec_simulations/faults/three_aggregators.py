@@ -1,14 +1,15 @@
 """Three aggregators under faults: the real ones over ledgers on simulated disks, real clients and the server's real rounds, in one process.
 
-From a seed: messages and answers that are lost on every way, aggregators that end before or after any durable step and miss calls, full
-disks, clients and the server started again, clients that stay silent for a while. Then all is repaired, and the training goes on to its
-end. Checked, with code of its own:
+From a seed: messages and answers that are lost on every way, aggregators that end at any moment and miss calls, full disks, clients and
+the server started again, clients that stay silent for a while. A moment is before and after every durable write and every answer. Then
+all is repaired, and the training goes on to its end. `at_each_moment` ends one aggregator at one moment of a checked training instead, at
+each in turn. Checked, with code of its own:
 
 - what leaves an aggregator for a round is the same bytes for ever, and of one attempt at all three;
 - the three together are the exact sum of a set of users of the stated size, and the noise of all three: nobody twice, no mask left over;
 - a round has its quorum, every ledger charged every release once and published every round once;
-- the training ends once everything is repaired; where clients are checked, in every third run, it may stop at a round that was begun too
-  often.
+- the training ends once everything is repaired. Where clients are checked, in every third run, it may stop: at a round in which a
+  quorum is missed because clients shared in `ATTEMPTS` attempts, all for which checks are charged, and of which no output left.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedrec.errors import FedRecError, ProtocolError, UnreachableError
+from fedrec.errors import FedRecError, ProtocolError, RefusedError, UnreachableError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.messages import Question, Release
-from fedrec.federation.protocol import Answer, Invitation, Terms
+from fedrec.federation.protocol import Answer, Invitation, Refusal, Terms
 from fedrec.federation.releases import parties, party_noise
 from fedrec.federation.round_driver import AggregatedLink, Patience
 from fedrec.federation.rounds import State
@@ -75,8 +76,8 @@ class Tally:
     """What came of many runs."""
 
     runs: int = 0
-    rounds: int = 0
-    attempts: int = 0
+    released: int = 0
+    stopped: list[int] = field(default_factory=list)
     struck: Counter[str] = field(default_factory=Counter)
 
 
@@ -89,6 +90,7 @@ class Chances(Fate):
         self.loss, self.crash = (float(rng.choice(rates)) for rates in ([0.0, 0.02, 0.1], [0.0, 0.01, 0.05]))
         self.full, self.end = (float(rng.choice(rates)) for rates in ([0.0, 0.0, 0.01], [0.0, 0.01]))
         self.silent = float(rng.choice([0.0, 0.0, 0.1]))
+        self.kill = float(rng.choice([0.0, 0.0, 0.002, 0.01]))
 
     def happens(self, what: str, rate: float) -> bool:
         """One draw."""
@@ -97,11 +99,35 @@ class Chances(Fate):
         self.counts[what] += 1
         return True
 
+    def ends(self, where: str) -> bool:
+        """Whether an aggregator's process ends before or after an answer."""
+        return self.happens("kill", self.kill)
+
     def next(self, where: str) -> list[Operation]:
         """At a step of an aggregator's disk."""
         if self.happens("crash", self.crash):
             return [Operation(where, 0, Kind.CRASH, float(self.rng.integers(6)))]
         return [Operation(where, 0, Kind.FULL, 1.0)] if self.happens("full disk", self.full) else []
+
+
+class OneKill(Chances):
+    """No fault but one: the process of `party` ends at its moment number `at`. moments: how many it had."""
+
+    def __init__(self, party: str, at: int) -> None:
+        super().__init__(np.random.default_rng(0))
+        self.loss = self.crash = self.full = self.end = self.silent = self.kill = 0.0
+        self.party, self.at, self.moments = party, at, 0
+
+    def ends(self, where: str) -> bool:
+        """At that moment."""
+        self.moments += where == self.party
+        if now := where == self.party and self.moments == self.at:
+            self.counts["kill"] += 1
+        return now
+
+    def next(self, where: str) -> list[Operation]:
+        """At a step of an aggregator's disk."""
+        return [Operation(where, 0, Kind.CRASH, 0.0)] if self.ends(where) else []
 
 
 @dataclass
@@ -120,12 +146,15 @@ class Way:
 
 
 class World:
-    """One run in `folder`."""
+    """One run in `folder`; chances: of faults, by the seed where none are given.
 
-    def __init__(self, seed: int, folder: Path) -> None:
-        self.checked, self.stopped = seed % 3 == 0, False
+    refused: clients that shared in as many attempts at a round as are charged, by round. stopped: the round at which the training did.
+    """
+
+    def __init__(self, seed: int, folder: Path, chances: Chances | None = None) -> None:
+        self.checked, self.stopped, self.refused = seed % 3 == 0, -1, dict[int, set[str]]()
         self.folder, self.clock, rng = folder, Clock(), Streams(seed).numpy("three-faults")
-        self.chances, self.rng = Chances(rng), rng
+        self.chances = Chances(rng) if chances is None else chances
         self.share, self.min_share = int(rng.integers(1, 3)), float(rng.choice([0.5, 1.0]))
         self.machines = [Machine(f"aggregator-{place}", self.chances, self.clock) for place in range(PLACES)]
         self.cores: list[ThreePartyAggregator | None] = [None] * PLACES
@@ -189,7 +218,7 @@ class World:
                 machine.missed -= 1
                 raise _gone()
             self.start(way.place)
-        answer = self._within(way.place, lambda: self._answer(way, name, asked, named))
+        answer = self._within(way.place, lambda: self._answered(way, name, asked, named))
         if name == "release":
             self._left(way.place, asked[1], answer)
         if self.chances.happens("lost answer", self.chances.loss):
@@ -214,6 +243,16 @@ class World:
                 raise
             self.stop(place)
             raise _gone() from None
+
+    def _answered(self, way: Way, name: str, asked: Sequence[Any], named: dict[str, Any]) -> Any:
+        """Before and after it, the process may end."""
+        party = self.machines[way.place].party
+        if self.chances.ends(party):
+            raise Crash(party)
+        answer = self._answer(way, name, asked, named)
+        if self.chances.ends(party):
+            raise Crash(party)
+        return answer
 
     def _answer(self, way: Way, name: str, asked: Sequence[Any], named: dict[str, Any]) -> Any:
         core = self.cores[way.place]
@@ -253,7 +292,9 @@ class World:
             if self.chances.happens("client restart", self.chances.end):
                 client.ledger.close()
                 self.clients[number] = client = self._client(number)
-            answers.append(client.answer(invitation))
+            answers.append(answer := client.answer(invitation))
+            if self.checked and answer.refusal == Refusal.BUDGET:
+                self.refused.setdefault(invitation.question.round, set()).add(client.name)
         return answers
 
     def _train(self) -> None:
@@ -261,9 +302,6 @@ class World:
         state: State = recipe.begin()
         while (question := recipe.ask(state)) is not None:
             tries += 1
-            if self.checked and self.chances.repaired and max(self._attempts(question.round)) > ATTEMPTS:
-                self.stopped = True  # clients share in no more attempts than their checks are charged for: an operator begins another run
-                return
             if tries > _TRIES:
                 self.broken.append(f"the training does not end: round {question.round}")
                 return
@@ -272,7 +310,11 @@ class World:
             self.asked[question.round] = question
             try:
                 answer, head = self._round(question, head)
-            except (FedRecError, ServerEndsError):  # an operator starts it again
+            except (FedRecError, ServerEndsError) as failure:  # an operator starts it again
+                short = isinstance(failure, RefusedError) and failure.code == Refusal.TOO_FEW
+                if short and self.chances.repaired and question.round in self.refused:
+                    self.stopped = question.round  # an operator begins another run
+                    return
                 self.sleep(1.0)
                 continue
             state = recipe.tell(state, question, answer)
@@ -289,10 +331,6 @@ class World:
         link.num_users = population().num_users
         return link.answer(question), link.ledger_head
 
-    def _attempts(self, round: int) -> list[int]:
-        found = (None if ledger is None else ledger.attempt(RUN, round) for ledger in self.ledgers)
-        return [0 if attempt is None else attempt.attempt for attempt in found]
-
     # --- what must hold ---
 
     def _left(self, place: int, round: int, content: bytes) -> None:
@@ -308,13 +346,17 @@ class World:
                 self.start(place)
         for round, question in self.asked.items():
             contents = [next(iter(self.outputs.get((place, round), {b""}))) for place in range(PLACES)]
-            if all(contents):
+            if round == self.stopped:
+                self._judge_stop(round, contents)
+            elif all(contents):
                 self._judge_round(question, contents)
+            else:
+                self.broken.append(f"round {round} was not released by all three")
         for place, ledger in enumerate(self.ledgers):
             assert ledger is not None
             charged = Counter((charge.round, charge.release) for charge in ledger.spends().charges)
             expected = {(round, spec.name) for round, question in self.asked.items() for spec in question.releases}
-            last = {key for key in expected if self.stopped and key[0] == max(self.asked)}
+            last = {key for key in expected if key[0] == self.stopped}
             if not expected - last <= set(charged) <= expected or not set(charged.values()) <= {1}:
                 self.broken.append(f"aggregator {place} charged {dict(charged)}")
 
@@ -333,6 +375,15 @@ class World:
         if not any(_same(sums, chosen) for chosen in _subsets(self._by_user(question), users)):
             self.broken.append(f"round {question.round} is no exact sum of {users} users")
 
+    def _judge_stop(self, round: int, contents: Sequence[bytes]) -> None:
+        if any(contents):
+            self.broken.append(f"round {round} cannot be released, and an output of it left")
+        for name in self.refused[round]:
+            with closing(sqlite3.connect(self.folder / name / "ledger.sqlite")) as ledger:
+                (shared,) = ledger.execute("SELECT COUNT(*) FROM attempts WHERE round = ?", (round,)).fetchone()
+            if shared != ATTEMPTS:
+                self.broken.append(f"{name} refused round {round} after {shared} attempts of {ATTEMPTS}")
+
     def _by_user(self, question: Question) -> list[list[npt.NDArray[np.int64]]]:
         step, data = self.prepared.steps[question.step], population()
         return [list(exact_sums(step(question, data.users_subset(np.array([k]))), question.blocks)) for k in range(data.num_users)]
@@ -340,23 +391,56 @@ class World:
 
 def run(*, runs: int, seed: int) -> str:
     """Many runs; a summary in words. Raises ProtocolError where a rule does not hold."""
-    tally, started, memory = Tally(), time.perf_counter(), Path("/dev/shm")
+    tally, started = Tally(), time.perf_counter()
     for number in range(seed, seed + runs):
-        with TemporaryDirectory(prefix="fedrec-faults-", dir=memory if memory.is_dir() else None) as folder, quiet():
-            world = World(number, Path(folder))
-            world.run()
-        tally.runs, tally.rounds = tally.runs + 1, tally.rounds + len(world.asked)
-        tally.struck.update(world.chances.counts)
-        if world.broken:
-            raise ProtocolError(f"seed {number}: {'; '.join(world.broken)}", "fedrec faults --three-party --runs 1 --seed says it again.")
+        _count(tally, number, _lived(number))
     struck = ", ".join(f"{what} {count}" for what, count in sorted(tally.struck.items()))
-    return "\n".join(
-        [
-            f"{tally.runs} runs with three aggregators (seeds {seed} to {seed + tally.runs - 1}), {time.perf_counter() - started:.0f} s",
-            f"{struck}",
-            f"{tally.rounds} rounds: each released once, as the exact sum of its users and three noises, and charged once by each",
-        ]
-    )
+    lines = [f"{tally.runs} runs with three aggregators (seeds {seed} to {seed + runs - 1}), {time.perf_counter() - started:.0f} s", struck]
+    if tally.stopped:
+        seeds = ", ".join(map(str, tally.stopped))
+        lines.append(
+            f"{len(tally.stopped)} stopped at a round in which clients had shared {ATTEMPTS} times, nothing of which left (seeds {seeds})"
+        )
+    return "\n".join([*lines, _released(tally)])
+
+
+def at_each_moment(*, every: int = 1, first: int = 1) -> str:
+    """One aggregator ends at one moment of a checked training, at each in turn; a summary in words. Raises ProtocolError where a rule does
+    not hold, or where such a training stops. every, first: moments `first`, `first + every`, ... alone, as a sample."""
+    tally, started, moments = Tally(), time.perf_counter(), dict[str, int]()
+    for place in range(PLACES):
+        party = f"aggregator-{place}"
+        _lived(0, undisturbed := OneKill(party, 0))
+        moments[party] = undisturbed.moments
+        for at in range(first, undisturbed.moments + 1, every):
+            _count(tally, 0, _lived(0, OneKill(party, at)), f"{party} ended at moment {at}")
+    if tally.stopped:
+        raise ProtocolError(f"one crash stopped {len(tally.stopped)} trainings", "A training must go on after it.")
+    had = ", ".join(f"{party} {count}" for party, count in moments.items())
+    head = f"{tally.runs} checked trainings, {tally.struck['kill']} ends of one aggregator, {time.perf_counter() - started:.0f} s"
+    return "\n".join([head, f"moments of an undisturbed training: {had}", _released(tally)])
+
+
+def _lived(seed: int, chances: Chances | None = None) -> World:
+    memory = Path("/dev/shm")
+    with TemporaryDirectory(prefix="fedrec-faults-", dir=memory if memory.is_dir() else None) as folder, quiet():
+        world = World(seed, Path(folder), chances)
+        world.run()
+    return world
+
+
+def _count(tally: Tally, seed: int, world: World, where: str = "") -> None:
+    tally.runs, tally.released = tally.runs + 1, tally.released + len(world.asked) - (world.stopped >= 0)
+    tally.struck.update(world.chances.counts)
+    if world.stopped >= 0:
+        tally.stopped.append(seed)
+    if world.broken:
+        words = f"seed {seed}{', ' * bool(where)}{where}: {'; '.join(world.broken)}"
+        raise ProtocolError(words, "fedrec faults --three-party --runs 1 --seed says it again.")
+
+
+def _released(tally: Tally) -> str:
+    return f"{tally.released} rounds: each released once, as the exact sum of its users and three noises, and charged once by each"
 
 
 ITEMS = tuple(f"item-{j}" for j in range(5))
