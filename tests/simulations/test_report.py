@@ -22,7 +22,7 @@ from fedrec.evaluation.ratings import RatingMetrics
 from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.settings import load
 from fedrec_simulations.outcomes import Outcome
-from fedrec_simulations.report import charts, findings, page, svg, wording
+from fedrec_simulations.report import charts, dots, findings, page, svg, wording
 from fedrec_simulations.report.content import (
     BucketBars,
     BudgetLine,
@@ -375,13 +375,13 @@ def test_points_lie_where_their_epsilon_and_value_say() -> None:
 
 
 def test_dots_lie_where_their_values_are_and_the_axis_does_not_begin_at_zero() -> None:
-    drawn = charts.bucket_dots(BucketBars("RMSE", {"a": (1.0, 0.5, math.nan, 0.75, 0.625)}), name="b")
+    drawn = dots.bucket_dots(BucketBars("RMSE", {"a": (1.0, 0.5, math.nan, 0.75, 0.625)}), name="b")
     places = [float(at) for at in re.findall(r'<circle cx="([\d.]+)"', drawn.partition("</svg>")[0])]
     assert len(places) == 4, "what was not measured has no dot"
     assert places[2] - places[1] == pytest.approx((places[0] - places[1]) / 2, abs=0.1)
     assert places[3] - places[1] == pytest.approx((places[0] - places[1]) / 4, abs=0.1)
     assert ">0.0<" not in drawn
-    assert charts.bucket_names(5) == ("rarest 20%", "20–40%", "40–60%", "60–80%", "most popular 20%")
+    assert dots.bucket_names(5) == ("rarest 20%", "20–40%", "40–60%", "60–80%", "most popular 20%")
 
 
 def test_charts_of_one_point_or_equal_values_are_drawn() -> None:

@@ -8,29 +8,18 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from fedrec.extras import require
+from fedrec_simulations.report.colours import LIGHT, SLOTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {
-    "MatrixFactorization": "#0072b2",
-    "ItemItem": "#d55e00",
-    "Popularity": "#009e73",
-    "ItemBias": "#cc79a7",
-    "non-private ALS": "#000000",
-    "non-private item-item": "#7f5f00",
-    "popularity": "#009e73",
-    "item + user bias": "#b2567e",
-    "item mean": "#5f5f5f",
-    "global mean": "#8c8c8c",
-}
-"""Of Okabe and Ito 2008, apart for readers with colour blindness; a method keeps its colour in every picture."""
-_OTHERS = ("#56b4e9", "#e69f00", "#882255", "#332288", "#117733", "#aa4499")
+_LEVEL = "#5f5f5f"
+"""Of a method without privacy that has no colour of its own."""
 
 
 def colour_of(method: str) -> str:
-    """The same for the same name, in every picture."""
-    return COLOURS.get(method) or _OTHERS[sum(method.encode()) % len(_OTHERS)]
+    """The pages' colour of a method; of one without a colour of its own, one that depends on its name alone."""
+    return LIGHT[SLOTS.get(method, 1 + sum(method.encode()) % len(LIGHT)) - 1]
 
 
 def _pyplot() -> Any:
@@ -60,11 +49,12 @@ def draw_curve(
     low, high = axes.get_ylim()
     span = max([*levels.values(), high]) - min([*levels.values(), low]) or 1.0
     for method, value in sorted(levels.items(), key=lambda level: level[1]):
-        axes.axhline(value, color=colour_of(method), linestyle=":", linewidth=1.2)
+        colour = colour_of(method) if method in SLOTS else _LEVEL
+        axes.axhline(value, color=colour, linestyle=":", linewidth=1.2)
         at = max(value, placed[-1] + 0.05 * span) if placed else value  # labels that would overlap are moved apart
         placed.append(at)
         said = method if "non-private" in method else f"{method} (no privacy)"
-        axes.annotate(said, (1.01, at), xycoords=("axes fraction", "data"), va="center", fontsize=8, color=colour_of(method))
+        axes.annotate(said, (1.01, at), xycoords=("axes fraction", "data"), va="center", fontsize=8, color=colour)
     axes.set_xscale("log")
     ticks = sorted({epsilon for frame in lines.values() for epsilon in frame["epsilon"].to_list() if epsilon < float("inf")})
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])

@@ -15,6 +15,7 @@ from fedrec_simulations.audit import membership
 from fedrec_simulations.audit.finding import Effort, Finding
 from fedrec_simulations.audit.whole import whole_finding
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.report.dots import Attacked, claims
 from fedrec_simulations.report.table_page import TablePage, render
 
 QUICK = Effort(draws=4_000, users=8, uploads=6)
@@ -42,6 +43,9 @@ class Audit:
         answer = f"No attack on {name} proves more than is claimed: {len(self.findings)} of {len(self.findings)} claims hold."
         if failed:
             answer = f"{len(failed)} of {len(self.findings)} claims about {name} do not hold: do not make them."
+        attacks = [Attacked(f.attack, f.claim.epsilon, None if f.by == "none" else f.measured) for f in self.findings]
+        units = sorted({f.claim.compared for f in self.findings})
+        drawn = any(f.claim.private and f.by != "none" for f in self.findings)
         return render(
             TablePage(
                 title=f"Audit of {name}",
@@ -50,6 +54,7 @@ class Audit:
                 rows=[_cells(finding) for finding in self.findings],
                 numbers=frozenset({3, 4, 6, 7}),
                 bad=bool(failed),
+                chart=claims(attacks, axis=f"ε {'; '.join(units)}", name="claims") if drawn else None,
                 warned=frozenset(at for at, finding in enumerate(self.findings) if finding.failed),
                 notes=[*_explained(self.findings), *(f"{f.attack}: {f.note}" for f in self.findings if f.note)],
             )

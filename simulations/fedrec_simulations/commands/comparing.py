@@ -1,4 +1,4 @@
-"""Verbs on what there is: `fedrec compare` of finished runs, `fedrec scenarios`, and `fedrec schema` for editors."""
+"""Verbs on what there is: `fedrec compare` of finished runs, `fedrec figures`, `fedrec scenarios`, and `fedrec schema` for editors."""
 
 from __future__ import annotations
 
@@ -41,6 +41,32 @@ def compare(
     if output is not None:
         write(frame, chosen, output)
     typer.echo(json.dumps(frame.to_dicts(), default=str).replace("Infinity", '"inf"') if as_json else table(frame, chosen))
+
+
+@app.command(short_help="Write the charts of a page as PDF, SVG, PNG and CSV.")
+def figures(
+    page: Annotated[Path, typer.Argument(metavar="PAGE", help="Page that fedrec wrote, its run folder, or an SVG of docs/img.")],
+    output: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder; without it, figures beside the page.")] = None,
+    formats: Annotated[str, typer.Option("--formats", metavar="LIST", help="Formats, with commas between.")] = "svg,pdf,png,csv",
+    as_json: Json = False,
+) -> None:
+    """Write every chart of a page as files for a paper, and its numbers as CSV.
+
+    Pages are the report of a run, of several seeds, of a comparison, of an audit, and of fedrec bench paper. PDF and PNG need
+    pip install 'fedrec[plot]'.
+
+    Examples:
+
+    \b
+      fedrec figures runs/planted/report.html
+      fedrec figures audit.html --output figures --formats pdf,csv
+    """
+    from fedrec_simulations.report.figures import write
+
+    source = page / "report.html" if page.is_dir() else page
+    wanted = [name.strip() for name in formats.split(",") if name.strip()]
+    made = write(source, output or source.parent / "figures", wanted)
+    typer.echo(json.dumps([str(path) for path in made]) if as_json else "\n".join(str(path) for path in made))
 
 
 @app.command(short_help="List the scenarios that come with fedrec.")

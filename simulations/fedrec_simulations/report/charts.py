@@ -1,26 +1,27 @@
-"""The report's charts, drawn by hand as SVG: metric against epsilon, by popularity, by round.
+"""The report's charts, drawn by hand as SVG: metric against epsilon, and by round; dots.py has the others.
 
 Each is drawn twice, for a desk and for a phone, and the page shows one of them: text keeps its size on both. Lines are
-labelled where they end; colours come from the page (`s1` ... `s4`, told apart by colour-blind readers and by their labels).
+labelled where they end; colours come from the page (`s1` ... `s6`, told apart by colour-blind readers and by their labels), and a
+method has the same in every chart. Each wide drawing carries its numbers, which `fedrec figures` writes out.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
 from fedrec_simulations.report import wording
-from fedrec_simulations.report.content import BucketBars, Convergence, LineChart, Point, PrivacyCurve, Series
-from fedrec_simulations.report.svg import Scale, decimals, element, line, path, picture, spread, text, ticks
+from fedrec_simulations.report.colours import chosen
+from fedrec_simulations.report.content import Convergence, LineChart, Point, PrivacyCurve, Series
+from fedrec_simulations.report.svg import Scale, as_csv, decimals, element, line, path, picture, sparse, spread, text, ticks
 
 WIDE, NARROW = 720.0, 344.0
-_LINE_HEIGHT = 15.0
-_COLOURS = 4
+LINE_HEIGHT = 15.0
+_VALUED = 4
+"""More lines than this have no numbers at their points."""
 _MARKS, _MARK_GAP = 8, 32.0
 
 
@@ -60,25 +61,13 @@ def privacy_curve(curve: PrivacyCurve, *, name: str = "curve") -> Markup:
 
 
 def lines_against(chart: LineChart, *, name: str) -> Markup:
-    """Lines with bars, labelled where they end; more than four take the colours again, dashed. `name` must be unique on the page."""
+    """Lines with bars, labelled where they end; more than six take the colours again, dashed. `name` must be unique on the page."""
     return both_widths(lambda width, at: _lines(chart, width, at), name)
 
 
 def convergence(chart: Convergence) -> Markup:
     """The metric of each line by round."""
     return both_widths(lambda width, name: _convergence(chart, width, name), "convergence")
-
-
-def bucket_dots(chart: BucketBars, *, name: str) -> Markup:
-    """A group for each bucket, rarest first, a dot for each method; the axis spans the values, so that differences are seen."""
-    return both_widths(lambda width, at: _dots(chart, width, at), name)
-
-
-def bucket_names(count: int) -> tuple[str, ...]:
-    """ "rarest 20%", "20-40%", ..., "most popular 20%"."""
-    edges = [round(100 * b / count) for b in range(count + 1)]
-    between = tuple(f"{a}–{b}%" for a, b in itertools.pairwise(edges[1:-1]))
-    return (f"rarest {edges[1]}%", *between, f"most popular {100 - edges[-2]}%") if count > 1 else ("all items",)
 
 
 def _lines(chart: LineChart, width: float, name: str) -> Markup:
@@ -88,27 +77,33 @@ def _lines(chart: LineChart, width: float, name: str) -> Markup:
     x = _horizontal(f, places, chart.log)
     reach = [p.value + side * p.spread for points in chart.lines.values() for p in points for side in (-1, 1)]
     y = _vertical(f, reach + [value for _, value in chart.baselines])
-    parts = _grid(f, y)
+    metric = chart.title.partition(" against ")[0]
+    parts = [*_grid(f, y), text(0.0, 8.0, metric, class_="axis")]
     marks = places if chart.log or len(places) <= _MARKS else ticks(places[0], places[-1])
-    parts += [text(x(v), f.bottom + 18, f"{v:.4g}", anchor="middle", class_="tick") for v in _sparse(marks, x, gap=_MARK_GAP)]
+    parts += [text(x(v), f.bottom + 18, f"{v:.4g}", anchor="middle", class_="tick") for v in sparse(marks, x, gap=_MARK_GAP)]
     rows = [chart.axis] if f.wide else textwrap.wrap(chart.axis, 44)
     for row, words in enumerate(rows):
-        at = f.bottom + 40 - 4 * (len(rows) > 1) + row * _LINE_HEIGHT
+        at = f.bottom + 40 - 4 * (len(rows) > 1) + row * LINE_HEIGHT
         parts.append(text((f.left + f.right) / 2, at, words, anchor="middle", class_="axis"))
+    slots = chosen(chart.lines)
     bars = [
-        _error_bar(x(p.x) + _beside(s, len(lines)), y, p.value, p.spread, s)
-        for s, points in enumerate(chart.lines.values(), 1)
+        _error_bar(x(p.x) + _beside(s, len(lines)), y, p.value, p.spread, slots[label][0])
+        for s, (label, points) in enumerate(chart.lines.items(), 1)
         for p in points
         if p.spread > 0
     ]
     parts += bars
     parts += _levels(f, y, chart.baselines)
     parts += _polylines(lines, x, y)
-    parts += _point_values(lines, x, y) if len(lines) <= _COLOURS and not bars else []
+    parts += _point_values(lines, x, y) if len(lines) <= _VALUED and not bars else []
     parts += _end_labels(f, y, lines, chart.baselines)
     better = {None: "", True: " lower is better.", False: " higher is better."}[chart.lower_is_better]
     spoken = f"{_spoken(lines, chart.baselines)}{better}"
-    return picture(parts, width=f.width, height=f.height, name=name, title=chart.title, description=spoken)
+    drawn = [(label, p.x, p.value, p.spread or None) for label, points in chart.lines.items() for p in points]
+    numbers = _numbers((chart.axis, metric, "half width of the bar"), drawn, chart.baselines)
+    return picture(
+        parts, width=f.width, height=f.height, name=name, title=chart.title, description=spoken, numbers=numbers if f.wide else None
+    )
 
 
 def _beside(s: int, count: int) -> float:
@@ -129,42 +124,15 @@ def _convergence(chart: Convergence, width: float, name: str) -> Markup:
     steps = sorted({x for series in chart.lines for x in series.x})
     x = Scale(steps[0], steps[-1], f.left + 8, f.right - 8)
     y = _vertical(f, [v for series in chart.lines for v in series.y] + [value for _, value in chart.baselines])
-    parts = _grid(f, y)
-    parts += [text(x(step), f.bottom + 18, f"{step:g}", anchor="middle", class_="tick") for step in _sparse(steps, x)]
+    parts = [*_grid(f, y), text(0.0, 8.0, chart.metric, class_="axis")]
+    parts += [text(x(step), f.bottom + 18, f"{step:g}", anchor="middle", class_="tick") for step in sparse(steps, x)]
     parts.append(text((f.left + f.right) / 2, f.bottom + 40, "round", anchor="middle", class_="axis"))
     parts += _levels(f, y, chart.baselines) + _polylines(chart.lines, x, y) + _end_labels(f, y, chart.lines, chart.baselines)
     title = f"{chart.metric} by round"
-    return picture(parts, width=width, height=f.height, name=name, title=title, description=_spoken(chart.lines, chart.baselines))
-
-
-def _dots(chart: BucketBars, width: float, name: str) -> Markup:
-    wide = width > 500
-    left, right, lane, gap = (132.0 if wide else 84.0), width - 48.0, 15.0, 14.0
-    labels = bucket_names(len(next(iter(chart.methods.values()))))
-    finite = [v for values in chart.methods.values() for v in values if math.isfinite(v)] or [0.0, 1.0]
-    room = (max(finite) - min(finite)) * 0.08 or abs(finite[0]) * 0.05 or 1.0
-    x = Scale(min(finite) - room, max(finite) + room, left, right)
-    marks, top = ticks(x.low, x.high), 6.0
-    height = len(labels) * (len(chart.methods) * lane + gap) + top
-    parts = [line(x(v), 0.0, x(v), height - gap, class_="grid") for v in marks]
-    parts += [text(x(v), height + 6, f"{v:.{decimals(marks)}f}", anchor="middle", class_="tick") for v in _sparse(marks, x, gap=36.0)]
-    for b, label in enumerate(labels):
-        middle = top + len(chart.methods) * lane / 2 + 4
-        short = label if wide else label.replace("most popular", "top")
-        parts.append(text(left - 12, middle, short, anchor="end", class_="tick"))
-        for s, values in enumerate(chart.methods.values(), 1):
-            if math.isfinite(values[b]):
-                parts.append(element("circle", cx=x(values[b]), cy=top + lane / 2, r=4.5, class_=f"dot f{s}"))
-            at = x(values[b]) + 9 if math.isfinite(values[b]) else left + 6
-            parts.append(text(at, top + lane / 2 + 4, wording.number(values[b], digits=3), class_="value halo"))
-            top += lane
-        top += gap
-    spoken = " ".join(
-        f"{m}: {', '.join(f'{n} {wording.number(v, digits=3)}' for n, v in zip(labels, vs, strict=True))}."
-        for m, vs in chart.methods.items()
-    )
-    title = f"{chart.metric} by popularity of the item"
-    return picture(parts, width=width, height=height + 14, name=name, title=title, description=spoken)
+    rows = [(series.name, step, value) for series in chart.lines for step, value in zip(series.x, series.y, strict=True)]
+    numbers = _numbers(("round", chart.metric), rows, chart.baselines) if f.wide else None
+    spoken = _spoken(chart.lines, chart.baselines)
+    return picture(parts, width=width, height=f.height, name=name, title=title, description=spoken, numbers=numbers)
 
 
 def _vertical(f: _Frame, values: Sequence[float]) -> Scale:
@@ -180,22 +148,13 @@ def _grid(f: _Frame, y: Scale) -> list[Markup]:
     return lines + [text(f.left - 8, y(v) + 4, f"{v:.{digits}f}", anchor="end", class_="tick") for v in marks]
 
 
-def _sparse(values: Sequence[float], x: Scale, *, gap: float = 24.0) -> list[float]:
-    """The values whose labels do not touch, the last one always."""
-    kept: list[float] = []
-    for value in reversed(values):
-        if not kept or x(kept[-1]) - x(value) >= gap:
-            kept.append(value)
-    return kept
+def _numbers(header: Sequence[str], rows: Sequence[Sequence[object]], baselines: Sequence[tuple[str, float]]) -> str:
+    """Rows of (line, x, value, ...), and one for each level, which has no x."""
+    return as_csv(("line", *header), [*rows, *((name, None, value, *("" for _ in header[2:])) for name, value in baselines)])
 
 
-def _colour(kind: str, s: int) -> str:
-    """Class of the s-th line: s strokes, f fills, t letters."""
-    return f"{kind}{(s - 1) % _COLOURS + 1}"
-
-
-def _error_bar(x: float, y: Scale, value: float, deviation: float, s: int) -> Markup:
-    return line(x, y(value - deviation), x, y(value + deviation), class_=f"error {_colour('s', s)}")
+def _error_bar(x: float, y: Scale, value: float, deviation: float, slot: int) -> Markup:
+    return line(x, y(value - deviation), x, y(value + deviation), class_=f"error s{slot}")
 
 
 def _levels(f: _Frame, y: Scale, baselines: Sequence[tuple[str, float]]) -> list[Markup]:
@@ -203,11 +162,12 @@ def _levels(f: _Frame, y: Scale, baselines: Sequence[tuple[str, float]]) -> list
 
 
 def _polylines(lines: Sequence[Series], x: Scale, y: Scale) -> list[Markup]:
-    parts = []
-    for s, series in enumerate(lines, 1):
+    parts, slots = [], chosen(series.name for series in lines)
+    for series in lines:
+        slot, dashed = slots[series.name]
         points = [(x(a), y(b)) for a, b in zip(series.x, series.y, strict=True)]
-        parts.append(path(points, class_=f"line {_colour('s', s)}{' dashed' if s > _COLOURS else ''}"))
-        parts += [element("circle", cx=a, cy=b, r=3.5, class_=f"dot {_colour('f', s)}") for a, b in points]
+        parts.append(path(points, class_=f"line s{slot}{' dashed' if dashed else ''}"))
+        parts += [element("circle", cx=a, cy=b, r=3.5, class_=f"dot f{slot}") for a, b in points]
     return parts
 
 
@@ -251,29 +211,22 @@ def _free_side(depths: Sequence[float], at: int) -> str:
 
 def _end_labels(f: _Frame, y: Scale, lines: Sequence[Series], baselines: Sequence[tuple[str, float]]) -> list[Markup]:
     """Names and last values to the right of where lines and levels end, wrapped, and moved apart where they would touch."""
-    ends = [(series.name, series.y[-1], _colour("t", s)) for s, series in enumerate(lines, 1)] + [
-        (name, value, "quiet") for name, value in baselines
-    ]
+    slots = chosen(series.name for series in lines)
+    ends = [(s.name, s.y[-1], f"t{slots[s.name][0]}") for s in lines] + [(name, value, "quiet") for name, value in baselines]
     rows = [textwrap.wrap(name, 23 if f.wide else 13) for name, _, _ in ends]
     for row, (_, value, _) in zip(rows, ends, strict=True):
         shown = wording.number(value, digits=3)
         row[-1:] = [f"{row[-1]} {shown}"] if len(row[-1]) < (19 if f.wide else 9) else [row[-1], shown]
-    sizes = [_LINE_HEIGHT * len(row) + 3 for row in rows]
-    wanted = [y(value) - _LINE_HEIGHT / 2 for _, value, _ in ends]
+    sizes = [LINE_HEIGHT * len(row) + 3 for row in rows]
+    wanted = [y(value) - LINE_HEIGHT / 2 for _, value, _ in ends]
     tops = spread(wanted, sizes, low=f.top - 10, high=max(f.bottom, f.top - 10 + sum(sizes)))
     parts = []
     for row, (_, value, class_), top in zip(rows, ends, tops, strict=True):
-        parts.append(path([(f.right + 2, y(value)), (f.right + 10, top + _LINE_HEIGHT / 2)], class_="leader"))
-        parts += [text(f.right + 14, top + 12 + _LINE_HEIGHT * i, words, class_=f"label {class_}") for i, words in enumerate(row)]
+        parts.append(path([(f.right + 2, y(value)), (f.right + 10, top + LINE_HEIGHT / 2)], class_="leader"))
+        parts += [text(f.right + 14, top + 12 + LINE_HEIGHT * i, words, class_=f"label {class_}") for i, words in enumerate(row)]
     return parts
 
 
 def _spoken(lines: Sequence[Series], baselines: Sequence[tuple[str, float]]) -> str:
     said = [f"{s.name}: " + ", ".join(f"{b:.3f} at {a:g}" for a, b in zip(s.x, s.y, strict=True)) + "." for s in lines]
     return " ".join(said + [f"{name}: {value:.3f}." for name, value in baselines])
-
-
-def legend(names: Mapping[str, object]) -> Markup:
-    """Colour and name of each method, as text that wraps."""
-    keys = Markup("").join(Markup('<li><span class="swatch f{}"></span>{}</li>').format(s, name) for s, name in enumerate(names, 1))
-    return Markup('<ul class="legend">{}</ul>').format(keys)

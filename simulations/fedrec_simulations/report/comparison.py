@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
+from markupsafe import Markup
 
 from fedrec.errors import SettingsError
 from fedrec.storage import write_bytes
 from fedrec_simulations.experiments.intervals import interval
+from fedrec_simulations.report.charts import lines_against
+from fedrec_simulations.report.content import LineChart, Point
 from fedrec_simulations.report.table_page import TablePage, render
 
+_ERRORS = {"rmse", "mae"}
 _ABOUT = {"run", "runs", "method", "epsilon", "delta", "unit", "noise", "private"}
 _HALF = "_half"
 
@@ -57,7 +61,7 @@ def metric_of(frame: pl.DataFrame, name: str) -> str:
 
 def ordered(frame: pl.DataFrame, metric: str) -> pl.DataFrame:
     """Best first; what lacks the metric last."""
-    return frame.sort(metric, descending=metric.partition("@")[0] not in {"rmse", "mae"}, nulls_last=True)
+    return frame.sort(metric, descending=metric.partition("@")[0] not in _ERRORS, nulls_last=True)
 
 
 def _shown(frame: pl.DataFrame, metric: str) -> tuple[list[str], list[list[str]]]:
@@ -103,8 +107,42 @@ def page(frame: pl.DataFrame, metric: str, *, notes: Sequence[str] = (), runs: S
             numbers=frozenset(range(3, len(header))),
             notes=[*notes, covered],
             links=[(f"../{run.name}/report.html", run.name) for run in runs],
+            chart=_chart(frame, metric),
         )
     )
+
+
+def _chart(frame: pl.DataFrame, metric: str) -> Markup | None:
+    """The metric of each private method against epsilon, methods without privacy as levels; None where no private one has the metric."""
+    lines = {
+        method: tuple(
+            Point(row["epsilon"], row["mean"], row["half"] or 0.0)
+            for row in points.filter(pl.col("mean").is_not_null()).sort("epsilon").iter_rows(named=True)
+        )
+        for method, points in _points(frame, metric).items()
+    }
+    if not lines:
+        return None
+    axis, lower = f"ε per {_units(frame)}", metric.partition("@")[0] in _ERRORS
+    chart = LineChart(f"{metric} against {axis}", axis, lines, tuple(_levels(frame, metric).items()), log=True, lower_is_better=lower)
+    return lines_against(chart, name="comparison")
+
+
+def _points(frame: pl.DataFrame, metric: str) -> dict[str, pl.DataFrame]:
+    """Of each private method: epsilon, mean, and half width of the interval, over runs that differ in their seed."""
+    ours = frame.filter(pl.col("private") & pl.col(metric).is_not_null())
+    methods = ours["method"].unique(maintain_order=True)
+    means = ours if half(metric) in frame.columns else over_runs(ours)
+    return {m: means.filter(pl.col("method") == m).select("epsilon", mean=metric, half=half(metric)) for m in methods}
+
+
+def _levels(frame: pl.DataFrame, metric: str) -> dict[str, float]:
+    theirs = frame.filter(~pl.col("private") & pl.col(metric).is_not_null())
+    return dict(theirs.group_by("method", maintain_order=True).agg(pl.col(metric).mean()).iter_rows())
+
+
+def _units(frame: pl.DataFrame) -> str:
+    return ", ".join(sorted(set(frame.filter(pl.col("private"))["unit"].to_list())))
 
 
 def write(frame: pl.DataFrame, metric: str, path: Path, *, notes: Sequence[str] = (), runs: Sequence[Path] = ()) -> None:
@@ -122,17 +160,11 @@ def write(frame: pl.DataFrame, metric: str, path: Path, *, notes: Sequence[str] 
 def _draw(frame: pl.DataFrame, metric: str, path: Path) -> None:
     from fedrec_simulations.api.plots import draw_curve
 
-    ours = frame.filter(pl.col("private") & pl.col(metric).is_not_null())
-    if not len(ours):
+    points = _points(frame, metric)
+    if not points:
         raise SettingsError(f"no private run has {metric}: there is no line to draw", "Name another --metric.")
-    lines = dict[str, pl.DataFrame]()
-    for method in ours["method"].unique(maintain_order=True):
-        points = over_runs(ours.filter(pl.col("method") == method)).select("epsilon", mean=metric, half=half(metric))
-        lines[method] = points.with_columns(low=pl.col("mean") - pl.col("half"), high=pl.col("mean") + pl.col("half"))
-    theirs = (
-        frame.filter(~pl.col("private") & pl.col(metric).is_not_null()).group_by("method", maintain_order=True).agg(pl.col(metric).mean())
-    )
-    units = sorted(set(ours["unit"].to_list()))
-    axes = draw_curve(lines, dict(theirs.iter_rows()), metric=metric, x_label=f"ε per {', '.join(units)}")
+    within = (pl.col("mean") - pl.col("half")).alias("low"), (pl.col("mean") + pl.col("half")).alias("high")
+    lines = {method: found.with_columns(*within) for method, found in points.items()}
+    axes = draw_curve(lines, _levels(frame, metric), metric=metric, x_label=f"ε per {_units(frame)}")
     path.parent.mkdir(parents=True, exist_ok=True)
     axes.get_figure().savefig(path)  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from fedrec_simulations.report import charts, wording
+from fedrec_simulations.report import charts, dots, wording
 from fedrec_simulations.report.content import BucketBars, NeighbourCard, ReportContent
 
 _EQUALS = "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"  # so that no line ends in "δ ="
@@ -62,8 +62,7 @@ def _bucket_chart(chart: BucketBars, at: int) -> dict[str, object]:
     return {
         "metric": chart.metric,
         "lower_is_better": chart.lower_is_better,
-        "legend": charts.legend(chart.methods) if len(chart.methods) > 1 else "",
-        "svg": charts.bucket_dots(chart, name=f"buckets-{at}"),
+        "svg": dots.bucket_dots(chart, name=f"buckets-{at}"),
     }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -52,11 +54,23 @@ def path(points: Sequence[tuple[float, float]], *, class_: str) -> Markup:
     return element("path", d="M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points), class_=class_)
 
 
-def picture(parts: Sequence[Markup], *, width: float, height: float, name: str, title: str, description: str) -> Markup:
-    """An accessible SVG; `name` must be unique on the page."""
+def picture(
+    parts: Sequence[Markup], *, width: float, height: float, name: str, title: str, description: str, numbers: str | None = None
+) -> Markup:
+    """An accessible SVG; `name` must be unique on the page. numbers: what is drawn, as CSV, for `fedrec figures`."""
     head = element("title", title, id=f"{name}-t") + element("desc", description, id=f"{name}-d")
+    head += element("metadata", numbers) if numbers else Markup()
     opening = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-labelledby="{escape(name)}-t {escape(name)}-d">'
     return Markup(opening) + head + Markup("").join(parts) + Markup("</svg>")
+
+
+def as_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """What a chart draws, as CSV; an empty cell for None."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return file.getvalue()
 
 
 def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
@@ -65,6 +79,15 @@ def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
     power = 10.0 ** math.floor(math.log10(span / about))
     step = min((m * power for m in (1, 2, 5, 10)), key=lambda s: abs(span / s - about))
     return [k * step for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def sparse(values: Sequence[float], x: Scale, *, gap: float = 24.0) -> list[float]:
+    """The values whose labels do not touch, the last one always."""
+    kept: list[float] = []
+    for value in reversed(values):
+        if not kept or x(kept[-1]) - x(value) >= gap:
+            kept.append(value)
+    return kept
 
 
 def decimals(values: Sequence[float]) -> int:

@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
+from markupsafe import Markup
+
 from fedrec_simulations.report.page import stylesheet
 
 _STYLE = "main { max-width: 72rem; } td, th { padding-right: 1.25rem; }"
+_STYLE += " .data.warn { color: var(--warn); } figure { max-width: 50rem; margin-bottom: 2.5rem; }"
+
+_FOOTER = "<footer>fedrec figures PAGE writes the chart as PDF, SVG, PNG and CSV.</footer>"
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,8 @@ class TablePage:
     """Rows that are a warning."""
     notes: Sequence[str] = ()
     links: Sequence[tuple[str, str]] = ()
+    chart: Markup | None = None
+    """Above the table."""
 
 
 def render(page: TablePage) -> str:
@@ -50,6 +57,7 @@ def render(page: TablePage) -> str:
 <h1>{escape(page.title)}</h1>
 <p class="data{" warn" if page.bad else ""}">{escape(page.answer)}</p>
 </header>
+{f"<figure>{page.chart}</figure>" if page.chart else ""}
 <div class="scroll wide" tabindex="0" role="region" aria-label="{escape(page.title)}">
 <table>
 <thead><tr>{head}</tr></thead>
@@ -60,6 +68,7 @@ def render(page: TablePage) -> str:
 </div>
 {notes}
 {further}
+{_FOOTER if page.chart else ""}
 </main>
 </body>
 </html>

@@ -16,13 +16,13 @@ from fedrec_simulations.experiments.intervals import Interval
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import OTHERS, Group, System
 from fedrec_simulations.report import wording
-from fedrec_simulations.report.svg import Scale, decimals, element, line, path, picture, spread, text, ticks
+from fedrec_simulations.report.svg import Scale, as_csv, decimals, element, line, path, picture, spread, text, ticks
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 784.0, 440.0, 48.0, 510.0, 14.0, 384.0
 _INFINITY_GAP = 62.0
 _LABEL = 15.0
 _OURS = (("s1", None, 3.0), ("s1", "7 4", 2.25))
-_OTHERS = tuple((colour, dash, 1.6) for dash in (None, "6 3", "2 3", "9 3 2 3") for colour in ("s2", "s3", "s4"))
+_OTHERS = tuple((colour, dash, 1.6) for dash in (None, "6 3", "2 3") for colour in ("s2", "s3", "s4", "s5", "s6"))
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,16 @@ def drawing(study: Study, group: Group, *, name: str) -> Markup:
         parts += _drawn(drawn, x, y, study.epsilons)
     parts += _names(lines, levels, y)
     title = f"{study.metric.upper()} on {study.name} against ε {wording.unit(study.promise)}"
-    return picture(parts, width=WIDTH, height=HEIGHT, name=name, title=title, description=_spoken(lines, levels))
+    numbers = _numbers(study, group)
+    return picture(parts, width=WIDTH, height=HEIGHT, name=name, title=title, description=_spoken(lines, levels), numbers=numbers)
+
+
+def _numbers(study: Study, group: Group) -> str:
+    """Every mean of the group, those too that are left out of the drawing."""
+    systems = study.systems(group, "ours", *OTHERS, "printed", "not private")
+    found = [(_name(system), epsilon, study.mean(system.name, epsilon)) for system in systems for epsilon in study.epsilons]
+    rows = [(label, epsilon, mean.mean, mean.half if math.isfinite(mean.half) else None) for label, epsilon, mean in found if mean]
+    return as_csv(("line", f"epsilon {wording.unit(study.promise)}", study.metric, "half width of the 95% interval"), rows)
 
 
 def _limit(study: Study, group: Group, levels: Sequence[float]) -> float:
