@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from fedrec.data.features import PublicFeatures
 from fedrec.data.planted import PlantedShape, planted
+from fedrec.data.planted_news import PlantedNewsShape, planted_news
 from fedrec.errors import FedRecError
 from fedrec.factorization.facts import PublicFacts
+from fedrec.news.topics import public_vectors
+from fedrec.news.trained import Catalogue
 from fedrec.operations.addresses import Address
 from fedrec.operations.certificates import KeyPair, issue, make_ca, pins, write_development_certificates
 from fedrec.operations.pins import write_pins
@@ -25,10 +30,12 @@ from fedrec.privacy.click_accounting import Costs
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.selection import PureEvent
 from fedrec.randomness import Streams
+from fedrec.settings import load
 from fedrec_aggregator import main as aggregator_main
 from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_aggregator.settings import load as load_aggregator
 from fedrec_cli.doctor import parties
+from fedrec_cli.doctor.machine import judged
 from fedrec_cli.doctor.preflight import Found, diagnose, preflight, table
 from fedrec_client.click_ledger import ClickSpending
 from fedrec_client.ledger import ClientLedger
@@ -36,6 +43,7 @@ from fedrec_client.serving_ledger import Drawn, Question, ServingLedger, event_o
 from fedrec_client.store import write_shard
 from fedrec_server.fleet_proxy import Certificate, Gate, GateLimits
 from fedrec_server.public import write_public
+from fedrec_server.public_news import write_public_news
 from tests.waiting import HANG_S
 
 DAY_S = 86_400.0
@@ -331,6 +339,18 @@ def test_a_scenario_whose_guarantee_is_not_established_is_named(site: Site, choi
 def test_a_scenario_that_cannot_run_between_real_parties_is_named(site: Site) -> None:
     (site.folder / "scenario.toml").write_text('recipe = "published"\n[privacy]\nunit = "example"\n')
     assert ("server", "public data") in verdicts(site.examine(), "failure")
+
+
+@pytest.mark.parametrize(("aggregators", "words"), [((1, 2, 3), "500 items, news"), ((), "needs an aggregator")])
+def test_news_that_is_summed_needs_an_aggregator_or_three(tmp_path: Path, aggregators: tuple[int, ...], words: str) -> None:
+    news = planted_news(PlantedNewsShape(users=10, news=500, history_mean=10, impressions_mean=3, candidates=6, strength=3.0), seed=2).news
+    write_public_news(tmp_path, Catalogue(news, public_vectors(news, PublicFeatures({}), seed=2, dimension=8)))
+    public = SimpleNamespace(path=str(tmp_path), format="news")
+    settings = SimpleNamespace(public=public, aggregator=None, aggregators=aggregators)
+    keys = ["recipe=privaterec", "data.format=planted-news", "news.variant=central", "privacy.unit=user"]
+    scenario = load(None, [*keys, "privacy.aggregation=three-party"])
+    check = judged("server", "public data", lambda: parties._public(settings, scenario))  # type: ignore[arg-type]
+    assert words in check.words
 
 
 def test_a_damaged_ledger_is_named(site: Site) -> None:

@@ -58,6 +58,7 @@ def trained(chosen: Scenario, world: tuple[Catalogue, Impressions], folder: Path
         ["additive", "news.topics=categories"],
         ["additive", "privacy.epsilon=inf"],
         ["central", "news.rounds=3"],
+        ["central", "news.rounds=2", "privacy.aggregation=three-party"],
     ],
     ids=" ".join,
 )

@@ -230,7 +230,7 @@ def _public(settings: ServerSettings, scenario: Scenario | None) -> str:
         from fedrec_server.public_news import read_public_news
 
         catalogue = read_public_news(Path(settings.public.path), settings.public.format, scenario)
-        check_news(scenario, settings.aggregator)
+        check_news(scenario, settings.aggregator or settings.aggregators or None)
         return f"{len(catalogue.news):,} items, news"
     public = settings.public.read()
     if scenario:

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fedrec.data.dataset import Catalogue
 from fedrec.federation.protocol import ReleaseDesk, ReportDesk
@@ -33,6 +34,9 @@ from fedrec_server.public import PublicData
 from fedrec_server.rounds import run_rounds
 from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
 from fedrec_simulations.runtimes.job import Carried, Job, Runtime, kept_rounds, shards
+
+if TYPE_CHECKING:
+    from fedrec_simulations.runtimes.news_job import NewsJob
 
 FIRST_NODE = 2
 """Flower's number 1 is the server."""
@@ -75,7 +79,7 @@ def limits(users: int, items: int) -> Limits:
 def parties(job: Job, catalogue: Catalogue, *, clients: int) -> Iterator[Parties]:
     """An aggregator and `clients` clients with their ledgers under `job.folder`, where they go on after an interruption."""
     with ExitStack() as stack:
-        aggregator, desk_of = _three(job, stack) if job.prepared.plan.aggregation == "three-party" else _one(job, stack)
+        aggregator, desk_of = aggregation(job, job.data.num_users, job.data.num_items, stack)
         participants = list[Participant]()
         for shard in shards(job.data, clients):
             folder, users = job.folder / shard.name, LocalUsers(shard.events, catalogue.item_ids, shard.user_ids)
@@ -89,15 +93,20 @@ def parties(job: Job, catalogue: Catalogue, *, clients: int) -> Iterator[Parties
 Aggregated = tuple[ReleaseDesk, Callable[[str], ReportDesk | ThreeWay]]
 
 
-def _one(job: Job, stack: ExitStack) -> Aggregated:
-    """The aggregator, and the desk of each client by name."""
+def aggregation(job: Job | NewsJob, users: int, items: int, stack: ExitStack) -> Aggregated:
+    """The aggregator, or three of them as one, for so many users and items; and the desk of each client by name.
+
+    Three protect nobody from the one process that plays them.
+    """
+    bounds = limits(users, items)
+    if job.scenario.privacy.aggregation == "three-party":
+        return _three(job, bounds, stack)
     ledger = stack.enter_context(closing(ReleaseLedger(job.folder / "aggregator", limit=job.limit)))
-    aggregator = Aggregator(ledger, limits(job.data.num_users, job.data.num_items), noise=job.noise)
+    aggregator = Aggregator(ledger, bounds, noise=job.noise)
     return aggregator, aggregator.client_desk
 
 
-def _three(job: Job, stack: ExitStack) -> Aggregated:
-    """The same of three, which protect nobody from the one process that plays them."""
+def _three(job: Job | NewsJob, bounds: Limits, stack: ExitStack) -> Aggregated:
     names, cores = [name.encode() for name in PLACES], list[ThreePartyAggregator]()
 
     def sleep(seconds: float) -> None:
@@ -107,7 +116,6 @@ def _three(job: Job, stack: ExitStack) -> Aggregated:
     for place, name in enumerate(PLACES):
         ledger = stack.enter_context(closing(ReleaseLedger(job.folder / f"aggregator-{name}", limit=job.limit)))
         peers = {i: CoreAsPeer(cores, i, caller=place) for i in range(3) if i != place}
-        bounds = limits(job.data.num_users, job.data.num_items)
         cores.append(ThreePartyAggregator(ledger, bounds, noise=job.noise, place=place, names=names, peers=peers, sleep=sleep))
     return ThreeDesk(cores), lambda client: ThreeWay([core.share_desk(client) for core in cores], names, sleep=sleep)
 

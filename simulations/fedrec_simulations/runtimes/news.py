@@ -21,8 +21,6 @@ def carrier(scenario: Scenario, cast: RuntimeChoice) -> NewsRuntime:
     news = scenario.news
     if not of(scenario).on_devices:
         raise SettingsError(f'news.variant = "{news.variant}" has no devices: it collects the clicks', "Run it without --runtime.")
-    if scenario.privacy.aggregation != "trusted":
-        raise SettingsError(f"--runtime {cast.runtime} has one trusted aggregator", "Leave --runtime out: three play in one process.")
     if news.word_vectors or news.language_model:
         named = "word_vectors" if news.word_vectors else "language_model"
         raise SettingsError(f"--runtime {cast.runtime} does not send news.{named} to clients", "Leave out one of the two.")

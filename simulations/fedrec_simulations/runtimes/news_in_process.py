@@ -6,11 +6,10 @@ from collections.abc import Generator, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
+from fedrec.federation.protocol import ReleaseDesk
 from fedrec.federation.round_driver import Patience
 from fedrec.news.trained import Progress, TrainedNews
 from fedrec.news.variant import of
-from fedrec_aggregator.core import Aggregator
-from fedrec_aggregator.ledger import ReleaseLedger
 from fedrec_client.click_ledger import ClickSpending
 from fedrec_client.flower import Answering, client_app
 from fedrec_client.ledger import ClientLedger
@@ -20,16 +19,16 @@ from fedrec_client.readers import LocalReaders
 from fedrec_server.flower import FlowerBroadcast
 from fedrec_server.gathering import Gathering
 from fedrec_server.news import run_news
-from fedrec_simulations.runtimes.in_process import FIRST_NODE, SLOWEST_ROUND_S, limits
+from fedrec_simulations.runtimes.in_process import FIRST_NODE, SLOWEST_ROUND_S, Aggregated, aggregation
 from fedrec_simulations.runtimes.in_process_grid import InProcessGrid
 from fedrec_simulations.runtimes.news_job import NewsJob, NewsRuntime, NewsShard, news_shards
 
 
 @dataclass(frozen=True)
 class NewsParties:
-    """Clients, and for `central` an aggregator, as long as the context that made them."""
+    """Clients, and for `central` an aggregator or three as one, as long as the context that made them."""
 
-    aggregator: Aggregator | None
+    aggregator: ReleaseDesk | None
     participants: tuple[Answering, ...]
 
     def grid(self) -> InProcessGrid:
@@ -41,18 +40,16 @@ class NewsParties:
 def news_parties(job: NewsJob, *, clients: int) -> Iterator[NewsParties]:
     """`clients` clients with their ledgers under `job.folder`, where they go on after an interruption."""
     with ExitStack() as stack:
-        shards, aggregator = news_shards(job.train, clients), None
-        if of(job.scenario).plan is not None:
-            ledger = stack.enter_context(closing(ReleaseLedger(job.folder / "aggregator", limit=job.limit)))
-            aggregator = Aggregator(ledger, limits(job.train.num_users, job.train.num_news), noise=job.noise)
-        yield NewsParties(aggregator, tuple(_participant(job, shard, aggregator, stack) for shard in shards))
+        summed = None if of(job.scenario).plan is None else aggregation(job, job.train.num_users, job.train.num_news, stack)
+        participants = tuple(_participant(job, shard, summed, stack) for shard in news_shards(job.train, clients))
+        yield NewsParties(summed and summed[0], participants)
 
 
-def _participant(job: NewsJob, shard: NewsShard, aggregator: Aggregator | None, stack: ExitStack) -> Answering:
+def _participant(job: NewsJob, shard: NewsShard, summed: Aggregated | None, stack: ExitStack) -> Answering:
     folder, users = job.folder / shard.name, readers(job, shard)
-    if aggregator is not None:
+    if summed is not None:
         own = stack.enter_context(closing(ClientLedger(folder / "ledger.sqlite", limit=job.limit)))
-        return Participant(shard.name, users, own, aggregator.client_desk(shard.name), folder, keep_sent=True)
+        return Participant(shard.name, users, own, summed[1](shard.name), folder, keep_sent=True)
     clicks = stack.enter_context(closing(ClickSpending(folder / "clicks.sqlite", limit=job.limit)))
     trust = NewsTrust(True, frozenset(job.scenario.news.open_categories))
     seed = job.scenario.seed if job.scenario.privacy.noise == "seeded" else None
