@@ -19,6 +19,7 @@ import grpc
 from fedrec.errors import SettingsError
 from fedrec.federation.protocol import Refusal, refused
 from fedrec.operations.certificates import Identity, identity, pins
+from fedrec_aggregator.leaf_settings import ROOT
 from fedrec_aggregator.settings import AggregatorSettings, TlsSettings, TokenEntry
 from fedrec_transport.caller import AUTHORIZATION, BEARER, NAME_KEY, ROLE_KEY, Role
 
@@ -56,11 +57,14 @@ class Roster:
     def of(settings: AggregatorSettings) -> Roster:
         """As the operator listed them; a token for a client lists it too."""
         three = settings.three_party
-        by_certificate = Certificates(settings.keys, {} if three is None else {peer.pin: str(peer.place) for peer in three.peers})
+        by_pin = {} if three is None else {peer.pin: str(peer.place) for peer in three.peers}
+        if settings.leaf is not None:
+            by_pin = {settings.leaf.root_pin: ROOT}
+        by_certificate = Certificates(settings.keys, by_pin)
         door: Door = said_by_caller if settings.insecure else Tokens(settings.tokens) if settings.tokens else by_certificate
         clients = {t.name: None for t in settings.tokens if t.role == "client"} | {c.name: c.max_users for c in settings.clients}
         servers = {t.name for t in settings.tokens if t.role == "server"} | set(settings.servers)
-        peers = frozenset(str(peer.place) for peer in three.peers) if three else frozenset[str]()
+        peers = frozenset({ROOT}) if settings.leaf else frozenset(str(peer.place) for peer in three.peers) if three else frozenset[str]()
         return Roster(door, frozenset(servers), clients, settings.any_client, peers)
 
     def admit(self, auth: AuthContext, metadata: Metadata, role: Role | Literal["either"]) -> Peer:

@@ -24,11 +24,16 @@ from fedrec.operations.party_state import Doing
 from fedrec.storage import write_json
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster, server_credentials
+from fedrec_aggregator.leaf import LeafAggregator
+from fedrec_aggregator.leaf_settings import token_range
+from fedrec_aggregator.leaf_visits import Leaf
 from fedrec_aggregator.ledger import ReleaseLedger
+from fedrec_aggregator.root import RootAggregator
 from fedrec_aggregator.service import MAX_RPCS, OPTIONS, Service
 from fedrec_aggregator.settings import AggregatorSettings, PeerTable
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_transport.channel import Access
+from fedrec_transport.leaf_client import RemoteLeaf
 from fedrec_transport.share_client import RemotePeer
 
 _TICK_S = 0.2
@@ -61,8 +66,19 @@ def run(settings: AggregatorSettings, *, ready: Callable[[Address], None] | None
 
 
 def _core(settings: AggregatorSettings, ledger: ReleaseLedger, stack: ExitStack) -> Aggregator:
-    """The one that sums alone, or one of three. Raises SettingsError where two of three have one key."""
-    limits, three = settings.limits.limits(), settings.three_party
+    """The one that sums alone, a leaf, a root, or one of three. Raises SettingsError where two of three have one key."""
+    limits, three, leaf = settings.limits.limits(), settings.three_party, settings.leaf
+    if leaf is not None:
+        return LeafAggregator(ledger, limits, name=leaf.name, range=token_range(leaf))
+    if settings.leaves:
+        own = (settings.tls.certificate, settings.tls.key) if settings.tls else (None, None)
+        leaves = [
+            Leaf(each.name, stack.enter_context(RemoteLeaf(each.access(*own))), token_range(each), each.max_users)
+            for each in settings.leaves
+        ]
+        root = RootAggregator(ledger, limits, noise=settings.noise, leaves=leaves, patience_s=settings.leaf_patience_s)
+        stack.callback(root.shut)
+        return root
     if three is None:
         return Aggregator(ledger, limits, noise=settings.noise)
     keys = {peer.place: peer.pin or insecure_name(peer.place) for peer in three.peers} | {three.place: _own_key(settings, three.place)}

@@ -33,6 +33,8 @@ from fedrec.operations.metrics import Metrics
 from fedrec.operations.party_state import Awaited, Doing
 from fedrec_aggregator.core import Aggregator
 from fedrec_aggregator.credentials import Roster
+from fedrec_aggregator.leaf import LeafAggregator
+from fedrec_aggregator.leaf_service import LeafCalls
 from fedrec_aggregator.settings import TrafficSettings
 from fedrec_aggregator.three_party import ThreePartyAggregator
 from fedrec_aggregator.traffic import Place, Traffic
@@ -85,7 +87,11 @@ class Service:
         self._reports = ThreadPoolExecutor(REPORT_THREADS, "reports")
         self._calls = ThreadPoolExecutor(SERVER_THREADS, "servers")
         self._opened = dict[tuple[str, int], float]()
-        self._shares = _Shares(self, core) if isinstance(core, ThreePartyAggregator) else None
+        self._others: _Shares | LeafCalls | None = None
+        if isinstance(core, ThreePartyAggregator):
+            self._others = _Shares(self, core)
+        elif isinstance(core, LeafAggregator):
+            self._others = LeafCalls(self, core)
 
     def handlers(self) -> tuple[grpc.GenericRpcHandler, grpc.GenericRpcHandler]:
         """Ours, and the standard health check."""
@@ -100,8 +106,8 @@ class Service:
             methods.GET_ROUND: self._get_round,
             methods.CLOSE_ROUND: self._close_round,
         }
-        if self._shares is not None:
-            unary |= self._shares.unary()
+        if self._others is not None:
+            unary |= self._others.unary()
         table: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             method.name: grpc.stream_unary_rpc_method_handler(
                 self._guarded(method, answer), _readable(method.request), method.reply.SerializeToString
@@ -109,8 +115,8 @@ class Service:
             for method, answer in unary.items()
         }
         streams: dict[Method, Callable[[Call], Awaitable[None]]] = {methods.GET_RELEASE: self._get_release}
-        if self._shares is not None:
-            streams |= self._shares.streams()
+        if self._others is not None:
+            streams |= self._others.streams()
         table |= {
             method.name: grpc.stream_stream_rpc_method_handler(
                 self._guarded(method, send), _readable(method.request), method.reply.SerializeToString
@@ -122,8 +128,8 @@ class Service:
     def close(self) -> None:
         """End the threads when their work is done."""
         self._reports.shutdown()
-        if self._shares is not None:
-            self._shares.close()
+        if self._others is not None:
+            self._others.close()
         self._calls.shutdown()
 
     async def tick(self) -> None:
@@ -152,26 +158,26 @@ class Service:
         logs.say(self.log, event, level=logging.INFO, **fields)
 
     async def _get_growth(self, call: Call) -> Message:
-        asked, peer = await self._first(call, pb.GetGrowthRequest), call.place.peer
+        asked, peer = await self.first(call, pb.GetGrowthRequest), call.place.peer
         since = LedgerHead(asked.number, asked.head)
         if peer.role == "client":
             desk = self.core.client_desk(peer.name)
-            return methods.growth_message(await self._in(self._reports, call, desk.growth, since, asked.charged))
-        return methods.growth_message(await self._in(self._calls, call, self.core.growth, since))
+            return methods.growth_message(await self.in_threads(self._reports, call, desk.growth, since, asked.charged))
+        return methods.growth_message(await self.in_threads(self._calls, call, self.core.growth, since))
 
     # --- clients ---
 
     async def _enroll(self, call: Call) -> Message:
-        request = await self._first(call, pb.EnrollRequest)
+        request = await self.first(call, pb.EnrollRequest)
         if len(request.tokens) > methods.TOKENS_PER_MESSAGE:
             raise refused(Refusal.TOO_LARGE, f"one message enrols at most {methods.TOKENS_PER_MESSAGE} users")
         desk = self.core.client_desk(call.caller, max_users=self.roster.clients.get(call.caller))
-        users = await self._in(self._reports, call, desk.enroll, list(request.tokens))
+        users = await self.in_threads(self._reports, call, desk.enroll, list(request.tokens))
         self._say("enrolled", sender=call.caller, users=users)
         return pb.EnrollReply(users=users)
 
     async def _report(self, call: Call) -> Message:
-        first, receipt = await self._first(call, pb.ReportFrame), None
+        first, receipt = await self.first(call, pb.ReportFrame), None
         try:
             if first.total_bytes > self.core.limits.max_batch_bytes:
                 raise refused(Refusal.TOO_LARGE, "the batch announces more bytes than are taken")
@@ -179,7 +185,7 @@ class Service:
             async with asyncio.timeout(self.bounds.upload_timeout_s):
                 batch = await _gathered(first, call.context)
             desk = self.core.client_desk(call.caller, names_quorum=call.version > 1)
-            receipt = await self._in(self._reports, call, desk.report, first.run, first.round, batch)
+            receipt = await self.in_threads(self._reports, call, desk.report, first.run, first.round, batch)
         except RefusedError as refusal:
             if refusal.code == Refusal.BUSY:
                 raise
@@ -193,48 +199,48 @@ class Service:
     # --- servers ---
 
     async def _enrolled(self, call: Call) -> Message:
-        await self._first(call, pb.EnrolledRequest)
-        return pb.EnrolledReply(users=await self._in(self._calls, call, self.core.enrolled))
+        await self.first(call, pb.EnrolledRequest)
+        return pb.EnrolledReply(users=await self.in_threads(self._calls, call, self.core.enrolled))
 
     async def _get_budget(self, call: Call) -> Message:
-        await self._first(call, pb.GetBudgetRequest)
-        return pb.GetBudgetReply(**vars(await self._in(self._calls, call, self.core.budget)))
+        await self.first(call, pb.GetBudgetRequest)
+        return pb.GetBudgetReply(**vars(await self.in_threads(self._calls, call, self.core.budget)))
 
     async def _open_run(self, call: Call) -> Message:
-        request = await self._first(call, pb.OpenRunRequest)
-        await self._in(self._calls, call, lambda: self.core.open_run(request.run, methods.read_plan(request.plan)))
+        request = await self.first(call, pb.OpenRunRequest)
+        await self.in_threads(self._calls, call, lambda: self.core.open_run(request.run, methods.read_plan(request.plan)))
         return pb.OpenRunReply()
 
     async def _open_round(self, call: Call) -> Message:
-        asked = await self._first(call, pb.OpenRoundRequest)
+        asked = await self.first(call, pb.OpenRoundRequest)
         terms = asked.timeout_s, asked.ledger_head, asked.quorum, asked.attempt
         opening = Opening(asked.run, asked.round, asked.header, asked.digest, *terms)
-        return self._told(await self._in(self._calls, call, self.core.open_round, opening))
+        return self._told(await self.in_threads(self._calls, call, self.core.open_round, opening))
 
     async def _get_round(self, call: Call) -> Message:
-        asked = await self._first(call, pb.GetRoundRequest)
+        asked = await self.first(call, pb.GetRoundRequest)
         clock = asyncio.get_running_loop().time
         until_s = clock() + max(0.0, min(_LONGEST_WAIT_S, asked.wait_s))  # in this order: also where it is not a number
         while True:
-            status = await self._in(self._calls, call, self.core.status, asked.run, asked.round)
+            status = await self.in_threads(self._calls, call, self.core.status, asked.run, asked.round)
             if status.phase in {Phase.RELEASED, Phase.SHORT} or clock() >= until_s or self.stopping.is_set():
                 return self._told(status)
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _close_round(self, call: Call) -> Message:
-        asked = await self._first(call, pb.CloseRoundRequest)
-        return self._told(await self._in(self._calls, call, self.core.close, asked.run, asked.round))
+        asked = await self.first(call, pb.CloseRoundRequest)
+        return self._told(await self.in_threads(self._calls, call, self.core.close, asked.run, asked.round))
 
     async def _get_release(self, call: Call) -> None:
-        asked = await self._first(call, pb.GetReleaseRequest)
-        content = await self._in(self._calls, call, self.core.release, asked.run, asked.round)
-        sha256 = await self._sent(call, content)
+        asked = await self.first(call, pb.GetReleaseRequest)
+        content = await self.in_threads(self._calls, call, self.core.release, asked.run, asked.round)
+        sha256 = await self.sent(call, content)
         self.metrics.moved(bytes_out=len(content))
         self._say("fetched", run=asked.run, round=asked.round, sender=call.caller, bytes_out=len(content), sha256=sha256)
 
-    async def _sent(self, call: Call, content: bytes) -> str:
+    async def sent(self, call: Call, content: bytes) -> str:
         """Its SHA-256, once it is sent."""
-        sha256 = await self._in(self._calls, call, lambda: hashlib.sha256(content).hexdigest())
+        sha256 = await self.in_threads(self._calls, call, lambda: hashlib.sha256(content).hexdigest())
         async with asyncio.timeout(self.bounds.download_timeout_s):
             await call.context.write(pb.ReleaseFrame(total_bytes=len(content), sha256=sha256))
             for start in range(0, len(content), methods.FRAME_BYTES):
@@ -296,14 +302,15 @@ class Service:
         trailing = ((methods.CODE_KEY, code), (methods.REMEDY_KEY, remedy[:400].encode()))
         await context.abort(status, cause[:1_000], trailing)
 
-    async def _first(self, call: Call, kind: type[R]) -> R:
+    async def first(self, call: Call, kind: type[R]) -> R:
+        """The call's first message. Raises RefusedError (`MALFORMED`), TimeoutError."""
         async with asyncio.timeout(self.bounds.request_timeout_s):
             message = await call.context.read()
         if not isinstance(message, kind):
             raise refused(Refusal.MALFORMED, f"the request is empty, or not a {kind.__name__}")
         return message
 
-    async def _in(self, pool: ThreadPoolExecutor, call: Call, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def in_threads(self, pool: ThreadPoolExecutor, call: Call, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """`work` in a thread. A caller that gives up does not end it, and keeps its place until it has ended."""
         future = asyncio.get_running_loop().run_in_executor(pool, lambda: work(*args, **kwargs))
         future.add_done_callback(call.place.share())
@@ -352,35 +359,35 @@ class _Shares:
         self._threads.shutdown()
 
     async def _get_held(self, call: Call) -> None:
-        asked = await self._service._first(call, pb.GetHeldRequest)
-        content = await self._service._in(self._threads, call, self._core.held, asked.run, asked.round, asked.attempt)
-        await self._service._sent(call, content)
+        asked = await self._service.first(call, pb.GetHeldRequest)
+        content = await self._service.in_threads(self._threads, call, self._core.held, asked.run, asked.round, asked.attempt)
+        await self._service.sent(call, content)
 
     async def _get_explicit(self, call: Call) -> None:
-        asked = await self._service._first(call, pb.GetExplicitRequest)
+        asked = await self._service.first(call, pb.GetExplicitRequest)
         piece = asked.run, asked.round, asked.attempt, asked.first, asked.last
         read = functools.partial(self._core.explicit, *piece, caller=int(call.caller) - 1)
-        await self._service._sent(call, await self._service._in(self._threads, call, read))
+        await self._service.sent(call, await self._service.in_threads(self._threads, call, read))
 
     async def _get_openings(self, call: Call) -> None:
-        asked = await self._service._first(call, pb.GetHeldRequest)
-        content = await self._service._in(self._threads, call, self._core.openings, asked.run, asked.round, asked.attempt)
-        await self._service._sent(call, content)
+        asked = await self._service.first(call, pb.GetHeldRequest)
+        content = await self._service.in_threads(self._threads, call, self._core.openings, asked.run, asked.round, asked.attempt)
+        await self._service.sent(call, content)
 
     async def _get_attempt(self, call: Call) -> Message:
-        asked = await self._service._first(call, pb.GetAttemptRequest)
-        found = await self._service._in(self._service._calls, call, self._core.attempt, asked.run, asked.round)
+        asked = await self._service.first(call, pb.GetAttemptRequest)
+        found = await self._service.in_threads(self._service._calls, call, self._core.attempt, asked.run, asked.round)
         return pb.GetAttemptReply(**vars(found))
 
     async def _get_standing(self, call: Call) -> Message:
-        asked = await self._service._first(call, pb.GetStandingRequest)
-        standing = await self._service._in(self._threads, call, self._core.standing, asked.run, asked.round)
+        asked = await self._service.first(call, pb.GetStandingRequest)
+        standing = await self._service.in_threads(self._threads, call, self._core.standing, asked.run, asked.round)
         return methods.standing_message(standing, time_s=int(time.time()))
 
     async def _get_key(self, call: Call) -> Message:
-        asked = await self._service._first(call, pb.GetKeyRequest)
+        asked = await self._service.first(call, pb.GetKeyRequest)
         attempt = asked.run, asked.round, asked.attempt
-        key = await self._service._in(self._threads, call, lambda: self._core.key(*attempt, caller=int(call.caller) - 1))
+        key = await self._service.in_threads(self._threads, call, lambda: self._core.key(*attempt, caller=int(call.caller) - 1))
         return pb.GetKeyReply(key=key)
 
 

@@ -21,6 +21,7 @@ from fedrec.operations.party_settings import PinnedTable, Table, checked, read, 
 from fedrec.operations.pins import of_role
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams
+from fedrec_aggregator.leaf_settings import LeafOfRoot, LeafTable, require_tree, tree_pinned
 from fedrec_aggregator.limits import Limits
 
 EXAMPLE = """\
@@ -178,8 +179,20 @@ class AggregatorSettings(PinnedTable):
     tokens: tuple[TokenEntry, ...] = ()
     privacy: PrivacySettings
     three_party: ThreePartyTable | None = Field(None, description="set where this is one of three aggregators (docs/three-party.md)")
+    leaf: LeafTable | None = Field(None, description="set where this is a leaf of a tree of aggregators (docs/scale.md)")
+    leaves: tuple[LeafOfRoot, ...] = Field((), description="set where this is the root of a tree of aggregators: its leaves")
+    leaf_patience_s: float = Field(30.0, ge=0, description="how long a root waits for sums of a leaf that does not answer")
     limits: LimitSettings = LimitSettings()
     traffic: TrafficSettings = TrafficSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_leaf_releases_nothing(cls, content: Any) -> Any:
+        if isinstance(content, dict) and content.get("leaf") is not None:
+            if given := [name for name in ("privacy", "servers", "three_party") if name in content]:
+                raise ValueError(f"a leaf releases nothing and is asked by its root alone: leave out {given[0]}")
+            return content | {"privacy": {"max_epsilon": math.inf, "without_noise": True}, "servers": ()}
+        return content
 
     @classmethod
     def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
@@ -189,7 +202,7 @@ class AggregatorSettings(PinnedTable):
         if isinstance(three, dict) and isinstance(peers := three.get("peers"), list) and not content.get("insecure"):
             filled = [with_pin(peer, str(peer.get("place")) if isinstance(peer, dict) else "", known) for peer in peers]
             content |= {"three_party": three | {"peers": filled}}
-        return {"keys": callers} | content
+        return {"keys": callers} | tree_pinned(content, known)
 
     @field_validator("log", mode="before")
     @classmethod
@@ -215,6 +228,9 @@ class AggregatorSettings(PinnedTable):
             raise ValueError("limits.max_batch_bytes must fit traffic.max_upload_bytes, or no such batch is ever taken")
         self._check_credentials()
         self._check_three()
+        require_tree(self.leaf, self.leaves, insecure=self.insecure, tokens=bool(self.tokens))
+        if self.leaves and self.three_party is not None:
+            raise ValueError("three_party has no leaves yet: drop one or the other")
         return self
 
     def _check_three(self) -> None:

@@ -45,6 +45,9 @@ NewLedger = Annotated[
 def aggregator(settings: Annotated[Path, _settings("docs/deploy.md")]) -> None:
     """Run the aggregator: take one bounded report per user and round over gRPC, and release each round's sum once, with noise.
 
+    With a table leaf in its settings it is a leaf, which takes reports for a root and releases nothing; with leaves it is
+    their root (docs/scale.md).
+
     It keeps a ledger of everything it has released, refuses past its operator's limit, and never writes a report to
     disk. SIGTERM finishes what is running; after a crash the same command goes on.
 
@@ -286,6 +289,10 @@ def certs(
         typer.Option("--server-host", metavar="NAME", show_default=False, help="Name or address of the server; may be repeated."),
     ] = None,
     three_party: Annotated[bool, typer.Option("--three-party", help="Three aggregators in place of one (docs/three-party.md).")] = False,
+    leaves: Annotated[
+        list[str] | None,
+        typer.Option("--leaf", metavar="NAME[=HOST]", show_default=False, help="A leaf below the aggregator (docs/scale.md); repeatable."),
+    ] = None,
     days: Annotated[int, typer.Option("--days", metavar="N", min=1, max=825, help="How long they are valid.")] = 90,
     renew: Annotated[
         list[str] | None,
@@ -323,6 +330,7 @@ def certs(
         server_hosts=server_hosts or [],
         days=days,
         three_aggregators=three_party,
+        leaves={name: [host] if host else [] for name, _, host in (leaf.partition("=") for leaf in leaves or ())},
     )
     for path in [*made, write_pins(folder)]:
         typer.echo(str(path))

@@ -8,9 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedrec.federation.leaves import TokenRange
 from fedrec.federation.protocol import ReportDesk
 from fedrec.operations.party_settings import names_of_three
 from fedrec.operations.party_state import Awaited, PartyState, noting
+from fedrec_client.leaves import Leaves
 from fedrec_client.ledger import ClientLedger
 from fedrec_client.participant import Participant, SiteUsers
 from fedrec_client.renewal import Renewal
@@ -52,8 +54,13 @@ def open_participant(
     )
 
 
-def _desk(settings: ClientSettings, retry: Retry | None, stack: ExitStack) -> ReportDesk | ThreeWay:
-    """Of the one aggregator, or of three."""
+def _desk(settings: ClientSettings, retry: Retry | None, stack: ExitStack) -> ReportDesk | ThreeWay | Leaves:
+    """Of the one aggregator, of leaves, or of three."""
+    if settings.leaves:
+        named = {"name": settings.name}
+        accesses = [Access(**(leaf.model_dump(exclude={"first", "last"}) | named)) for leaf in settings.leaves]
+        ranges = [TokenRange(int(leaf.first, 16), int(leaf.last, 16)) for leaf in settings.leaves]
+        return Leaves([stack.enter_context(RemoteReportDesk(access, retry=retry)) for access in accesses], ranges)
     if settings.aggregators:
         ways = [Access(**(one.model_dump() | {"name": settings.name})) for one in settings.aggregators]
         desks = [stack.enter_context(RemoteShareDesk(way, retry=retry)) for way in ways]

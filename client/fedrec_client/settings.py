@@ -12,13 +12,16 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from fedrec.federation.leaves import TokenRange, require_all_once
 from fedrec.operations.party_settings import (
     AggregatorAccess,
     AggregatorOfThree,
     FilePath,
+    LeafAccess,
     PinnedTable,
     Table,
     checked,
+    leaves_pinned,
     pinned,
     read,
     require_pin,
@@ -151,12 +154,13 @@ class ClientSettings(PinnedTable):
     state: FilePath = Field(min_length=1, description="folder of the ledger and of what is known about runs")
     data: ClientData
     privacy: ClientPrivacy = ClientPrivacy()
-    aggregator: AggregatorAccess | None = Field(None, description='needed where privacy.unit = "user", unless there are three')
+    aggregator: AggregatorAccess | None = Field(None, description='needed where privacy.unit = "user", unless there are leaves, or three')
     aggregators: tuple[AggregatorOfThree, ...] = Field(
         (),
         description="in place of aggregator: three, in the order of their places; this client then takes part in three-party runs only "
         "(docs/three-party.md; not yet reviewed from outside)",
     )
+    leaves: tuple[LeafAccess, ...] = Field((), description="in place of aggregator: the leaves of a tree of aggregators (docs/scale.md)")
     superlink: SuperLinkAccess
     users_per_batch: int = Field(256, ge=1, le=65_536, description="most reports in one message to the aggregator")
     idle_s: float = Field(
@@ -175,7 +179,8 @@ class ClientSettings(PinnedTable):
     @classmethod
     def with_pins(cls, content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
         """The aggregator's key, and the server's."""
-        return pinned(three_pinned(pinned(content, "aggregator", "aggregator", pins), pins), "superlink", "server", pins)
+        content = leaves_pinned(three_pinned(content, pins), pins)
+        return pinned(pinned(content, "aggregator", "aggregator", pins), "superlink", "server", pins)
 
     @model_validator(mode="after")
     def _one_way_to_noise(self) -> ClientSettings:
@@ -183,10 +188,12 @@ class ClientSettings(PinnedTable):
             raise ValueError("privacy.max_user_epsilon is about news: max_epsilon is per user already")
         news = self.data.format in NEWS_FORMATS
         require_three(self.aggregators)
-        if self.aggregator is not None and self.aggregators:
-            raise ValueError("aggregator is one that sums alone, aggregators are three: drop one or the other")
-        if self.privacy.unit == "user" and self.aggregator is None and not self.aggregators:
-            raise ValueError('privacy.unit = "user" needs the table aggregator, or three aggregators: noise is added there')
+        if (self.aggregator is not None) + bool(self.aggregators) + bool(self.leaves) > 1:
+            raise ValueError("aggregator is one that sums alone, aggregators are three, leaves are a tree: give one of them")
+        if self.leaves:
+            require_all_once([TokenRange(int(leaf.first, 16), int(leaf.last, 16)) for leaf in self.leaves])
+        if self.privacy.unit == "user" and self.aggregator is None and not (self.aggregators or self.leaves):
+            raise ValueError('privacy.unit = "user" needs the table aggregator, leaves, or three aggregators: noise is added there')
         if self.privacy.unit == "click" and not news:
             raise ValueError(f'privacy.unit = "click" is about news: data.format must be one of {", ".join(NEWS_FORMATS)}')
         if self.rehearsal_seed is not None and self.privacy.unit != "click":

@@ -143,11 +143,13 @@ def write_development_certificates(
     server_hosts: Sequence[str] = (),
     days: int = 90,
     three_aggregators: bool = False,
+    leaves: Mapping[str, Sequence[str]] | None = None,
 ) -> list[Path]:
     """An authority, an aggregator, a server and the clients; what is there already is kept. Returns all files, the authority's first.
 
     three_aggregators: three in place of one, named 1, 2 and 3; aggregator_hosts are then one of each, in that order. Aggregator and server
-    are reachable at their own hosts and no other's; without any, at this machine's own names. Raises SettingsError on names that are none,
+    are reachable at their own hosts and no other's; without any, at this machine's own names. leaves: hosts of the aggregator's leaves, by
+    name; it then calls them, as their root. Raises SettingsError on names that are none,
     and where one host is to be both.
     """
     if both := sorted({*aggregator_hosts} & {*server_hosts} - {*LOCAL_HOSTS}):
@@ -157,6 +159,7 @@ def write_development_certificates(
     ca = _existing(folder, "ca") or make_ca(folder, days=days)
     parties: list[tuple[Role, str, Sequence[str]]] = [
         *(("aggregator", name, hosts) for name, hosts in aggregators.items()),
+        *(("aggregator", name, hosts or LOCAL_HOSTS) for name, hosts in (leaves or {}).items()),
         ("server", "server", server_hosts or LOCAL_HOSTS),
         *(("client", name, ()) for name in clients),
     ]
@@ -164,7 +167,7 @@ def write_development_certificates(
     for role, name, hosts in parties:
         try:
             pair = _existing(folder, _file_name(role, name))
-            calls = role == "aggregator" and three_aggregators
+            calls = role == "aggregator" and (three_aggregators or (bool(leaves) and name in aggregators))
             made.append(pair or issue(ca, role, name, hosts=hosts, days=days, calls=calls))
         except ValueError as failure:
             raise SettingsError(f"{role} {name!r}: {failure}", "Choose another name.") from None

@@ -61,9 +61,9 @@ def pinned(content: dict[str, Any], table: str, role: Role, pins: Mapping[str, s
     inner, known = content.get(table), of_role(pins, role)
     if not isinstance(inner, dict) or inner.get("pin") or inner.get("insecure"):
         return content
-    if len(known) != 1:
+    if len(known) != 1 and role not in known:  # with leaves there are several: the root has its role's name
         raise ValueError(f"the pins name {len(known)} of role {role}, needed is one: say which in {table}.pin")
-    return content | {table: inner | {"pin": next(iter(known.values()))}}
+    return content | {table: inner | {"pin": known.get(role) or next(iter(known.values()))}}
 
 
 def require_pin(table: str, address: str, pin: str) -> None:
@@ -98,6 +98,19 @@ class AggregatorAccess(Table):
         return self
 
 
+class RangeTable(Table):
+    """Pseudonyms that a leaf owns, by their first two bytes."""
+
+    first: str = Field(pattern=r"^[0-9a-f]{4}$", description="first two bytes of the first pseudonym that it owns, 4 hexadecimal digits")
+    last: str = Field(pattern=r"^[0-9a-f]{4}$", description="first two bytes of the last, 4 hexadecimal digits")
+
+
+class LeafAccess(AggregatorAccess, RangeTable):
+    """A leaf of a tree of aggregators, and the pseudonyms that it owns."""
+
+    name: str = Field("", description="as in its certificate, fedrec:aggregator:<name>")
+
+
 class AggregatorOfThree(AggregatorAccess):
     """One of three aggregators."""
 
@@ -110,6 +123,12 @@ def three_pinned(content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, 
     if not isinstance(listed, list):
         return content
     return content | {"aggregators": [with_pin(each, str(place), known) for place, each in enumerate(listed, start=1)]}
+
+
+def leaves_pinned(content: dict[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
+    """The pins of leaves, by their names, put where the table `leaves` has none."""
+    listed, known = content.get("leaves"), of_role(pins, "aggregator")
+    return content | {"leaves": [with_pin(each, "", known) for each in listed]} if isinstance(listed, list) else content
 
 
 def with_pin(table: Any, place: str, known: Mapping[str, str]) -> Any:

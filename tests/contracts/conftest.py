@@ -130,12 +130,16 @@ def found(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         yield make
 
 
-@contextmanager
-def _federation(transport: str, folder: Path, data: Interactions, unwilling: Collection[int]) -> Iterator[Federation]:
+def prepared_for(data: Interactions) -> tuple[Prepared, Terms]:
+    """A recipe of one step, and the terms of a run of it."""
     scenario = load(None, [f"seed={SEED}", "recipe=published", "model.steps=1", "model.encoder=id", "model.dimension=2"])
     facts = PublicFacts(data.num_users, data.num_items, data.kind, data.value_range, None, Streams(SEED))
-    prepared = prepare(scenario, facts)
-    terms = Terms(RUN, client_recipe(scenario), data.kind, data.value_range, ITEMS)
+    return prepare(scenario, facts), Terms(RUN, client_recipe(scenario), data.kind, data.value_range, ITEMS)
+
+
+@contextmanager
+def _federation(transport: str, folder: Path, data: Interactions, unwilling: Collection[int]) -> Iterator[Federation]:
+    prepared, terms = prepared_for(data)
     with ExitStack() as stack:
         desks = _over_grpc(folder) if "grpc" in transport else _of_leaves(folder) if "leaves" in transport else _at_hand(folder)
         desk, desk_of = stack.enter_context(desks)

@@ -74,7 +74,7 @@ def client_checks(path: Path, scenario: Scenario | None, clock: Clock, *, reach:
         return
     yield judged("client", "data", lambda: f"{read_site(settings.data).num_users:,} users can be read")
     state = Path(settings.state)
-    ways = _ways(settings.aggregator, settings.aggregators)
+    ways = _ways(settings.aggregator, settings.aggregators) | {f"leaf {leaf.name or leaf.first}": leaf for leaf in settings.leaves}
     for first in _different(ways):
         yield from _own_files("client", first, "client", clock, name=settings.name, pins=settings.pins)
     link = settings.superlink

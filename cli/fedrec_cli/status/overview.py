@@ -196,7 +196,7 @@ def _named_by(client: ClientSettings, clock: Callable[[], float]) -> Iterator[Ca
     from fedrec_cli.doctor.parties import gate_answers
 
     link = client.superlink
-    for access in (client.aggregator, *client.aggregators):
+    for access in (client.aggregator, *client.aggregators, *client.leaves):
         if access is not None:
             yield lambda access=access: _asked_aggregator(access, client.name)  # type: ignore[misc]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from google.protobuf.message import Message
 
@@ -12,6 +12,7 @@ from fedrec.federation.protocol import Budget, LedgerGrowth, LedgerHead, Phase, 
 from fedrec_transport.aggregator_api import aggregator_pb2 as pb
 
 if TYPE_CHECKING:  # it brings scipy, which a client at rest does without
+    from fedrec.federation.leaves import LeafStanding
     from fedrec.privacy.calibration import Plan
     from fedrec.sharing.protocol import Standing
 
@@ -64,6 +65,9 @@ GET_HELD = Method("GetHeld", "aggregator", pb.GetHeldRequest, pb.ReleaseFrame)
 GET_EXPLICIT = Method("GetExplicit", "aggregator", pb.GetExplicitRequest, pb.ReleaseFrame)
 GET_OPENINGS = Method("GetOpenings", "aggregator", pb.GetHeldRequest, pb.ReleaseFrame)
 GET_KEY = Method("GetKey", "aggregator", pb.GetKeyRequest, pb.GetKeyReply)
+VISIT_LEAF = Method("VisitLeaf", "aggregator", pb.VisitLeafRequest, pb.LeafReply)
+OPEN_LEAF = Method("OpenLeaf", "aggregator", pb.OpenLeafRequest, pb.LeafReply)
+FREEZE_LEAF = Method("FreezeLeaf", "aggregator", pb.FreezeLeafRequest, pb.ReleaseFrame)
 
 
 def growth_message(growth: LedgerGrowth) -> pb.GetGrowthReply:
@@ -118,6 +122,27 @@ def read_standing(message: pb.GetStandingReply) -> tuple[Standing, bool]:
     if any(len(word) not in {0, 32} for word in (*words.values(), *coin)) or len(coin[0]) != len(coin[1]):
         raise refused(Refusal.MALFORMED, "the peer's standing is none", "Use the same version of fedrec everywhere.")
     return Standing(message.attempt, coin=coin if coin[0] else None, published=message.published, **words), message.has_held
+
+
+def leaf_message(standing: LeafStanding) -> pb.LeafReply:
+    """A leaf's standing for the wire."""
+    plain: dict[str, Any] = {name: value for name, value in vars(standing).items() if name not in {"range", "head", "rejected"}}
+    owned, known = standing.range, standing.head
+    where: dict[str, Any] = {"first": owned.first, "last": owned.last, "number": known.number, "head": known.head}
+    return pb.LeafReply(**plain, **where, rejected=dict(standing.rejected))
+
+
+def read_leaf(message: pb.LeafReply) -> LeafStanding:
+    """A leaf's standing from the wire. Raises RefusedError where it has no range."""
+    from fedrec.federation.leaves import LeafStanding, TokenRange
+
+    named = ("epoch", "enrolled", "attempt", "digest", "reported", "clipped", "bytes_in")
+    plain: dict[str, Any] = {name: getattr(message, name) for name in named}
+    try:
+        owned = TokenRange(message.first, message.last)
+    except ValueError as failure:
+        raise refused(Refusal.MALFORMED, str(failure), "Use the same version of fedrec everywhere.") from None
+    return LeafStanding(range=owned, head=LedgerHead(message.number, message.head), rejected=dict(message.rejected), **plain)
 
 
 def plan_bytes(plan: Plan) -> bytes:

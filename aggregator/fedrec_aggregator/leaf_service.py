@@ -1,0 +1,70 @@
+"""The calls of a leaf's root: where the leaf is, an attempt to open, and frozen sums."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from google.protobuf.message import Message
+
+from fedrec.federation.protocol import LedgerHead, Opening
+from fedrec_aggregator.leaf import LeafAggregator
+from fedrec_transport.aggregator_api import aggregator_pb2 as pb
+from fedrec_transport.aggregator_api import methods
+from fedrec_transport.aggregator_api.methods import Method
+
+R = TypeVar("R")
+
+_THREADS = 2
+
+
+class Calls(Protocol):
+    """What of `service.Service` is used here; a call is its `Call`."""
+
+    async def first(self, call: Any, kind: type[R]) -> R:
+        """The call's first message."""
+
+    async def in_threads(self, pool: ThreadPoolExecutor, call: Any, work: Callable[[], R]) -> R:
+        """`work` in a thread of the pool."""
+
+    async def sent(self, call: Any, content: bytes) -> str:
+        """Send in frames."""
+
+
+class LeafCalls:
+    """Handlers over a leaf's core, with threads of their own: a root must not wait behind clients."""
+
+    def __init__(self, service: Calls, core: LeafAggregator) -> None:
+        self._service, self._core, self._threads = service, core, ThreadPoolExecutor(_THREADS, "root")
+
+    def unary(self) -> dict[Method, Callable[[Any], Awaitable[Message]]]:
+        """By method."""
+        return {methods.VISIT_LEAF: self._visit, methods.OPEN_LEAF: self._open}
+
+    def streams(self) -> dict[Method, Callable[[Any], Awaitable[None]]]:
+        """By method, what is answered in frames."""
+        return {methods.FREEZE_LEAF: self._freeze}
+
+    def close(self) -> None:
+        """End the threads when their work is done."""
+        self._threads.shutdown()
+
+    async def _visit(self, call: Any) -> Message:
+        asked = await self._service.first(call, pb.VisitLeafRequest)
+        since, growth = LedgerHead(asked.since_number, asked.since_head), methods.read_growth(asked.growth)
+        visit = partial(self._core.visit, since, growth, run=asked.run, round=asked.round, ended=asked.ended)
+        return methods.leaf_message(await self._service.in_threads(self._threads, call, visit))
+
+    async def _open(self, call: Any) -> Message:
+        asked = await self._service.first(call, pb.OpenLeafRequest)
+        told = {field.name: getattr(asked.opening, field.name) for field in pb.OpenRoundRequest.DESCRIPTOR.fields}
+        opened = partial(self._core.open, Opening(**told), methods.read_plan(asked.plan))
+        return methods.leaf_message(await self._service.in_threads(self._threads, call, opened))
+
+    async def _freeze(self, call: Any) -> None:
+        asked = await self._service.first(call, pb.FreezeLeafRequest)
+        named = {"digest": asked.digest, "attempt": asked.attempt, "epoch": asked.epoch}
+        frozen = partial(self._core.freeze, asked.run, asked.round, **named)  # type: ignore[arg-type]
+        await self._service.sent(call, await self._service.in_threads(self._threads, call, frozen))

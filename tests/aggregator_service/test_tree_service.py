@@ -1,0 +1,197 @@
+"""A root and two leaves as services with mutual TLS: a training over them, who may take sums, and settings that must not start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedrec.errors import FedRecError, RefusedError, SettingsError
+from fedrec.federation.leaves import even_ranges
+from fedrec.federation.protocol import LedgerGrowth, LedgerHead, Refusal
+from fedrec.federation.round_driver import AggregatedLink, Patience
+from fedrec.federation.rounds import train
+from fedrec.federation.wire import pack_release
+from fedrec.operations.addresses import Address
+from fedrec.operations.certificates import write_development_certificates
+from fedrec.operations.pins import read_pins, write_pins
+from fedrec_aggregator import main
+from fedrec_aggregator.settings import AggregatorSettings, validated
+from fedrec_client.leaves import Leaves
+from fedrec_client.ledger import ClientLedger
+from fedrec_client.participant import Participant
+from fedrec_client.settings import validated as client_settings
+from fedrec_client.store import LocalUsers
+from fedrec_simulations.runtimes.job import shards
+from fedrec_simulations.runtimes.processes import free_addresses
+from fedrec_transport.aggregator_client import RemoteReleaseDesk, RemoteReportDesk
+from fedrec_transport.channel import Access
+from fedrec_transport.leaf_client import RemoteLeaf
+from tests.aggregator_service.conftest import ONCE, QUICK
+from tests.contracts.conftest import ITEMS, PROMISE, SEED, Called, Federation, events, prepared_for
+from tests.waiting import HANG_S
+
+LEAVES = ("leaf-1", "leaf-2")
+RANGES = even_ranges(2)
+
+
+@dataclass
+class Tree:
+    """Addresses of leaf 1, leaf 2 and the root, and how to show oneself to them."""
+
+    certificates: Path
+    addresses: list[str]
+
+    def access(self, place: int, who: str, **other: Any) -> Access:
+        pair = {"certificate": str(self.certificates / f"{who}.pem"), "key": str(self.certificates / f"{who}-key.pem")}
+        return Access(self.addresses[place], **({"ca": str(self.certificates / "ca.pem")} | pair | other))
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tree")
+    write_development_certificates(folder, clients=["client-1", "client-2", "client-3"], leaves=dict.fromkeys(LEAVES, ()))
+    write_pins(folder)
+    return folder
+
+
+def content(certificates: Path, state: Path, name: str, addresses: list[str], **other: Any) -> dict[str, Any]:
+    place = (*LEAVES, "root").index(name)
+    file = "aggregator" if name == "root" else f"aggregator-{name}"
+    tls = {"certificate": f"{certificates}/{file}.pem", "key": f"{certificates}/{file}-key.pem", "client_ca": f"{certificates}/ca.pem"}
+    common = {
+        "listen": addresses[place],
+        "state": str(state / name),
+        "log": str(state / f"{name}.jsonl"),
+        "pins": str(certificates / "pins.toml"),
+        "tls": tls,
+        "limits": {"min_cohort": 5},
+    }
+    ends = [{"first": f"{each.first:04x}", "last": f"{each.last:04x}"} for each in RANGES]
+    if name != "root":
+        clients = [{"name": f"client-{number}"} for number in (1, 2, 3)]
+        return common | {"clients": clients, "leaf": {"name": name, **ends[place]}} | other
+    leaves = [{"name": leaf, "address": addresses[i], **ends[i]} for i, leaf in enumerate(LEAVES)]
+    privacy = {"max_epsilon": PROMISE.epsilon, "delta": PROMISE.delta, "noise": "seeded", "seed": SEED}
+    return common | {"simulation": True, "privacy": privacy, "leaves": leaves} | other
+
+
+@contextmanager
+def served(settings: AggregatorSettings) -> Iterator[Address]:
+    found, stop, ready = list[Address](), threading.Event(), threading.Event()
+
+    def told(address: Address) -> None:
+        found.append(address)
+        ready.set()
+
+    thread = threading.Thread(target=main.run, args=(settings,), kwargs={"ready": told, "stop": stop})
+    thread.start()
+    try:
+        assert ready.wait(HANG_S)
+        yield found[0]
+    finally:
+        stop.set()
+        thread.join(HANG_S)
+
+
+@pytest.fixture
+def tree(certificates: Path, tmp_path: Path) -> Iterator[Tree]:
+    addresses = free_addresses(3)
+    with ExitStack() as stack:
+        for name in (*LEAVES, "root"):
+            stack.enter_context(served(validated(content(certificates, tmp_path, name, addresses))))
+        yield Tree(certificates, addresses)
+
+
+def test_a_training_over_leaves_and_root_gives_the_bytes_of_a_loopback(tree: Tree, tmp_path: Path) -> None:
+    data = events()
+    prepared, terms = prepared_for(data)
+    with ExitStack() as stack:
+        participants = list[Participant]()
+        for number, shard in enumerate(shards(data, 3), start=1):
+            desks = [stack.enter_context(RemoteReportDesk(tree.access(place, f"client-client-{number}"), retry=QUICK)) for place in (0, 1)]
+            ledger = stack.enter_context(closing(ClientLedger(tmp_path / f"{number}.sqlite", limit=PROMISE)))
+            users = LocalUsers(shard.events, ITEMS, shard.user_ids)
+            participants.append(Participant(shard.name, users, ledger, Leaves(desks, RANGES), tmp_path / shard.name, users_per_batch=2))
+        desk = stack.enter_context(RemoteReleaseDesk(tree.access(2, "server"), retry=QUICK))
+        federation = Federation(data, prepared, terms, desk, Called(participants))
+        clients, recipe = federation.clients, prepared.recipe
+        assert [answer.refusal for answer in clients.join(terms)] == [""] * 3
+        assert desk.enrolled() == data.num_users
+        link = AggregatedLink(terms, prepared.plan, desk, clients, Patience(attempts=2))
+        ours = list(train(recipe, link, recipe.begin()))
+        theirs = list(train(recipe, federation.loopback, recipe.begin()))
+        assert [pack_release(each.answer) for each in ours] == [pack_release(each.answer) for each in theirs]
+
+
+def test_a_leaf_gives_its_sums_to_its_root_alone(tree: Tree) -> None:
+    nothing = LedgerGrowth(LedgerHead())
+    for who in ("client-client-1", "server", "aggregator-leaf-2"):
+        with RemoteLeaf(tree.access(0, who), retry=ONCE) as leaf, pytest.raises(FedRecError):
+            leaf.visit(LedgerHead(), nothing)
+        with RemoteLeaf(tree.access(0, who), retry=ONCE) as leaf, pytest.raises(FedRecError):
+            leaf.freeze("run", 0, digest="", attempt=1, epoch="")
+    with RemoteReleaseDesk(tree.access(0, "server"), retry=ONCE) as server, pytest.raises(RefusedError) as caught:
+        server.close("run", 0)
+    assert caught.value.code == Refusal.FORBIDDEN
+    with RemoteReportDesk(tree.access(2, "client-client-1"), retry=ONCE) as client, pytest.raises(RefusedError) as caught:
+        client.enroll([bytes(16)])
+    assert caught.value.code in {Refusal.NOT_ENROLLED, Refusal.FORBIDDEN}
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "words"),
+    [
+        ("leaf-1", {"privacy": {"max_epsilon": 5.0}}, "leave out privacy"),
+        ("leaf-1", {"servers": ["server"]}, "leave out servers"),
+        ("leaf-1", {"leaf": {"name": "leaf-1", "first": "8000", "last": "7fff"}}, "goes up"),
+        ("leaf-1", {"pins": ""}, "root_pin is missing"),
+        ("root", {"pins": ""}, "each needs its pin"),
+        ("root", {"leaves": [{"name": "leaf-1", "address": "a:1", "first": "0000", "last": "7fff"}]}, "no leaf owns"),
+        (
+            "root",
+            {"leaves": [{"name": n, "address": f"{n}:1", "first": f, "last": "ffff"} for n, f in (("leaf-1", "0000"), ("leaf-2", "7000"))]},
+            "two leaves own",
+        ),
+        (
+            "root",
+            {
+                "leaves": [
+                    {"name": n, "address": f"{n}:1", "pin": "0" * 64, "first": f, "last": e}
+                    for n, f, e in (("leaf-1", "0000", "7fff"), ("leaf-2", "8000", "ffff"))
+                ]
+            },
+            "two have one key",
+        ),
+    ],
+)
+def test_settings_that_are_no_tree_do_not_start(certificates: Path, tmp_path: Path, name: str, other: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        validated(content(certificates, tmp_path, name, ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"], **other))
+
+
+def test_a_client_names_every_leaf(certificates: Path, tmp_path: Path) -> None:
+    pair = {
+        "ca": f"{certificates}/ca.pem",
+        "certificate": f"{certificates}/client-client-1.pem",
+        "key": f"{certificates}/client-client-1-key.pem",
+    }
+    leaves = [
+        {"name": leaf, "address": f"{leaf}:1", "first": f"{each.first:04x}", "last": f"{each.last:04x}", **pair}
+        for leaf, each in zip(LEAVES, RANGES, strict=True)
+    ]
+    link = {"address": "server:1", "certificate": pair["certificate"], "key": pair["key"]}
+    table = {"name": "client-1", "state": str(tmp_path), "data": {"path": "x"}, "superlink": link, "pins": f"{certificates}/pins.toml"}
+    found, known = client_settings(table | {"leaves": leaves}), read_pins(certificates / "pins.toml")
+    assert [leaf.pin for leaf in found.leaves] == [known[f"fedrec:aggregator:{leaf}"] for leaf in LEAVES]
+    for wrong, words in (
+        ({"leaves": leaves[:1]}, "no leaf owns"),
+        ({"leaves": leaves, "aggregator": pair | {"address": "a:1"}}, "give one of them"),
+    ):
+        with pytest.raises(SettingsError, match=words):
+            client_settings(table | wrong)
