@@ -39,6 +39,7 @@ _PLACES = {
     "scenarios": _API + "running",
     "compare": _API + "comparing",
     "JsonLines": _API + "callbacks",
+    "MLflow": _API + "callbacks",
     "recipe": "fedrec.registry",
     "Prepared": "fedrec.recipes",
     "RecipeFacts": "fedrec.recipes",

@@ -8,6 +8,7 @@ from fedrec.recipes import RecipeFacts as RecipeFacts
 from fedrec.registry import recipe as recipe
 from fedrec.settings import Scenario as Scenario
 from fedrec_simulations.api.callbacks import JsonLines as JsonLines
+from fedrec_simulations.api.callbacks import MLflow as MLflow
 from fedrec_simulations.api.comparing import compare as compare
 from fedrec_simulations.api.curves import PrivacyCurve as PrivacyCurve
 from fedrec_simulations.api.curves import privacy_curve as privacy_curve

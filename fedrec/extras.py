@@ -29,6 +29,7 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "cluster": ("ray",),
     "ray": ("ray",),
     "lenskit": ("lenskit",),
+    "mlflow": ("mlflow",),
     "bench": ("implicit", "opacus"),
 }
 """Modules by the extra that installs them; `deploy` and `ray` install those of `serve` as well."""

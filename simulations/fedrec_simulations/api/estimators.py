@@ -77,7 +77,7 @@ class Recommender(Parameters):
         Args:
             train: The first of what `Dataset.split` returns; of a whole `Dataset`, its split by `split()` is made first.
             progress: Show a bar with the time left, in a terminal or a notebook.
-            callbacks: Called after every round with a dictionary, for example `fedrec.JsonLines("rounds.jsonl")`.
+            callbacks: Called with a dictionary after every round and at the end: `fedrec.JsonLines("rounds.jsonl")`, `fedrec.MLflow()`.
 
         Raises:
             PrivacyError: delta promises nothing among so few users, or a budget over all runs on this data would be passed.

@@ -96,7 +96,7 @@ def simulate(
         directory: Where the run folder is made; "runs" without one.
         resume: Continue an interrupted run of this scenario.
         progress: Show bars with the time left, and the table of methods.
-        callbacks: Called after every round with a dictionary.
+        callbacks: Called with a dictionary after every round and at the end; not where the scenario learns news.
 
     Raises:
         SettingsError: A key is unknown, with the nearest one, or has a wrong value.
@@ -126,7 +126,10 @@ def simulate(
 
     with one_blas_thread():
         given = None if data is None else data.source
-        return _simulation(run(resolved, name=name, resume=resume, quiet=not progress, given=given, on_round=on_round))
+        finished = _simulation(run(resolved, name=name, resume=resume, quiet=not progress, given=given, on_round=on_round))
+    for callback in callbacks:
+        callback({"event": "simulate", "recipe": resolved.recipe, **finished.guarantee.as_dict(), "metrics": finished.metrics})
+    return finished
 
 
 def audit(

@@ -16,7 +16,7 @@ _GROUPS = {
     "Data": ("Dataset", "TrainingSet", "TestSet", "NewsData"),
     "Models": ("Recommender", "MatrixFactorization", "ItemItem", "Popularity", "ItemBias", "NewsRecommender", "load"),
     "Guarantees and measurements": ("PrivacyGuarantee", "evaluate", "Evaluation", "privacy_curve", "PrivacyCurve"),
-    "Runs": ("simulate", "Simulation", "audit", "compare", "scenarios", "JsonLines"),
+    "Runs": ("simulate", "Simulation", "audit", "compare", "scenarios", "JsonLines", "MLflow"),
     "Own mechanisms": ("recipe", "Prepared", "RecipeFacts", "Scenario"),
     "Errors": ("FedRecError", "SettingsError", "DataError", "PrivacyError", "RunError"),
 }
