@@ -84,6 +84,14 @@ def test_honest_users_are_accepted_whatever_they_hold_and_their_norms_open_to_ze
     assert np.abs(y).max() < 6.5 * checked().noise_std  # of 2,560 numbers, once in 4 million runs
 
 
+def test_an_honest_user_is_refused_once_in_a_billion_attempts() -> None:
+    """By the tails: |C x| beyond 8 |x| with probability 2 exp(-64) a row, and the client's own noise beyond what is left of the limit."""
+    longest = 8 * math.sqrt(sum(equation.square for equation in checked().equations))
+    assert longest < checked().limit / 100
+    beyond = stats.norm.sf((checked().limit - longest) / checked().noise_std)
+    assert 2 * ROWS * (beyond + math.exp(-64)) < 1e-9
+
+
 def test_the_projection_opens_to_c_x_and_the_noise_in_pythons_integers() -> None:
     rows = with_noise(honest(users=3))
     C = projection([coin_term(key, b"c", b"b") for key in KEYS], checked().data.stop).view(np.int64)
@@ -106,6 +114,8 @@ def cheat(name: str, rows: np.ndarray, rng: np.random.Generator) -> None:
         case "a vector of norm 1.01":
             rows[:, vector] = 0
             rows[:, vector.start] = int(1.01 / ASKED.blocks[0].vector_step)
+        case "2^63 in a vector":
+            rows[:, vector.start + 1] = np.int64(np.iinfo(np.int64).min)
         case "all coefficients 2^26":
             rows[:, coefficients] = rng.choice([-1, 1], (len(rows), ITEMS)) * 2**26
         case "a matrix's vector too long":
@@ -118,8 +128,10 @@ WRAPS = ["31", "32", "40", "62", "63"]
 CHEATS = [
     "ten times too long",
     "a vector of norm 1.01",
+    "2^63 in a vector",
     "all coefficients 2^26",
     "a matrix's vector too long",
+    "25",
     "31",
     "32",
     "40",

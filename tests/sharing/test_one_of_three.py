@@ -473,6 +473,16 @@ def test_one_user_reports_once_in_a_round() -> None:
     assert world.parties[0].receive(RUN, 1, found, replace(first, shares=first.shares[::-1])) == "replayed"
 
 
+def test_what_was_shared_in_an_earlier_attempt_is_taken_in_no_later_one() -> None:
+    world = world_of()
+    earlier = opened(world)
+    sent = world.sent(0, earlier)
+    later = opened(world, attempt=2)
+    assert [world.parties[i].receive(RUN, 1, earlier, sent[i]) for i in range(3)] == ["another-ticket"] * 3
+    assert [world.parties[i].receive(RUN, 1, later, sent[i]) for i in range(3)] == ["malformed"] * 3
+    assert send(world, 0, later) == [""] * 3
+
+
 def test_shares_of_numbers_that_changed_within_an_attempt_have_other_seeds() -> None:
     world = world_of()
     found, numbers = bytes(32), np.zeros((2, layout(QUESTION).length), np.uint64)

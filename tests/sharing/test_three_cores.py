@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedrec.arrays import UInt64s
-from fedrec.errors import RefusedError
+from fedrec.errors import RefusedError, UnreachableError
 from fedrec.federation.hostile_clients import ATTEMPTS
 from fedrec.federation.messages import Reports
 from fedrec.federation.protocol import Answer, Invitation, Phase, Refusal
@@ -23,7 +23,7 @@ from fedrec_cli.disclosure.aggregator import aggregator as inspected
 from fedrec_client import three_way
 from fedrec_client.participant import Participant
 from fedrec_client.three_way import ThreeWay
-from tests.sharing.three_cores import NAMES, RUN, USERS, Cores, Federation, federation
+from tests.sharing.three_cores import NAMES, RUN, USERS, Cores, Federation, Line, federation
 
 Found = Callable[..., Federation]
 
@@ -160,6 +160,20 @@ def test_a_peer_that_is_at_another_attempt_is_asked_for_no_list_and_no_key() -> 
     peer.listen(RUN, 0, attempt=3, wants_key=True)
     assert peer.failure(RUN, 0) is None
     assert peer.standing(RUN, 0) == Standing(attempt=7)
+
+
+@pytest.mark.parametrize("call", ["held", "key", "openings", "explicit"])
+def test_a_peer_that_answers_garbage_keeps_a_round_from_its_end_and_once_it_is_well_the_round_ends(
+    found: Found, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = found(*PUBLISHED, *CHECKED)
+    with monkeypatch.context() as patched:
+        patched.setattr(Line, call, lambda self, *asked: b"garbage")
+        with pytest.raises((RefusedError, UnreachableError)):
+            there.link(attempts=1, short_attempts=1, round_s=5.0).answer(there.first)
+    assert [ledger.released(RUN, there.first.round) for ledger in there.cores.ledgers] == [None] * 3
+    release = there.link(min_share=1.0).answer(there.first)
+    assert pack_release(release) == pack_release(there.loopback.answer(there.first))
 
 
 def test_three_ways_need_three_different_keys() -> None:

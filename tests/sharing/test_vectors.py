@@ -11,13 +11,14 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedrec.federation.messages import Question, ReleaseSpec
 from fedrec.federation.reports import block
+from fedrec.sharing.checks import accepted, coin_term, opening, projection
 from fedrec.sharing.commitments import Committed, batch_digest, commitment, ticket
-from fedrec.sharing.layout import layout
+from fedrec.sharing.layout import Checked, Equation, layout
 from fedrec.sharing.servers import ShareSums, total
 from fedrec.sharing.shares import share
 
 VECTORS: dict[str, Any] = json.loads(Path(__file__).with_name("vectors.json").read_text())
-MODULUS, ITEMS, FOLDS, WIDTH = 2**64, 3, 2, 2
+MODULUS, ITEMS, FOLDS, WIDTH, ROWS = 2**64, 3, 2, 2, 40
 
 
 def stream(key: bytes, count: int) -> list[int]:
@@ -27,18 +28,22 @@ def stream(key: bytes, count: int) -> list[int]:
     return [int.from_bytes(found[8 * i : 8 * i + 8], "little") for i in range(count)]
 
 
-def mask(key: str, count: int) -> list[int]:
-    context = bytes.fromhex(VECTORS["ticket"]) + b"/output/0"
-    return stream(hmac.digest(bytes.fromhex(key), b"fedrec/zero/" + context, "sha256"), count)
+def masks(i: int, context: bytes, count: int) -> list[int]:
+    """Of aggregator i: of its own key less of the following one's."""
+    keys = (bytes.fromhex(VECTORS["keys"][n]) for n in (i, (i + 1) % 3))
+    own, following = (stream(hmac.digest(key, b"fedrec/zero/" + context, "sha256"), count) for key in keys)
+    return [a - b for a, b in zip(own, following, strict=True)]
+
+
+def split(row: list[int], seeds: list[str]) -> list[list[int]]:
+    """Three shares."""
+    a, b = (stream(bytes.fromhex(seed), len(row)) for seed in seeds)
+    return [a, b, [(x - one - two) % MODULUS for x, one, two in zip(row, a, b, strict=True)]]
 
 
 def shares_of(number: int) -> list[list[int]]:
     """By user."""
-    rows = VECTORS["rows"]
-    expanded = [[stream(bytes.fromhex(seed), len(row)) for seed in user["seeds"]] for user, row in zip(VECTORS["users"], rows, strict=True)]
-    if number < 2:
-        return [user[number] for user in expanded]
-    return [[(x - a - b) % MODULUS for x, a, b in zip(row, *user, strict=True)] for row, user in zip(rows, expanded, strict=True)]
+    return [split(row, user["seeds"])[number] for row, user in zip(VECTORS["rows"], VECTORS["users"], strict=True)]
 
 
 def test_explicit_shares_and_outputs_follow_from_the_protocols_text() -> None:
@@ -49,8 +54,8 @@ def test_explicit_shares_and_outputs_follow_from_the_protocols_text() -> None:
             for k in range(WIDTH):
                 at = ITEMS + j % FOLDS * WIDTH + k
                 found.append(sum(x[j] * (x[at] + y[at]) + y[j] * x[at] for x, y in zip(own, following, strict=True)))
-        masks = mask(VECTORS["keys"][i], len(found)), mask(VECTORS["keys"][(i + 1) % 3], len(found))
-        assert output == [(t + a - b) % MODULUS for t, a, b in zip(found, *masks, strict=True)]
+        hidden = masks(i, bytes.fromhex(VECTORS["ticket"]) + b"/output/0", len(found))
+        assert output == [(t + a) % MODULUS for t, a in zip(found, hidden, strict=True)]
     sums = [sum(row[j] * row[ITEMS + j % FOLDS * WIDTH + k] for row in VECTORS["rows"]) for j in range(ITEMS) for k in range(WIDTH)]
     assert sums == VECTORS["sums"]
     assert [sum(parts) % MODULUS for parts in zip(*VECTORS["outputs"], strict=True)] == [s % MODULUS for s in sums]
@@ -72,6 +77,49 @@ def test_tickets_and_hashes_follow_from_the_protocols_text() -> None:
         assert hashes == user["hashes"]
         listed += report + bytes.fromhex(user["user"]) + b"".join(map(bytes.fromhex, hashes))
     assert hashlib.sha256(b"fedrec/batch" + stated + listed).hexdigest() == VECTORS["batch"]
+
+
+def test_checks_follow_from_the_protocols_text() -> None:
+    """The second of two users has 2^32 in a coefficient."""
+    checks, batch = VECTORS["checks"], bytes.fromhex(VECTORS["ticket"]) + bytes.fromhex(VECTORS["batch"])
+    terms = [hmac.digest(bytes.fromhex(key), b"fedrec/coin/" + batch, "sha256") for key in VECTORS["keys"]]
+    assert [term.hex() for term in terms] == checks["coin"]
+    numbers, rows, equations = checks["projected"], checks["rows"], checks["equations"]
+    words = stream(hashlib.sha256(b"fedrec/coin" + b"".join(terms)).digest(), -(-2 * numbers * ROWS // 64))
+    bits = [byte >> (7 - k) & 1 for word in words for byte in word.to_bytes(8, "little") for k in range(8)]
+    C = [[bits[j * ROWS + r] - bits[(numbers + j) * ROWS + r] for r in range(ROWS)] for j in range(numbers)]
+    width, split_rows = len(equations) + ROWS, [split(row, seeds) for row, seeds in zip(rows, checks["seeds"], strict=True)]
+    for i in range(3):
+        hidden, found = iter(masks(i, batch + b"/open/0", len(rows) * width)), list[list[int]]()
+        for shares in split_rows:
+            own, following, told = shares[i], shares[(i + 1) % 3], list[int]()
+            for equation in equations:
+                ranges = [*equation["terms"], [*equation["slack"], 1]]
+                weighted = [(j, weight) for first, last, weight in ranges for j in range(first, last)]
+                told.append(sum(weight * own[j] * (own[j] + 2 * following[j]) for j, weight in weighted) - (i == 0) * equation["square"])
+            told += [own[numbers + r] + sum(own[j] * C[j][r] for j in range(numbers)) for r in range(ROWS)]
+            found.append([(term + next(hidden)) % MODULUS for term in told])
+        assert found == checks["openings"][i]
+    opened = [[sum(parts) % MODULUS for parts in zip(*one, strict=True)] for one in zip(*checks["openings"], strict=True)]
+    small = [[min(y, MODULUS - y) <= checks["limit"] for y in one[len(equations) :]] for one in opened]
+    assert [not any(one[: len(equations)]) and all(fine) for one, fine in zip(opened, small, strict=True)] == checks["accepted"]
+    assert opened[0][: len(equations)] == [0] * len(equations)
+
+
+def test_the_package_says_the_same_of_checks() -> None:
+    checks, keys, batch = VECTORS["checks"], _bytes("keys"), bytes.fromhex(VECTORS["batch"])
+    equations = tuple(
+        Equation(tuple((slice(a, b), weight) for a, b, weight in one["terms"]), slice(*one["slack"]), one["square"])
+        for one in checks["equations"]
+    )
+    numbers, stated = checks["projected"], bytes.fromhex(VECTORS["ticket"])
+    checked = Checked(equations, slice(0, numbers), slice(numbers, numbers + ROWS), checks["limit"])
+    seeds = np.frombuffer(b"".join(bytes.fromhex(seed) for user in checks["seeds"] for seed in user), np.uint8).reshape(-1, 2, 32)
+    sent = share(np.array(checks["rows"], np.int64).view(np.uint64), seeds)
+    C = projection([coin_term(key, stated, batch) for key in keys], numbers)
+    opened = [opening(*sent.held_by(i), checked, C, i, (keys[i], keys[(i + 1) % 3]), stated + batch + b"/open/0") for i in range(3)]
+    assert [one.tolist() for one in opened] == checks["openings"]
+    assert accepted(opened, checked).tolist() == checks["accepted"] == [True, False]
 
 
 def test_the_package_says_the_same() -> None:
