@@ -14,9 +14,10 @@ from fedrec.data.multitask import TaskShape
 from fedrec.data.splits import Split, random_split
 from fedrec.errors import SettingsError
 from fedrec_simulations.experiments.papers import ada_dpals, ada_dpals_runs, ada_dpals_tasks
-from fedrec_simulations.experiments.papers.ada_dpals_runs import TAIL, Bench, ada, scenario_of
+from fedrec_simulations.experiments.papers.ada_dpals_runs import TAIL, ada, scenario_of
 from fedrec_simulations.experiments.papers.ada_dpals_tasks import Point
 from fedrec_simulations.experiments.papers.starts import Start
+from tests.simulations.paper_rows import paper_rows
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +26,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ada_dpals.FIGURES)
+@pytest.mark.parametrize("name", ada_dpals.PAPER.figures)
 def test_every_figure_is_json_rows_with_their_guarantees(name: str, folder: Path) -> None:
-    rows = ada_dpals.figure(name, "planted", True, folder)
+    rows = paper_rows(f"ada-dpals/{name}", folder, data="planted" if name != "figure5" else "")
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows
     assert all(row["figure"] == name and len(row["each"]) == 1 and np.isfinite(row["value"]) for row in rows)
     assert len({(row["series"], row["x"]) for row in rows}) == len(rows)
@@ -36,21 +37,21 @@ def test_every_figure_is_json_rows_with_their_guarantees(name: str, folder: Path
 
 
 def test_every_published_statement_has_its_figure() -> None:
-    assert set(ada_dpals.PUBLISHED) <= set(ada_dpals.FIGURES)
+    assert set(ada_dpals.PUBLISHED) <= set(ada_dpals.PAPER.figures)
     assert all(said["how"] for said in ada_dpals.PUBLISHED.values())
 
 
 def test_a_figure_is_not_trained_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = ada_dpals.figure("figure1", "planted", True, folder)
-    monkeypatch.setattr(ada_dpals_runs, "one_run", lambda *_: pytest.fail("trained again"))
-    assert ada_dpals.figure("figure1", "planted", True, folder) == before
+    before = paper_rows("ada-dpals/figure1", folder)
+    monkeypatch.setattr(ada_dpals_runs, "trained", lambda *_: pytest.fail("trained again"))
+    assert paper_rows("ada-dpals/figure1", folder) == before
 
 
 def test_another_name_and_no_data_are_refused(folder: Path) -> None:
     with pytest.raises(SettingsError, match="figure77"):
-        ada_dpals.figure("figure77", "planted", True, folder)
+        paper_rows("ada-dpals/figure77", folder)
     with pytest.raises(SettingsError, match="data folder"):
-        ada_dpals.figure("figure1", "", True, folder)
+        paper_rows("ada-dpals/figure1", folder, data="")
 
 
 @pytest.mark.parametrize("algorithm", ["SSP", "noisy gradient"])
@@ -73,19 +74,18 @@ def test_the_planted_tasks_say_what_they_take_as_public_and_choose_without_test(
     assert changed["rmse"] != found["rmse"]
 
 
-@pytest.mark.parametrize("name", [name for name in ada_dpals.FIGURES if name not in {"figure5", "figure7"}])
-def test_the_scenario_of_a_figure_is_one_of_its_points(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [name for name in ada_dpals.PAPER.figures if name not in {"figure5", "figure7"}])
+def test_the_scenario_of_a_figure_is_one_of_its_points(name: str) -> None:
     """What `fedrec simulate` makes of the file is a row of the figure: same method, settings and seed."""
     start = Start(f"ada_dpals_{name}")
-    written, kind = start.scenario, ada_dpals.FIGURES[name][1]
-    bench = Bench("", kind, (1,), tmp_path, start)
-    said = bench.scenario(ada(written.model.weight_exponent), written.privacy.epsilon, 1)
+    written = start.scenario
+    said = scenario_of(start, ada(written.model.weight_exponent), written.privacy.epsilon, 1)
     assert said.digest() == written.digest()
     assert written.privacy.epsilon in start.figure.epsilons
 
 
 def test_an_epsilon_without_a_line_takes_the_nearest_one_s() -> None:
     for asked, nearest in ((0.5, 1.0), (10.0, 5.0), (15.0, 20.0), (float("inf"), 20.0)):
-        found = scenario_of("ml-1m", "ratings", TAIL, asked, 1).model
+        found = scenario_of(Start("ada_dpals_figure1", "ml-1m"), TAIL, asked, 1).model
         [line] = [line for line in Start("ada_dpals_figure1").figure.settings if (line.curve, line.epsilon) == (TAIL, nearest)]
         assert line.model.model_dump(exclude_unset=True).items() <= found.model_dump().items()

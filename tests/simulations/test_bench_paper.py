@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
-import pickle
 import re
 import signal
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from scipy import stats
 from typer.testing import CliRunner
@@ -27,21 +23,20 @@ from fedrec.data.dataset import ReadReport
 from fedrec.errors import RunError, SettingsError
 from fedrec.settings import load
 from fedrec_cli.main import app
-from fedrec_simulations.experiments import news_paper, rows
-from fedrec_simulations.experiments.papers import ada_dpals, dp_cmf, figures, page, paper_data, privaterec
-from fedrec_simulations.experiments.papers.figures import PAPERS, TIMED
+from fedrec_simulations.experiments import news_paper, rows, workers
+from fedrec_simulations.experiments.papers import figures, page, paper_data, privaterec
+from fedrec_simulations.experiments.papers.figures import PAPERS
+from fedrec_simulations.experiments.papers.paper import Work
 from fedrec_simulations.experiments.papers.paper_data import provenance
 from fedrec_simulations.experiments.papers.starts import Start, heading, path_of
-from fedrec_simulations.experiments.papers.watch import Blank, Watch, asked_by, ready
 from fedrec_simulations.experiments.progress import Progress
+from fedrec_simulations.experiments.row_queue import Choices, Plan, RowQueue, of_one_stage, rows_of
+from fedrec_simulations.experiments.trials import RowFiles, Trial
+from tests.simulations.paper_rows import paper_rows
 from tests.waiting import HANG_S
 
 SCENARIOS = Path(__file__).parents[2] / "simulations"
-NAMED = [
-    (paper, figure)
-    for paper, module in PAPERS.items()
-    for figure in import_module(f"fedrec_simulations.experiments.papers.{module}").FIGURES
-]
+NAMED = [(paper, figure) for paper in PAPERS for figure in figures.paper(paper).figures]
 AGAINST_EPSILON = {
     *(("ada-dpals", f"figure{n}") for n in (1, 2)),
     *(("am-ssp", f"figure{n}") for n in (1, 2)),
@@ -68,7 +63,7 @@ def test_a_figure_comes_with_what_the_paper_says_of_it(tmp_path: Path, monkeypat
     assert told == json.loads(Path("a.json").read_text())
     assert list(told["figures"]) == ["figure7"]
     assert told["figures"]["figure7"]["published"]["share of events of the most frequent tenth"] == 0.86
-    assert told["figures"]["figure7"]["rows"] == json.loads(json.dumps(ada_dpals.figure("figure7", "planted", True, tmp_path)))
+    assert told["figures"]["figure7"]["rows"] == paper_rows("ada-dpals/figure7", tmp_path)
     assert "fedrec bench paper ada-dpals/figure7 --data planted --quick" in Path("a.html").read_text()
 
 
@@ -105,17 +100,17 @@ def test_a_wrong_key_of_a_figure_is_refused_by_name(said: str, named: str, tmp_p
         figures.run("ada-dpals/figure1", "planted", overrides=[said], folder=tmp_path)
 
 
-@pytest.mark.parametrize("paper", PAPERS.values())
-def test_every_paper_has_figures_and_says_how_it_was_read(paper: str) -> None:
-    module = import_module(f"fedrec_simulations.experiments.papers.{paper}")
-    assert module.FIGURES
-    assert set(module.PUBLISHED) <= set(module.FIGURES)
-    assert all("how" in said for said in module.PUBLISHED.values())
+@pytest.mark.parametrize("name", PAPERS)
+def test_every_paper_has_figures_and_says_how_it_was_read(name: str) -> None:
+    paper = figures.paper(name)
+    assert paper.figures
+    assert set(paper.published) <= set(paper.figures)
+    assert all("how" in said for said in paper.published.values())
 
 
 @pytest.mark.parametrize(("paper", "figure"), NAMED)
 def test_every_figure_has_a_scenario_of_its_own_that_says_its_command_and_x_axis_and_loads(paper: str, figure: str) -> None:
-    name = f"{PAPERS[paper]}_{figure}"
+    name = f"{figures.paper(paper).prefix}_{figure}"
     path = SCENARIOS / f"{name}.toml"
     assert path_of(name) == path
     assert load(path).figure.seeds
@@ -126,7 +121,7 @@ def test_every_figure_has_a_scenario_of_its_own_that_says_its_command_and_x_axis
 
 def test_every_scenario_with_a_figure_table_is_a_figure() -> None:
     written = {path.stem for path in SCENARIOS.glob("*.toml") if "[figure]" in path.read_text()}
-    assert written == {f"{PAPERS[paper]}_{figure}" for paper, figure in NAMED}
+    assert written == {f"{figures.paper(paper).prefix}_{figure}" for paper, figure in NAMED}
 
 
 def test_seeds_epsilons_and_points_are_those_of_the_scenario(made: dict[str, Any]) -> None:
@@ -200,19 +195,17 @@ def test_what_is_not_established_is_marked_on_the_page() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("paper", "figure"), SECONDS_FREE)
-def test_all_rows_are_counted_before_the_first_is_made(paper: str, figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beforehand as many as afterwards are there; a second run finds all of them."""
+def test_every_row_is_counted_and_a_second_run_finds_all(paper: str, figure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many there are is known as soon as no row decides which others are asked for."""
     monkeypatch.setattr("fedrec_simulations.experiments.papers.fast_dpmf.PASSES", 2)
     told = list[Progress]()
-    for _ in range(2):
-        figures.run(f"{paper}/{figure}", "planted", quick=True, folder=tmp_path, tell=told.append)
-    kept = [path for path in tmp_path.rglob("*.json") if "runs" not in path.relative_to(tmp_path).parts and "als" not in path.name]
-    assert {progress.total for progress in told} == {len(kept)}
-    assert all(progress.complete for progress in told)
-    done = [progress.done for progress in told]
-    assert done[0] == 0
-    assert done == sorted(done)
-    assert told[-1].done == len(kept)
+    figures.run(f"{paper}/{figure}", "planted", quick=True, folder=tmp_path, tell=told.append)
+    kept = list(tmp_path.rglob("*.json"))
+    assert {progress.total for progress in told if progress.complete} == {len(kept)}
+    assert [progress.done for progress in told] == list(range(len(kept) + 1))
+    figures.run(f"{paper}/{figure}", "planted", quick=True, folder=tmp_path, tell=told.append)
+    assert (told[-1].done, told[-1].total, told[-1].complete) == (len(kept), len(kept), True)
+    assert len(told) == len(kept) + 2
     assert math.isnan(told[-1].left_s)
 
 
@@ -223,27 +216,18 @@ def test_the_time_left_is_the_mean_of_the_rows_made_times_those_missing(tmp_path
         clock[0] += 60.0
         return {"value": 1}
 
-    def figure() -> list[rows.Row]:
-        return [rows.row(tmp_path, f"row-{number}", make) for number in range(4)]
-
-    monkeypatch.setattr("fedrec_simulations.experiments.papers.watch.time.perf_counter", lambda: clock[0])
-    rows.row(tmp_path, "row-3", make)
-    Watch({"figure1": figure}, told.append).rows("figure1")
+    monkeypatch.setattr("fedrec_simulations.experiments.row_queue.time.perf_counter", lambda: clock[0])
+    trials = {f"row-{number}": Trial.of(f"row-{number}", make) for number in range(4)}
+    rows_of({"row-3": trials["row-3"]}, RowFiles(tmp_path))
+    RowQueue[dict[Any, rows.Row]](RowFiles(tmp_path), tell=told.append).results({"figure1": of_one_stage(trials)})
     assert [(p.done, p.total, p.left_s) for p in told[1:3]] == [(2, 4, 120.0), (3, 4, 60.0)]
     assert math.isnan(told[0].left_s)
     said = [p.words.removeprefix("figure1: ") for p in (told[0], told[1], told[-1])]
-    assert said == ["1 of 4 rows", "2 of 4 rows, about 2 min left", "4 of 4 rows"]
+    assert said == ["rows: 1 of 4 rows", "2 of 4 rows, about 2 min left", "4 of 4 rows"]
 
 
-def test_rows_that_only_a_row_can_name_leave_an_estimate_from_below(tmp_path: Path) -> None:
-    def figure() -> list[rows.Row]:
-        chosen = rows.row(tmp_path, "choice", lambda: {"next": ["a", "b"]})
-        return [rows.row(tmp_path, {"a": "one", "b": "two"}[name], lambda: {}) for name in [chosen["next"]] if {"a": 1}[name]]
-
-    asked, complete = asked_by(figure)
-    assert (set(asked), complete) == ({tmp_path / f"choice-{rows.source_digest(figure)}.json"}, False)
+def test_while_rows_decide_which_others_come_the_count_is_from_below() -> None:
     assert Progress("figure1", 1, 2, 7200.0, complete=False).words == "figure1: 1 of at least 2 rows, at least 2 h 0 min left"
-    assert rows.row(tmp_path, "plain", lambda: {"value": 1}) == {"value": 1}  # counting leaves nothing behind
 
 
 def candidate(number: int) -> rows.Row:
@@ -261,61 +245,54 @@ def refused() -> rows.Row:
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers in this process."""
-    monkeypatch.setattr(rows, "ProcessPoolExecutor", lambda jobs, **_: ThreadPoolExecutor(jobs))
+    monkeypatch.setattr(workers, "ProcessPoolExecutor", lambda jobs, **_: ThreadPoolExecutor(jobs))
 
 
-def chosen_of_four(folder: Path) -> list[rows.Row]:
-    tried = [rows.row(folder, f"candidate-{number}", candidate, number) for number in range(4)]
-    best = tried[int(np.argmin([one["error"] for one in tried]))]
-    return [rows.row(folder, "trained", trained, best["rate"]), rows.row(folder, "free", trained, 7.0)]
+def chosen_of_four() -> Plan[list[float]]:
+    tried = yield Choices({number: Trial.of(f"candidate-{number}", candidate, number) for number in range(4)})
+    rate = min(tried.values(), key=lambda row: row["error"])["rate"]
+    found = yield {"trained": Trial.of("trained", trained, rate), "free": Trial.of("free", trained, 7.0)}
+    return [found["trained"]["value"], found["free"]["value"]]
 
 
-@pytest.mark.usefixtures("threads")
-def test_a_row_whose_settings_another_decides_waits_for_it(tmp_path: Path) -> None:
-    told = list[Progress]()
-    rows.row(tmp_path, "candidate-1", candidate, 1)  # nothing is chosen from a part of the candidates
-    watch = Watch({"figure1": lambda: chosen_of_four(tmp_path)}, told.append)
-    asked, complete = asked_by(lambda: chosen_of_four(tmp_path))
-    assert {path.name.rpartition("-")[0] for path in ready(asked)} == {"candidate-0", "candidate-2", "candidate-3", "free"}
-    watch.make_ahead(["figure1"], jobs=2)
-    assert complete
-    assert len(list(tmp_path.iterdir())) == len(asked) == 6
-    assert watch.rows("figure1") == [{"value": 30.0}, {"value": 70.0}]
-    assert [progress.done for progress in told] == [2, 3, 4, 5, 6, 6]
-    assert told[0].left_s >= 0
-
-
-def test_a_row_that_is_not_there_yet_decides_nothing_and_goes_nowhere() -> None:
-    blank = Blank()
-    for decide in (lambda: min(1.0, blank["a"]), lambda: bool(blank), lambda: int(blank["a"])):
-        with pytest.raises(TypeError, match="not there yet"):
-            decide()
-    for copy in (blank, blank["a"], [2 * blank["a"] - 1], {**blank["a"]}, dict(blank)):
-        with pytest.raises(TypeError, match="not there yet"):
-            pickle.dumps(copy)
+def one_row() -> Plan[list[float]]:
+    """Another figure that wants a row of the first."""
+    found = yield {"free": Trial.of("free", trained, 7.0)}
+    return [found["free"]["value"]]
 
 
 @pytest.mark.usefixtures("threads")
-def test_what_goes_wrong_in_a_worker_is_said_as_it_is_without_one(tmp_path: Path) -> None:
-    figure = Watch({"figure1": lambda: [rows.row(tmp_path, "refused", refused)]}, lambda progress: None)
-    for make in (lambda: figure.make_ahead(["figure1"], jobs=2), lambda: figure.rows("figure1")):
-        with pytest.raises(SettingsError, match="this cannot be") as caught:
-            make()
-        assert caught.value.remedy == "Do that."
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_row_whose_settings_another_decides_waits_for_it_and_a_shared_one_is_made_once(jobs: int, tmp_path: Path) -> None:
+    told, store = list[Progress](), RowFiles(tmp_path)
+    rows_of({1: Trial.of("candidate-1", candidate, 1)}, store)  # nothing is chosen from a part of the candidates
+    found = RowQueue[list[float]](store, jobs=jobs, tell=told.append).results({"one": chosen_of_four(), "two": one_row()})
+    assert found == {"one": [30.0, 70.0], "two": [70.0]}
+    assert len(list(tmp_path.iterdir())) == 6
+    assert [progress.done for progress in told] == [1, 2, 3, 4, 5, 6]
+    assert [progress.complete for progress in told] == sorted(progress.complete for progress in told)
+    assert told[0].complete is False
+    assert told[-1].complete
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_goes_wrong_in_a_worker_is_said_as_it_is_without_one(jobs: int, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="this cannot be") as caught:
+        rows_of({"refused": Trial.of("refused", refused)}, RowFiles(tmp_path), jobs=jobs)
+    assert caught.value.remedy == "Do that."
 
 
 @pytest.mark.slow
 def test_two_processes_give_the_rows_that_one_gives(tmp_path: Path) -> None:
-    figure = partial(dp_cmf.figure, "figure4", "planted", True)
-    serial, watch = figure(tmp_path / "one"), Watch({"figure4": partial(figure, tmp_path / "two")}, lambda progress: None)
-    watch.make_ahead(["figure4"], jobs=2)
-    one, two = ({path.name: path.read_bytes() for path in (tmp_path / jobs).rglob("*.json")} for jobs in ("one", "two"))
+    found = [figures.run("dp-cmf/figure4", "planted", quick=True, jobs=jobs, folder=tmp_path / str(jobs)) for jobs in (1, 2)]
+    assert found[0] == found[1]
+    one, two = ({path.name: path.read_bytes() for path in (tmp_path / str(jobs)).rglob("*.json")} for jobs in (1, 2))
     assert one == two
-    assert watch.rows("figure4") == serial
 
 
 def test_a_worker_that_was_ended_is_said_to_be() -> None:
-    with pytest.raises(RunError, match="ended from outside"), rows.workers(1) as pool:
+    with pytest.raises(RunError, match="ended from outside"), workers.workers(1) as pool:
         pool.submit(os._exit, 9).result()
 
 
@@ -324,7 +301,7 @@ def test_workers_end_with_the_process_that_gave_them_work(end: signal.Signals, s
     """polars has a handler of its own, after which a wait without end hears no Ctrl-C. A worker that lived on would hold stdout open."""
     script = (
         "import multiprocessing, time, polars\n"
-        "from fedrec_simulations.experiments.rows import first_done, workers\n"
+        "from fedrec_simulations.experiments.workers import first_done, workers\n"
         "try:\n"
         "    with workers(2) as pool:\n"
         "        pool.submit(int).result()\n"
@@ -342,9 +319,9 @@ def test_workers_end_with_the_process_that_gave_them_work(end: signal.Signals, s
 
 
 def test_figures_of_seconds_have_the_machine_to_themselves() -> None:
-    assert {(p, figure) for p, figure in NAMED if load(path_of(f"{PAPERS[p]}_{figure}")).figure.x == "seconds"} <= {
-        (p, figure) for p, figures in TIMED.items() for figure in figures
-    }
+    for name in PAPERS:
+        paper = figures.paper(name)
+        assert {figure for figure in paper.figures if load(path_of(f"{paper.prefix}_{figure}")).figure.x == "seconds"} <= set(paper.timed)
 
 
 @pytest.mark.parametrize(
@@ -369,7 +346,7 @@ def test_the_official_files_are_known_and_others_are_said_to_be_others(
 
     paper_data._described.cache_clear()
     monkeypatch.setattr(paper_data, "read", lambda path: Read)
-    found = provenance(paper, figure, Start(f"{PAPERS[paper]}_{figure}", f"somewhere/{format_}"))
+    found = provenance(paper, figure, Start(f"{figures.paper(paper).prefix}_{figure}", f"somewhere/{format_}"))
     paper_data._described.cache_clear()
     assert said in found.words
     assert found.same == same
@@ -377,18 +354,20 @@ def test_the_official_files_are_known_and_others_are_said_to_be_others(
 
 def test_privaterec_s_runs_are_fixed_but_for_seeds(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"privacy\.epsilon=5 changes no figure"):
-        privaterec.figure("table1", "planted", True, tmp_path, overrides=["privacy.epsilon=5"])
-    asked, complete = asked_by(lambda: privaterec.figure("table1", "planted", False, tmp_path, overrides=["figure.seeds=[1,2]"]))
-    assert complete
-    assert len(asked) == 2 * 15
-    every = asked_by(lambda: [r for f in privaterec.FIGURES for r in privaterec.figure(f, "planted", False, tmp_path)])[0]
-    assert len(every) == len(news_paper.methods())
+        paper_rows("privaterec/table1", tmp_path, overrides=["privacy.epsilon=5"])
+    asked = {
+        name: next(make(Work(Start(f"privaterec_{name}", "planted", ("figure.seeds=[1,2]",)), False, tmp_path)))
+        for name, make in privaterec.PAPER.figures.items()
+    }
+    assert len(asked["table1"]) == 2 * 15
+    assert len({trial.name for stage in asked.values() for trial in stage.values()}) == 2 * len(news_paper.methods())
 
 
 def test_a_run_of_privaterec_is_one_point_with_its_promise_per_click(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [{"epsilon": e, "metrics": {"auc": 0.6, "mrr": 0.3, "ndcg@5": 0.3, "ndcg@10": 0.4}} for e in ("inf", 10.0)]
     promise = {"epsilon": 10.0, "delta": 1e-5, "unit": "click", "neighbours": "replace", "established": True, "note": ""}
-    monkeypatch.setattr(privaterec, "kept_row", lambda *_: {"serving": {"answers": answers}, "guarantee": promise})
-    found = privaterec.figure("table2", "planted", True, tmp_path)
+    made = Trial.of("one", lambda: {"serving": {"answers": answers}, "guarantee": promise})
+    monkeypatch.setattr(privaterec, "news_trial", lambda *_: made)
+    found = paper_rows("privaterec/table2", tmp_path)
     assert [(row["metric"], row["value"]) for row in found] == [("auc", 0.6), ("mrr", 0.3), ("ndcg@5", 0.3), ("ndcg@10", 0.4)]
     assert all("per click (replace)" in row["guarantee"] for row in found)

@@ -15,8 +15,10 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec_simulations.bench import ablation, quality, verbs
 from fedrec_simulations.bench.quality import Method
 from fedrec_simulations.data.datasets import load_dataset, load_split
-from fedrec_simulations.experiments import rows
+from fedrec_simulations.experiments import rows, trials
 from fedrec_simulations.experiments.ceiling import als_model
+from fedrec_simulations.experiments.row_queue import rows_of
+from fedrec_simulations.experiments.trials import RowFiles, Trial
 from fedrec_simulations.outcomes import baselines, evaluate
 
 pytestmark = pytest.mark.slow
@@ -33,15 +35,19 @@ def test_a_row_is_made_once_and_read_ever_after(tmp_path: Path) -> None:
         made.append(number)
         return {"number": number}
 
-    assert rows.row(tmp_path, "one", make, 1) == rows.row(tmp_path, "one", make, 2) == {"number": 1}
-    assert rows.row(tmp_path, "two", make, 2) == {"number": 2}
+    def row(name: str, number: int) -> rows.Row:
+        return rows_of({name: Trial.of(name, make, number)}, RowFiles(tmp_path))[name]
+
+    assert row("one", 1) == row("one", 2) == {"number": 1}
+    assert row("two", 2) == {"number": 2}
     assert made == [1, 2]
 
 
 def test_a_row_of_other_code_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows.row(tmp_path, "one", lambda: {"number": 1})
-    monkeypatch.setattr(rows, "source_digest", lambda *_: "other")
-    assert rows.row(tmp_path, "one", lambda: {"number": 2}) == {"number": 2}
+    for digest, number in (("one", 1), ("other", 2)):
+        monkeypatch.setattr(trials, "source_digest", lambda *_, digest=digest: digest)
+        made = Trial.of("one", lambda number=number: {"number": number})
+        assert rows_of({"": made}, RowFiles(tmp_path))[""] == {"number": number}
 
 
 def test_rows_of_other_data_are_kept_apart(tmp_path: Path) -> None:
@@ -62,14 +68,14 @@ def test_the_error_of_a_mean_is_the_textbook_s() -> None:
     assert math.isnan(rows.mean_and_error([1.0])[1])
 
 
-def test_a_training_of_the_quality_table_says_its_price_and_no_accountant_finds_less(tmp_path: Path) -> None:
+def test_a_training_of_the_quality_table_says_its_price_and_no_accountant_finds_less() -> None:
     method = Method("default", False, math.inf)
-    found = quality.training_row("planted", method, 1, tmp_path)
+    found = quality.training_row("planted", method, 1)
     assert found["guarantee"]["epsilon"] == math.inf
     assert 0 < found["seconds"] < 60
     rivals = quality.rival_row("planted", 1)
     assert found["rmse"] < rivals["global mean"]["rmse"]
-    private = quality.training_row("planted", replace(method, epsilon=0.1), 1, tmp_path)
+    private = quality.training_row("planted", replace(method, epsilon=0.1), 1)
     assert private["accountants"]["gdp"] == pytest.approx(0.1)
     assert min(private["accountants"]["pld"], private["accountants"]["rdp"]) >= 0.0999  # never below: PLD rounds up, RDP bounds
     assert private["rmse"] > found["rmse"]
@@ -178,8 +184,6 @@ def test_clipped_reports_are_never_longer_than_scaled_ones() -> None:
 
 
 def test_every_verb_of_the_command_has_its_bench() -> None:
-    from fedrec_simulations.bench.command import Bench
+    from fedrec_simulations.bench.options import Bench
 
-    assert set(verbs.BENCHES) | {"paper", "study", "sizes", "simple", "runtimes", "submit", "leaderboard"} == {
-        bench.value for bench in Bench
-    }
+    assert {*verbs.BENCHES, *verbs.TOLD, "paper", "submit", "leaderboard"} == {bench.value for bench in Bench}

@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 
 from fedrec.errors import SettingsError
+from fedrec.storage import finite
 from fedrec_simulations.bench import simple
 from fedrec_simulations.bench.simple import Cut, Place
-from fedrec_simulations.experiments import cells, rows
+from fedrec_simulations.experiments import rows
 
 SMALL = ("data.preset=small",)
 
@@ -29,7 +30,7 @@ def test_the_bar_is_two_thousandths_of_rmse_or_one_percent_of_ndcg() -> None:
     )
     assert [cell["behind"] for cell in behind["cells"]] == [True, True]
     assert (held["behind"], behind["behind"]) == (0, 2)
-    told = simple.markdown(json.loads(json.dumps(cells.finite(behind))))
+    told = simple.markdown(json.loads(json.dumps(finite(behind))))
     assert "| planted | 5 | RMSE | 0.9021 | 0.9000 | – | **BEHIND** |" in told
     assert "holds in 0 of 2 lines" in told
 

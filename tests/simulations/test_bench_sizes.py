@@ -1,16 +1,18 @@
 import json
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedrec.numerics import threads
+from fedrec.storage import finite
 from fedrec_simulations.bench import sizes
 from fedrec_simulations.bench.sizes import Cell
-from fedrec_simulations.experiments import cells, rows
+from fedrec_simulations.experiments import rows, trials
 from fedrec_simulations.experiments.progress import Progress
+from fedrec_simulations.experiments.row_queue import result_of
+from fedrec_simulations.experiments.trials import ResultFile, Trial
 
 
 def _quiet(_: Progress) -> None:
@@ -49,7 +51,7 @@ def test_one_seed_takes_the_errors_over_users() -> None:
 def test_the_table_marks_what_is_above_what() -> None:
     made = {Cell(10, 100, e, 1): _row(x) for e, x in ((1.0, 0.8), (math.inf, 0.95))}
     result = sizes.summary(list(made), {cell.name: row for cell, row in made.items()})
-    told = sizes.markdown(json.loads(json.dumps(cells.finite(result), allow_nan=False)))
+    told = sizes.markdown(json.loads(json.dumps(finite(result), allow_nan=False)))
     assert "| 100 | 10 | 0.8000 (0.9000) | 0.9500 (0.9000) **a, b** |" in told
     assert "1 of 2 cells" in told
 
@@ -73,29 +75,34 @@ def _summed(found: Any) -> dict[str, int]:
 @pytest.mark.slow
 def test_rows_are_kept_in_the_result_file_and_made_once(tmp_path: Path) -> None:
     output, told = tmp_path / "result.json", list[Progress]()
-    asked = {str(number): partial(_squared, number) for number in (2, 3)}
-    first = cells.made(asked, output=output, jobs=2, summary=_summed, tell=told.append)
+    asked = [Trial.of(str(number), _squared, number) for number in (2, 3)]
+    first = result_of(asked, output=output, jobs=2, summary=_summed, tell=told.append)
     assert (first["sum"], first["missing"], told[-1].done) == (13, 0, 2)
     assert json.loads(output.read_text()) == first
     assert all(row["cores"] == max(threads.cores() // 2, 1) for row in first["rows"].values())  # workers share the cores
     kept = json.loads(output.read_text())
     kept["rows"]["2"]["squared"] = 7  # made once: what the file says stays
     output.write_text(json.dumps(kept))
-    again = cells.made({**asked, "4": partial(_squared, 4)}, output=output, jobs=1, summary=_summed, tell=_quiet)
+    again = result_of([*asked, Trial.of("4", _squared, 4)], output=output, jobs=1, summary=_summed, tell=_quiet)
     assert again["sum"] == 7 + 9 + 16
     assert json.loads(output.read_text()) == again
 
 
 def test_rows_of_other_code_or_of_another_question_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "result.json"
-    cells.made({"a": partial(_squared, 2)}, output=output, jobs=1, summary=_summed, tell=_quiet)
-    assert cells.kept_rows(output, {"a": partial(_squared, 2)}).keys() == {"a"}
-    assert not cells.kept_rows(output, {"a": partial(_squared, 3)})
-    monkeypatch.setattr(cells, "source_digest", lambda *_: "other")
-    assert not cells.kept_rows(output, {"a": partial(_squared, 2)})
+    result_of([Trial.of("a", _squared, 2)], output=output, jobs=1, summary=_summed, tell=_quiet)
+    assert _kept(output, 2)
+    assert not _kept(output, 3)
+    monkeypatch.setattr(trials, "source_digest", lambda *_: "other")
+    assert not _kept(output, 2)
+
+
+def _kept(output: Path, number: int) -> rows.Row | None:
+    trial = Trial.of("a", _squared, number)
+    return ResultFile(output, [trial], _summed).find(trial)
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"rows": 3}', "{}"])
 def test_a_file_of_something_else_holds_no_rows(tmp_path: Path, content: str) -> None:
     (tmp_path / "result.json").write_text(content)
-    assert cells.kept_rows(tmp_path / "result.json", {"a": partial(_squared, 2)}) == {}
+    assert _kept(tmp_path / "result.json", 2) is None

@@ -19,9 +19,21 @@ from fedrec.errors import SettingsError
 from fedrec.settings import load
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.papers import am_ssp, am_ssp_costs, am_ssp_runs
-from fedrec_simulations.experiments.papers.ada_dpals_runs import Kind
-from fedrec_simulations.experiments.papers.am_ssp_runs import LOOPBACK, PRINTED, SSP, SSP1, Bench, best_rate, one_run, resampled
+from fedrec_simulations.experiments.papers.ada_dpals_runs import metric_of
+from fedrec_simulations.experiments.papers.am_ssp_runs import (
+    LOOPBACK,
+    PRINTED,
+    SSP,
+    SSP1,
+    best_rate,
+    one_run,
+    prepared,
+    resampled,
+    scenario_of,
+)
+from fedrec_simulations.experiments.papers.paper import Kind
 from fedrec_simulations.experiments.papers.starts import Start, path_of
+from tests.simulations.paper_rows import paper_rows
 
 EPSILONS = (0.5, 1.0, 5.0, 10.0, 20.0, math.inf)
 
@@ -31,14 +43,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("rows")
 
 
-def bench_in(folder: Path, kind: Kind = "ratings") -> Bench:
-    return Bench(Start("am_ssp_figure1" if kind == "ratings" else "am_ssp_figure2", "planted"), kind, (1,), folder)
+def start_of(kind: Kind = "ratings") -> Start:
+    return Start("am_ssp_figure1" if kind == "ratings" else "am_ssp_figure2", "planted")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", am_ssp.FIGURES)
+@pytest.mark.parametrize("name", am_ssp.PAPER.figures)
 def test_every_figure_is_json_rows_with_their_guarantees(name: str, folder: Path) -> None:
-    rows = am_ssp.figure(name, "planted", True, folder)
+    rows = paper_rows(f"am-ssp/{name}", folder)
     assert json.loads(json.dumps(rows, allow_nan=False)) == rows
     assert all(row["figure"] == name and len(row["each"]) == len(row["seeds"]) == 1 and np.isfinite(row["value"]) for row in rows)
     assert len({(row["metric"], row["series"], row["x"]) for row in rows}) == len(rows)
@@ -47,17 +59,17 @@ def test_every_figure_is_json_rows_with_their_guarantees(name: str, folder: Path
 
 
 def test_the_paper_s_own_calibration_is_labelled_wherever_it_stands(folder: Path) -> None:
-    rows = am_ssp.figure("figure1", "planted", True, folder)
+    rows = paper_rows("am-ssp/figure1", folder)
     doubtful = {row["series"] for row in rows if "NOT ESTABLISHED" in row["guarantee"]}
     assert doubtful == {PRINTED.label}
     assert "as printed" in PRINTED.label
 
 
-@pytest.mark.parametrize("name", am_ssp.FIGURES)
+@pytest.mark.parametrize("name", am_ssp.PAPER.figures)
 def test_every_figure_has_a_scenario_and_what_the_paper_says(name: str) -> None:
     scenario = load(path_of(f"am_ssp_{name}"))
     assert scenario.recipe == "published"
-    assert scenario.data.kind == ("clicks" if am_ssp.FIGURES[name][1] == "clicks" else "auto")
+    assert scenario.data.kind == ("clicks" if name in {"figure2", "figure8", "figure9b"} else "auto")
     assert am_ssp.PUBLISHED[name]["how"]
 
 
@@ -70,23 +82,23 @@ def test_settings_are_there_for_every_epsilon_and_the_file_s_own_point_is_one_of
 
 
 def test_a_figure_is_not_trained_twice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = am_ssp.figure("figure9", "planted", True, folder)
-    monkeypatch.setattr(am_ssp_runs, "Training", None)
-    assert am_ssp.figure("figure9", "planted", True, folder) == before
+    before = paper_rows("am-ssp/figure9", folder)
+    monkeypatch.setattr(am_ssp_runs, "trained", None)
+    assert paper_rows("am-ssp/figure9", folder) == before
 
 
 def test_another_name_and_no_data_are_refused(folder: Path) -> None:
     with pytest.raises(SettingsError, match="figure7"):
-        am_ssp.figure("figure7", "planted", True, folder)
+        paper_rows("am-ssp/figure7", folder)
     with pytest.raises(SettingsError, match="data folder"):
-        am_ssp.figure("figure1", "", True, folder)
+        paper_rows("am-ssp/figure1", folder, data="")
 
 
 @pytest.mark.parametrize("kind", ["ratings", "clicks"])
-def test_test_events_do_not_show_before_the_end(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_events_do_not_show_before_the_end(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the targets of test replaced, only what is measured on test changes: not the model, and not the learning rate of Figure 4."""
-    bench, honest = bench_in(tmp_path / "one", kind), load_sealed
-    found, rate = one_run(bench, SSP, 5.0, 1), best_rate(bench, resampled(2, 0.5), 5.0, 1)
+    start, honest = start_of(kind), load_sealed
+    found, rate = one_run(start, SSP, 5.0, 1), best_rate(start, resampled(2, 0.5), 5.0, 1)
 
     def with_other_test(scenario: Any) -> Any:
         dataset, sealed = honest(scenario)
@@ -96,23 +108,21 @@ def test_test_events_do_not_show_before_the_end(kind: Kind, tmp_path: Path, monk
         return dataset, SealedSplit(replace(split, test=Fold(split.test.history, other)))
 
     monkeypatch.setattr(am_ssp_runs, "load_sealed", with_other_test)
-    bench = bench_in(tmp_path / "two", kind)
-    changed = one_run(bench, SSP, 5.0, 1)
+    changed = one_run(start, SSP, 5.0, 1)
     assert changed["model_sha256"] == found["model_sha256"]
-    assert changed[bench.metric] != found[bench.metric]
-    assert best_rate(bench, resampled(2, 0.5), 5.0, 1) == rate
+    assert changed[metric_of(kind)] != found[metric_of(kind)]
+    assert best_rate(start, resampled(2, 0.5), 5.0, 1) == rate
 
 
-def test_every_resample_of_ssp1_is_a_release_that_the_plan_pays_for(folder: Path) -> None:
-    bench = bench_in(folder)
-    once, often = bench.prepared(SSP, 5.0, 1).plan, bench.prepared(SSP1, 5.0, 1).plan
+def test_every_resample_of_ssp1_is_a_release_that_the_plan_pays_for() -> None:
+    once, often = (prepared(start_of(), curve, 5.0, 1).plan for curve in (SSP, SSP1))
     assert len(often.releases) - 2 == 16 * (len(once.releases) - 2)
     assert often.guarantee == once.guarantee
     assert math.fsum(r.mu**2 for r in often.releases) == pytest.approx(math.fsum(r.mu**2 for r in once.releases))
 
 
-def test_the_model_without_features_gets_none(folder: Path) -> None:
-    scenario = bench_in(folder).scenario(LOOPBACK, 5.0, 1)
+def test_the_model_without_features_gets_none() -> None:
+    scenario = scenario_of(start_of(), LOOPBACK, 5.0, 1)
     assert scenario.model.encoder == "id"
     assert not scenario.data.features
 

@@ -9,20 +9,21 @@ import pytest
 from fedrec.errors import SettingsError
 from fedrec_simulations.experiments.papers import convex_ssp
 from fedrec_simulations.experiments.papers.starts import Start
+from tests.simulations.paper_rows import paper_rows
 
 
 def test_a_figure_has_both_losses_and_their_difference_and_is_not_made_twice(tmp_path: Path) -> None:
-    rows = convex_ssp.figure("yelp2018", "planted", True, tmp_path)
+    rows = paper_rows("convex-ssp/yelp2018", tmp_path)
     found = {(row["metric"], row["series"]): row["value"] for row in rows}
     assert len(found) == len(rows) == 8
     for metric in ("ndcg@20", "recall@20"):
         apart = found[metric, convex_ssp.LOGISTIC] - found[metric, convex_ssp.QUADRATIC]
         assert found[metric, convex_ssp.DIFFERENCE] == pytest.approx(apart)
         assert found[metric, convex_ssp.LOGISTIC] > 0
-    assert convex_ssp.figure("yelp2018", "planted", True, tmp_path) == rows
+    assert paper_rows("convex-ssp/yelp2018", tmp_path) == rows
 
 
-@pytest.mark.parametrize("name", list(convex_ssp.FIGURES))
+@pytest.mark.parametrize("name", list(convex_ssp.PAPER.figures))
 def test_the_losses_differ_in_nothing_that_the_budget_is_spent_on(name: str) -> None:
     start = Start(f"convex_ssp_{name}")
     for epsilon in start.figure.epsilons:
@@ -36,4 +37,4 @@ def test_the_losses_differ_in_nothing_that_the_budget_is_spent_on(name: str) -> 
 def test_an_unknown_figure_and_missing_data_are_refused(tmp_path: Path) -> None:
     for name, data, words in (("figure1", "planted", "has no 'figure1'"), ("yelp2018", "/nowhere", "needs a data folder")):
         with pytest.raises(SettingsError, match=words):
-            convex_ssp.figure(name, data, True, tmp_path)
+            paper_rows(f"convex-ssp/{name}", tmp_path, data=data)

@@ -17,12 +17,13 @@ from fedrec.settings import load
 from fedrec_simulations.data.datasets import load_dataset
 from fedrec_simulations.data.sealed import SealedSplit
 from fedrec_simulations.experiments.papers import dp_cmf, dp_cmf_runs
-from fedrec_simulations.experiments.papers.dp_cmf_runs import Bench
+from fedrec_simulations.experiments.papers.paper import Work
 from fedrec_simulations.experiments.papers.starts import Start
+from tests.simulations.paper_rows import paper_rows
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "simulations").glob("dp_cmf_*.toml"))
 SIDES = 'collective.sides=["public-users", "similar-items"]'
-ROOM = Bench(Start("dp_cmf_figure1", "planted"), (1,), quick=True, folder=Path("unused"))
+ROOM = Work(Start("dp_cmf_figure1", "planted"), quick=True, folder=Path("unused"))
 
 
 def files_in(folder: Path) -> list[str]:
@@ -32,12 +33,12 @@ def files_in(folder: Path) -> list[str]:
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_every_figure_has_a_scenario_that_is_valid(path: Path) -> None:
     assert load(path).recipe == "dp-cmf"
-    assert path.stem.removeprefix("dp_cmf_") in dp_cmf.FIGURES
-    assert {path.stem.removeprefix("dp_cmf_") for path in SCENARIOS} == set(dp_cmf.FIGURES) == set(dp_cmf.PUBLISHED)
+    assert path.stem.removeprefix("dp_cmf_") in dp_cmf.PAPER.figures
+    assert {path.stem.removeprefix("dp_cmf_") for path in SCENARIOS} == set(dp_cmf.PAPER.figures) == set(dp_cmf.PUBLISHED)
 
 
 def test_a_quick_figure_has_every_curve_its_guarantee_and_every_bucket(tmp_path: Path) -> None:
-    rows = dp_cmf.figure("figure3", "planted", True, tmp_path)
+    rows = paper_rows("dp-cmf/figure3", tmp_path)
     whole = {row["series"]: row for row in rows if row["metric"] == "rmse"}
     assert set(whole) == {dp_cmf.LOOPBACK.label, "genre", "topic", "cast", dp_cmf.METADATA.label}
     assert all(0.5 < row["value"] < 1.5 and row["guarantee"].startswith("epsilon 1 ") for row in whole.values())
@@ -45,9 +46,9 @@ def test_a_quick_figure_has_every_curve_its_guarantee_and_every_bucket(tmp_path:
 
 
 def test_a_finished_figure_is_read_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = dp_cmf.figure("figure5", "planted", True, tmp_path)
+    first = paper_rows("dp-cmf/figure5", tmp_path)
     monkeypatch.setattr(dp_cmf_runs, "trained", lambda *_: pytest.fail("trained again"))
-    assert dp_cmf.figure("figure5", "planted", True, tmp_path) == first
+    assert paper_rows("dp-cmf/figure5", tmp_path) == first
 
 
 def test_settings_are_chosen_without_a_look_at_test(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +104,7 @@ def test_the_default_recipe_beside_them_sees_no_public_user() -> None:
 
 
 def test_popularity_bias_adds_up(tmp_path: Path) -> None:
-    rows = dp_cmf.figure("figure2", "planted", True, tmp_path)
+    rows = paper_rows("dp-cmf/figure2", tmp_path)
     for series in ("ratings", *dp_cmf_runs.KEYS):
         shares = [row["value"] for row in rows if row["series"] == series and row["metric"] == "share of entries in bucket"]
         assert len(shares) == 4
@@ -113,6 +114,6 @@ def test_popularity_bias_adds_up(tmp_path: Path) -> None:
 
 def test_an_unknown_figure_or_no_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="no 'figure9'"):
-        dp_cmf.figure("figure9", "planted", True, tmp_path)
+        paper_rows("dp-cmf/figure9", tmp_path)
     with pytest.raises(SettingsError, match="needs a data folder"):
-        dp_cmf.figure("figure1", "", True, tmp_path)
+        paper_rows("dp-cmf/figure1", tmp_path, data="")

@@ -14,6 +14,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec_simulations.bench import sgld
 from fedrec_simulations.experiments.papers import fast_dpmf
 from fedrec_simulations.experiments.papers.starts import Start
+from tests.simulations.paper_rows import paper_rows
 
 
 @pytest.fixture(autouse=True)
@@ -23,16 +24,16 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", ["figure2", "figure3", "figure4"])
 def test_a_figure_has_rows_and_is_not_made_twice(name: str, tmp_path: Path) -> None:
-    rows = fast_dpmf.figure(name, "planted", True, tmp_path)
+    rows = paper_rows(f"fast-dpmf/{name}", tmp_path)
     assert rows
     assert all(row["figure"] == name and row["value"] > 0 for row in rows)
-    assert fast_dpmf.figure(name, "planted", True, tmp_path) == rows
-    assert set(fast_dpmf.PUBLISHED) == set(fast_dpmf.FIGURES)
+    assert paper_rows(f"fast-dpmf/{name}", tmp_path) == rows
+    assert set(fast_dpmf.PUBLISHED) == set(fast_dpmf.PAPER.figures)
 
 
 def test_the_sampler_is_never_called_established_and_its_sibling_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fast_dpmf, "trained_row", _trained)
-    found = {(row["series"], row["x"]): row for row in fast_dpmf.figure("figure5", "planted", True, tmp_path)}
+    found = {(row["series"], row["x"]): row for row in paper_rows("fast-dpmf/figure5", tmp_path)}
     assert len(found) == 10
     for (series, _), row in found.items():
         assert ("NOT ESTABLISHED" in row["guarantee"]) == ("SGLD" in series)
@@ -60,7 +61,7 @@ def test_the_scenario_of_figure_5_is_the_sound_sibling() -> None:
 def test_an_unknown_figure_and_missing_data_are_refused(tmp_path: Path) -> None:
     for name, data, words in (("figure9", "planted", "has no 'figure9'"), ("figure5", "", "needs a data folder")):
         with pytest.raises(SettingsError, match=words):
-            fast_dpmf.figure(name, data, True, tmp_path)
+            paper_rows(f"fast-dpmf/{name}", tmp_path, data=data)
 
 
 def test_the_benchmark_reports_every_figure_that_is_promised() -> None:

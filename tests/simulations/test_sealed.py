@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,20 @@ from fedrec_simulations.bench import quality
 from fedrec_simulations.data import datasets, sealed
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.papers import ada_dpals_tasks, fast_dpmf
-from fedrec_simulations.experiments.papers.figures import PAPERS
 from fedrec_simulations.experiments.study import training as study
 from fedrec_simulations.experiments.study.systems import Place
+from tests.simulations.paper_rows import paper_rows
 
 PLANTED = ["data.preset=small"]
-FIGURES = ("ada-dpals/figure1", "ada-dpals/figure2", "ada-dpals/figure5", "am-ssp/figure1", "convex-ssp/yelp2018", "dp-cmf/figure1")
+FIGURES = (
+    "ada-dpals/figure1",
+    "ada-dpals/figure2",
+    "ada-dpals/figure5",
+    "am-ssp/figure1",
+    "convex-ssp/yelp2018",
+    "dp-cmf/figure1",
+    "fast-dpmf/figure5",
+)
 
 
 def test_a_seal_opens_once_and_lets_nobody_train_afterwards() -> None:
@@ -73,7 +80,7 @@ def test_no_figure_divides_data_by_itself() -> None:
 
 
 def _quality(folder: Path) -> list[Any]:
-    found = quality.training_row("planted", quality.Method("published", False, 5.0), 1, folder)
+    found = quality.training_row("planted", quality.Method("published", False, 5.0), 1)
     return [found["rmse"], quality.rival_row("planted", 1)["ALS"]["rmse"]]
 
 
@@ -83,16 +90,10 @@ def _study(folder: Path) -> list[Any]:
 
 
 def _figure(name: str) -> Callable[[Path], list[Any]]:
-    paper, _, figure = name.partition("/")
-    module = import_module(f"fedrec_simulations.experiments.papers.{PAPERS[paper]}")
-    return lambda folder: [row["value"] for row in module.figure(figure, "planted", True, folder)]
+    return lambda folder: [row["value"] for row in paper_rows(name, folder)]
 
 
-def _sampler(folder: Path) -> list[Any]:
-    return [row["value"] for row in fast_dpmf.figure("figure5", "planted", True, folder)]
-
-
-RUNS = {name: _figure(name) for name in FIGURES} | {"fast-dpmf/figure5": _sampler, "quality": _quality, "study": _study}
+RUNS = {name: _figure(name) for name in FIGURES} | {"quality": _quality, "study": _study}
 
 
 LONG = {"am-ssp/figure1", "fast-dpmf/figure5"}
@@ -140,10 +141,9 @@ CHOICES = {"chosen", "settings", "collective", "validation_rmse", "validation", 
 def _assert_same_choices(one: Path, other: Path) -> None:
     """In the kept rows of both runs; the files have equal names where the same settings were tried."""
     for path in one.rglob("*.json"):
-        if "runs" not in path.relative_to(one).parts:  # checkpoints of trainings, whose models have been compared
-            theirs = next(other.rglob(path.name))
-            found = [{key: value for key, value in json.loads(p.read_text()).items() if key in CHOICES} for p in (path, theirs)]
-            assert found[0] == found[1]
+        theirs = next(other.rglob(path.name))
+        found = [{key: value for key, value in json.loads(p.read_text()).items() if key in CHOICES} for p in (path, theirs)]
+        assert found[0] == found[1]
 
 
 def _garble(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -12,61 +11,37 @@ from fedrec_simulations.experiments import source
 from fedrec_simulations.experiments.papers import am_ssp_runs
 from fedrec_simulations.experiments.study import training
 
-CACHES = (source.file_of, source._read, source._digest)
-
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    for cached in CACHES:
-        cached.cache_clear()
+    """Modules stay read; which of them decide a row is asked again."""
+    source._digest.cache_clear()
     yield
-    for cached in CACHES:
-        cached.cache_clear()
-
-
-def changed(monkeypatch: pytest.MonkeyPatch, folder: Path, module: str, old: str, new: str) -> None:
-    """Lets the digest read another text of one module."""
-    place, found = source.file_of(module), source.file_of
-    assert place is not None
-    text = place.read_text()
-    assert old in text
-    other = folder / place.name
-    other.write_text(text.replace(old, new, 1))
-    monkeypatch.setattr(source, "file_of", lambda name: other if name == module else found(name))
-    source._read.cache_clear()
     source._digest.cache_clear()
 
 
 @pytest.mark.parametrize(
-    ("module", "old", "new"),
+    ("module", "old", "new", "stale"),
     [
-        ("fedrec.recipes.fast_dpmf", "chosen.user_ridge or 4.0", "chosen.user_ridge or 5.0"),  # loaded by name
-        ("fedrec_simulations.experiments.dp_sgd", "def ", "LEFT_OUT = 0\n\n\ndef "),
-        ("fedrec_simulations.experiments.papers.am_ssp_runs", "return ", "return None or "),
-        ("fedrec.privacy.gaussian", "_SMALLEST_STD = 4.0", "_SMALLEST_STD = 3.0"),
+        ("fedrec.recipes.fast_dpmf", "chosen.user_ridge or 4.0", "chosen.user_ridge or 5.0", True),  # loaded by name
+        ("fedrec_simulations.experiments.dp_sgd", "def ", "LEFT_OUT = 0\n\n\ndef ", True),
+        ("fedrec_simulations.experiments.papers.am_ssp_runs", "return ", "return None or ", True),
+        ("fedrec.privacy.gaussian", "_SMALLEST_STD = 4.0", "_SMALLEST_STD = 3.0", True),
+        ("fedrec.privacy.gaussian", "_SMALLEST_STD = 4.0", "_SMALLEST_STD  =  4.0  # a comment", False),
+        ("fedrec.errors", '"""', '"""Other words. ', False),
     ],
 )
-def test_a_change_in_any_module_on_the_way_to_a_row_makes_it_stale(
-    module: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_row_is_stale_when_and_only_when_code_on_the_way_to_it_has_changed(
+    module: str, old: str, new: str, stale: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = source.source_digest(am_ssp_runs.one_run)
-    changed(monkeypatch, tmp_path, module, old, new)
-    assert source.source_digest(am_ssp_runs.one_run) != before
-
-
-@pytest.mark.parametrize(
-    ("module", "old", "new"),
-    [
-        ("fedrec.privacy.gaussian", "_SMALLEST_STD = 4.0", "_SMALLEST_STD  =  4.0  # a comment"),
-        ("fedrec.errors", '"""', '"""Other words. '),
-    ],
-)
-def test_comments_docstrings_and_layout_leave_rows_as_they_are(
-    module: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    before = source.source_digest(am_ssp_runs.one_run)
-    changed(monkeypatch, tmp_path, module, old, new)
-    assert source.source_digest(am_ssp_runs.one_run) == before
+    before, read, place = source.source_digest(am_ssp_runs.one_run), source._read, source.file_of(module)
+    assert place is not None
+    text = place.read_text()
+    assert old in text
+    changed = source.understood(text.replace(old, new, 1), module)
+    monkeypatch.setattr(source, "_read", lambda name: changed if name == module else read(name))
+    source._digest.cache_clear()
+    assert (source.source_digest(am_ssp_runs.one_run) != before) == stale
 
 
 def test_what_no_row_imports_leaves_rows_as_they_are() -> None:

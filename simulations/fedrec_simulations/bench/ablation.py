@@ -6,6 +6,7 @@ standard deviation of single differences, pooled over all parts at one epsilon, 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -40,7 +41,9 @@ from fedrec.randomness import Streams
 from fedrec.storage import finite
 from fedrec_simulations.bench.quality import DELTA, Method, scenario_of
 from fedrec_simulations.data.datasets import load_dataset, load_split
-from fedrec_simulations.experiments.rows import Row, figure, folder_of, mean_and_error, row, table
+from fedrec_simulations.experiments.row_queue import rows_of
+from fedrec_simulations.experiments.rows import Row, figure, folder_of, mean_and_error, table
+from fedrec_simulations.experiments.trials import RowFiles, Trial
 
 EPSILONS, SEEDS = (1.0, 5.0, 20.0), (1, 2)
 
@@ -139,11 +142,11 @@ def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-ablat
     """
     if not data:
         raise SettingsError("the ablation needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
-    folder = folder_of(folder, data)
     epsilons, seeds, names = ((5.0,), SEEDS[:1], QUICK) if quick else (EPSILONS, SEEDS, tuple(PARTS))
-    found = {
-        e: {name: [row(folder, _file(name, e, seed), train, data, name, e, seed) for seed in seeds] for name in names} for e in epsilons
-    }
+    asked = list(itertools.product(epsilons, names, seeds))
+    trials = {(e, name, seed): Trial.of(f"{name}-epsilon-{e:g}-{seed}", train, data, name, e, seed) for e, name, seed in asked}
+    rows = rows_of(trials, RowFiles(folder_of(folder, data)))
+    found = {e: {name: [rows[e, name, seed] for seed in seeds] for name in names} for e in epsilons}
     protocol = {"split": "random 80/10/10, seed 1", "noise_seeds": list(seeds), "delta": DELTA, "read": "validation"}
     return dict(finite({"protocol": protocol, "epsilons": [_compared(epsilon, rows) for epsilon, rows in found.items()]}))
 
@@ -198,11 +201,6 @@ def _compared(epsilon: float, rows: Mapping[str, list[Row]]) -> Row:
         for name, found in rows.items()
     }
     return {"epsilon": epsilon, "noise": math.sqrt(float(np.mean(spread)) / seeds) if spread else math.nan, "parts": parts}
-
-
-def _file(name: str, epsilon: float, seed: int) -> str:
-    letters = "".join(c if c.isalnum() else "-" for c in name)
-    return f"{letters}-epsilon-{epsilon:g}-{seed}"
 
 
 def _facts(data: str, *, seed: int, features: bool) -> PublicFacts:

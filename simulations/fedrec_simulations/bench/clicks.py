@@ -32,13 +32,11 @@ from fedrec.evaluation.toplists import Scores, dot_product, of_another_user, sam
 from fedrec.factorization.alternating import alternate_clicks
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model, ranker_of
-from fedrec.federation.rounds import train
-from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
 from fedrec_simulations.experiments.ceiling import CLICK_ALPHA, CLICK_RIDGE, CLICK_WIDTH, ITERATIONS
+from fedrec_simulations.experiments.in_memory import rounds
 
 EPSILONS, SEEDS, K = (1.0, 5.0, 20.0), (101, 102, 103), 20
 LIKED = 4.0
@@ -150,8 +148,7 @@ def _trained(events: Interactions, epsilon: float, seed: int, recipe: str) -> tu
     """A recipe, as `fedrec simulate` makes it."""
     facts = PublicFacts(events.num_users, events.num_items, events.kind, events.value_range, None, Streams(seed))
     made = prepare(load(None, [f"recipe={recipe}", f"privacy.epsilon={epsilon}"]), facts)
-    link = Loopback(events, made.steps, made.plan, Streams(seed), Ledger(made.plan.guarantee))
-    *_, last = train(made.recipe, link, made.recipe.begin())
+    *_, last = rounds(made, events, seed)
     return made, made.recipe.model(last.state)
 
 

@@ -9,34 +9,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedrec.errors import SettingsError
+from fedrec.evaluation.ratings import rating_metrics
+from fedrec.factorization.model import predict
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
-from fedrec_simulations.experiments.rows import (
-    Row,
-    figure,
-    folder_of,
-    in_own_process,
-    mean_and_error,
-    merged,
-    peak_rss_mb,
-    row,
-    table,
-)
-from fedrec_simulations.experiments.source import source_digest
+from fedrec_simulations.experiments.in_memory import trained
+from fedrec_simulations.experiments.row_queue import rows_of
+from fedrec_simulations.experiments.rows import Row, figure, folder_of, mean_and_error, merged, peak_rss_mb, table
+from fedrec_simulations.experiments.trials import RowFiles, Trial
+from fedrec_simulations.experiments.workers import in_own_process
 from fedrec_simulations.outcomes import baselines, evaluate
-from fedrec_simulations.training import Training
 
 DELTA = 1e-5
 SEEDS = (1, 2, 3)
@@ -71,16 +65,16 @@ def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-quali
     """
     if not data:
         raise SettingsError("the quality benchmark needs a data folder", "Give one, e.g. --data PATH/ml-1m.")
-    folder, (seeds, methods) = folder_of(folder, data), (SEEDS[:1], QUICK) if quick else (SEEDS, METHODS)
-    rivals = [row(folder / "rows", f"rivals-{seed}", in_own_process, rival_row, data, seed) for seed in seeds]
-    trained = {
-        method: [row(folder / "rows", f"{method.name}-{seed}", in_own_process, training_row, data, method, seed, folder) for seed in seeds]
-        for method in methods
-    }
+    seeds, methods = (SEEDS[:1], QUICK) if quick else (SEEDS, METHODS)
+    trials = {("rivals", seed): Trial.of(f"rivals-{seed}", in_own_process, rival_row, data, seed) for seed in seeds}
+    for method, seed in product(methods, seeds):
+        trials[method.name, seed] = Trial.of(f"{method.name}-{seed}", in_own_process, training_row, data, method, seed)
+    rows = rows_of(trials, RowFiles(folder_of(folder, data)))
+    rivals, private = [rows["rivals", seed] for seed in seeds], {m: [rows[m.name, seed] for seed in seeds] for m in methods}
     result = {
         "protocol": {"split": "random 80/10/10", "seeds": list(seeds), "delta": DELTA, "read": "test, once"},
         "non_private": [_rival(name, [r[name] for r in rivals]) for name in rivals[0]],
-        "private": [_summary(method, rows) for method, rows in trained.items()],
+        "private": [_summary(method, rows) for method, rows in private.items()],
     }
     return dict(finite(result))
 
@@ -98,25 +92,24 @@ def scenario_of(data: str, method: Method, seed: int) -> Scenario:
     return validated(merged(content, {"data": {"features": method.features}, "model": {"encoder": encoder}}), source=method.name)
 
 
-def training_row(data: str, method: Method, seed: int, folder: Path) -> Row:
-    """Train to the end, going on from a checkpoint of an interrupted run, then test once."""
+def training_row(data: str, method: Method, seed: int) -> Row:
+    """Train to the end, then test once."""
     scenario = scenario_of(data, method, seed)
     dataset, sealed = load_sealed(scenario)
-    train, facts = sealed.train, public_facts(scenario, dataset, sealed)
-    training = Training(scenario, facts, train, sealed.validation, folder / f"{method.name}-{seed}-{source_digest(training_row)}")
-    deque(training.run(), maxlen=0)
-    trained = training.result
-    opened = sealed.open(trained.model.arrays())
-    outcome = evaluate(trained.model, opened.split.test, train, cutoffs=(20,), ranking=False)
-    plan = trained.prepared.plan
+    train, fold = sealed.train, sealed.validation
+    done = trained(scenario, public_facts(scenario, dataset, sealed), train)
+    model, plan = done.model, done.prepared.plan
+    validated = rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse
+    opened = sealed.open(model.arrays())
+    outcome = evaluate(model, opened.split.test, train, cutoffs=(20,), ranking=False)
     return {
         **{name: outcome.metrics()[name] for name in ("rmse", "mae")},
-        "validation_rmse": trained.rounds[-1].validation,
+        "validation_rmse": validated,
         "guarantee": asdict(plan.guarantee),
         "accountants": asdict(plan.opinions()),
         "releases": len(plan.releases),
         "model_sha256": opened.model_sha256,
-        "seconds": sum(done.seconds for done in trained.rounds),
+        "seconds": done.seconds,
         "peak_rss_mb": peak_rss_mb(),
     }
 

@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,9 +26,10 @@ from fedrec.registry import require
 from fedrec.settings import Scenario, load
 from fedrec.shipped import shipped
 from fedrec.storage import read_arrays
-from fedrec_simulations.experiments.cells import made
 from fedrec_simulations.experiments.progress import Tell
+from fedrec_simulations.experiments.row_queue import result_of, silent
 from fedrec_simulations.experiments.rows import Row
+from fedrec_simulations.experiments.trials import Trial
 from fedrec_simulations.runtimes.choice import LOOPBACK, RuntimeChoice
 
 CLIENTS = 2
@@ -103,11 +103,11 @@ def carried(scenario: Scenario, cast: RuntimeChoice, folder: Path) -> Came:
     return Came(models, json.loads(json.dumps(said)), time.perf_counter() - started)
 
 
-def run(*, quick: bool, jobs: int = 1, output: Path | None = None, tell: Tell = lambda _: None) -> dict[str, Any]:
+def run(*, quick: bool, jobs: int = 1, output: Path | None = None, tell: Tell = silent) -> dict[str, Any]:
     """One row a scenario, with every runtime in it; rows that `output` holds are not made again. `quick`: one scenario of each kind."""
     paths = list(shipped().values())
-    asked = {path.stem: partial(scenario_row, path) for path in (families(paths) if quick else paths)}
-    return made(asked, output=output, jobs=jobs, summary=summary, tell=tell)
+    trials = [Trial.of(path.stem, scenario_row, path) for path in (families(paths) if quick else paths)]
+    return result_of(trials, output=output, jobs=jobs, summary=summary, tell=tell)
 
 
 def scenario_row(path: Path) -> Row:

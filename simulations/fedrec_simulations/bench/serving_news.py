@@ -28,8 +28,10 @@ from fedrec_client.serving_connection import connect
 from fedrec_client.serving_link import GrpcServer, Query, Trust
 from fedrec_simulations.bench.serving_process import served
 from fedrec_simulations.data.news import load_news
-from fedrec_simulations.experiments.news import Method, kept_row, scenario_of
+from fedrec_simulations.experiments.news import SERVED, Method, news_trial, scenario_of
+from fedrec_simulations.experiments.row_queue import rows_of
 from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error, table
+from fedrec_simulations.experiments.trials import RowFiles
 from fedrec_simulations.news_run import serving_guarantee
 
 EPSILONS = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.1)
@@ -53,7 +55,7 @@ def run(data: str, *, methods: Sequence[Method] = METHODS, quick: bool = False, 
 
 def _seed(folder: Path, data: str, method: Method, seed: int) -> Row:
     """One model: its run if it is not kept, then its bundle served."""
-    evaluated = kept_row(folder_of(folder, data), data, method, seed)
+    evaluated = rows_of({seed: news_trial(data, method, SERVED, seed)}, RowFiles(folder_of(folder, data)))[seed]
     run_dir, scenario = Path(evaluated["run_dir"]), scenario_of(data, method, seed)
     test, bundle = load_news(scenario).log.test, read(run_dir / FILE)
     streams, rows, difference = Streams(seed), dict[str, dict[str, float]](), 0.0

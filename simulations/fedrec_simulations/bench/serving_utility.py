@@ -22,8 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -46,8 +44,8 @@ from fedrec.serving.model_bundles import liked_of, released_of
 from fedrec.serving.synthetic import Released, SyntheticSettings, synthetic_users
 from fedrec.settings import Scenario, load
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
+from fedrec_simulations.experiments.in_memory import trained
 from fedrec_simulations.experiments.rows import table
-from fedrec_simulations.training import Training
 
 EPSILONS, SIZES, K, DELTA = (math.inf, 20.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.1), (9, 17, 33), 10, 1e-5
 THETA, SHARPNESS = 0.5, 4.0
@@ -120,14 +118,8 @@ def of_scenario(scenario: Scenario, *, quick: bool) -> dict[str, Any]:
     dataset = load_dataset(scenario)
     split = load_split(scenario, dataset)
     facts = public_facts(scenario, dataset, split)
-    with TemporaryDirectory() as folder:
-        training = Training(scenario, facts, split.train, split.validation, Path(folder))
-        for _ in training.run():
-            pass
-    released, liked = (
-        released_of(training.result.prepared.recipe, training.result.state, facts),
-        liked_of(scenario, split.train.kind, split.train.value_range),
-    )
+    done, liked = trained(scenario, facts, split.train), liked_of(scenario, split.train.kind, split.train.value_range)
+    released = released_of(done.prepared.recipe, done.state, facts)
     validation, test = (Measured.of(released.ranker, fold, liked) for fold in (split.validation, split.test))
     sizes, synthetic = (SIZES[:1], SyntheticSettings(users=200)) if quick else (SIZES, SyntheticSettings())
     basis = factorization_basis(released, BasisSettings(), synthetic, liked=liked, rng=Streams(1).numpy("serving-basis"))

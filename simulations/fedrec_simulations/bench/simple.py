@@ -17,18 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from fedrec.errors import DataError, SettingsError
-from fedrec.federation.rounds import train
-from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
-from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.registry import BUILT_IN
 from fedrec.settings import Scenario, load
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.data.sealed import SealedSplit
-from fedrec_simulations.experiments.cells import made
+from fedrec_simulations.experiments.in_memory import rounds
 from fedrec_simulations.experiments.progress import Tell
+from fedrec_simulations.experiments.row_queue import result_of
 from fedrec_simulations.experiments.rows import Row, figure, mean_and_error, table
+from fedrec_simulations.experiments.trials import Trial
 from fedrec_simulations.outcomes import evaluate
 
 SIMPLE = ("dp-bias", "dp-popularity", "dp-item-item")
@@ -97,8 +95,8 @@ def run(
     epsilons = epsilons or (QUICK_EPSILONS if quick else EPSILONS)
     grid = itertools.product(range(1, (1 if quick else seeds) + 1), places, epsilons, recipes)
     tasks = [_Task(place, recipe, epsilon, seed) for seed, place, epsilon, recipe in grid]
-    asked = {task.name: partial(simple_row, task.place, task.recipe, task.epsilon, task.seed) for task in tasks}
-    return made(asked, output=output, jobs=jobs, summary=partial(summary, tasks), tell=tell)
+    trials = [Trial.of(task.name, simple_row, task.place, task.recipe, task.epsilon, task.seed) for task in tasks]
+    return result_of(trials, output=output, jobs=jobs, summary=partial(summary, tasks), tell=tell)
 
 
 @dataclass(frozen=True)
@@ -130,8 +128,7 @@ def simple_row(place: Place, recipe: str, epsilon: float, seed: int) -> Row:
         prepared = prepare(scenario, facts)
     except (SettingsError, DataError) as refusal:
         return {"refused": refusal.cause}
-    link = Loopback(events, prepared.steps, prepared.plan, Streams(seed), Ledger(prepared.plan.guarantee))
-    *_, last = train(prepared.recipe, link, prepared.recipe.begin())
+    *_, last = rounds(prepared, events, seed)
     model = prepared.recipe.model(last.state)
     outcome = evaluate(model, sealed.open(model.arrays()).split.test, events, cutoffs=(K,), ranking=True)
     metrics = {name: value for name, value in outcome.metrics().items() if name in _METRICS}

@@ -24,17 +24,15 @@ from fedrec.data.dataset import Dataset
 from fedrec.evaluation.controls import paired
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.model import Model, predict
-from fedrec.federation.rounds import train
-from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
-from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario, validated
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
-from fedrec_simulations.experiments.cells import made
+from fedrec_simulations.experiments.in_memory import rounds
 from fedrec_simulations.experiments.progress import Tell
+from fedrec_simulations.experiments.row_queue import result_of
 from fedrec_simulations.experiments.rows import Row, figure, mean_and_error, peak_rss_mb, table
+from fedrec_simulations.experiments.trials import Trial
 
 USERS, ITEMS, EPSILONS = (2_000, 20_000, 150_000, 350_000), (500, 2_000, 10_000), (0.5, 1.0, 5.0, 20.0, math.inf)
 QUICK_USERS, QUICK_ITEMS, QUICK_EPSILONS = (2_000, 8_000), (100,), (1.0, 20.0, math.inf)
@@ -86,8 +84,8 @@ def run(
     epsilons = epsilons or (QUICK_EPSILONS if quick else EPSILONS)
     grid = itertools.product(range(1, (1 if quick else seeds) + 1), sorted(users), sorted(items), sorted(epsilons))
     cells = [Cell(n, m, epsilon, seed) for seed, n, m, epsilon in grid]  # seeds outermost: stopped, it has all cells of the first
-    asked = {cell.name: partial(size_row, cell) for cell in cells}
-    return made(asked, output=output, jobs=jobs, summary=partial(summary, cells), tell=tell)
+    trials = [Trial.of(cell.name, size_row, cell) for cell in cells]
+    return result_of(trials, output=output, jobs=jobs, summary=partial(summary, cells), tell=tell)
 
 
 def size_row(cell: Cell) -> Row:
@@ -118,8 +116,7 @@ def size_row(cell: Cell) -> Row:
 def _trained(scenario: Scenario, dataset: Dataset, sealed: SealedSplit) -> list[Model]:
     """After every round."""
     made = prepare(scenario, public_facts(scenario, dataset, sealed))
-    link = Loopback(sealed.train, made.steps, made.plan, Streams(scenario.seed), Ledger(made.plan.guarantee))
-    return [made.recipe.model(done.state) for done in train(made.recipe, link, made.recipe.begin())]
+    return [made.recipe.model(done.state) for done in rounds(made, sealed.train, scenario.seed)]
 
 
 def _validated(model: Model, sealed: SealedSplit) -> float:

@@ -19,12 +19,16 @@ from fedrec.errors import SettingsError
 from fedrec.news.variant import require
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
-from fedrec_simulations.experiments.rows import Row, folder_of, in_order, in_own_process, mean_and_error, merged, row, table
+from fedrec_simulations.experiments.row_queue import rows_of
+from fedrec_simulations.experiments.rows import Row, folder_of, in_order, mean_and_error, merged, table
+from fedrec_simulations.experiments.trials import RowFiles, Trial
+from fedrec_simulations.experiments.workers import in_own_process
 
 SEEDS = (1, 2, 3)
 _SPLIT = {"kind": "held-out-users", "seed": 20}
 _METRICS = ("auc", "mrr", "ndcg@10")
-_SERVED = (math.inf, 10.0, 5.0, 1.0)
+SERVED = (math.inf, 10.0, 5.0, 1.0)
+"""Epsilons of serving that every row is measured at."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +59,15 @@ def run(data: str, *, methods: Sequence[Method] = METHODS, quick: bool = False, 
     if not data:
         raise SettingsError("the news benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m.")
     methods = [Method("additive", 5.0, seeds=(1,))] if quick else methods
-    kept = folder_of(folder, data)
-    rows = {m.name: [kept_row(kept, data, m, seed) for seed in m.seeds] for m in methods}
-    return {"protocol": (__doc__ or "").split("\n\n")[1], "methods": {name: _summary(some) for name, some in rows.items()}}
+    trials = {(m.name, seed): news_trial(data, m, SERVED, seed) for m in methods for seed in m.seeds}
+    rows = rows_of(trials, RowFiles(folder_of(folder, data)))
+    found = {m.name: _summary([rows[m.name, seed] for seed in m.seeds]) for m in methods}
+    return {"protocol": (__doc__ or "").split("\n\n")[1], "methods": found}
 
 
-def kept_row(folder: Path, data: str, method: Method, seed: int, served: Sequence[float] = _SERVED) -> Row:
-    """What `fedrec simulate --json` prints for one method and seed, served at so many epsilons, or what it gave before."""
-    return row(folder, f"{method.name}-seed-{seed}".replace(" ", "-"), in_own_process, _made, data, method, seed, served)
+def news_trial(data: str, method: Method, served: Sequence[float], seed: int) -> Trial:
+    """What `fedrec simulate --json` prints for one method and seed, served at so many epsilons."""
+    return Trial.of(f"{method.name}-seed-{seed}", in_own_process, _made, data, method, seed, served)
 
 
 def _made(data: str, method: Method, seed: int, served: Sequence[float]) -> Row:
@@ -72,7 +77,7 @@ def _made(data: str, method: Method, seed: int, served: Sequence[float]) -> Row:
     return dict(simulate(scenario_of(data, method, seed, served), name=method.variant, quiet=True))
 
 
-def scenario_of(data: str, method: Method, seed: int, served: Sequence[float] = _SERVED) -> Scenario:
+def scenario_of(data: str, method: Method, seed: int, served: Sequence[float] = SERVED) -> Scenario:
     """What one row runs."""
     unit = require(method.variant).unit
     source = {"format": "planted-news", "preset": "small"} if data == "planted" else {"format": "click-log", "path": data}

@@ -15,8 +15,10 @@ from typing import Any
 
 from fedrec.errors import SettingsError
 from fedrec.storage import finite
-from fedrec_simulations.experiments.news import Method, kept_row
+from fedrec_simulations.experiments.news import Method, news_trial
+from fedrec_simulations.experiments.row_queue import rows_of
 from fedrec_simulations.experiments.rows import Row, folder_of, table
+from fedrec_simulations.experiments.trials import RowFiles
 from fedrec_simulations.report.news_published import TABLES, PublishedRow
 
 SERVED = (math.inf, 10.0, 5.0, 1.0, 0.1, 0.01, 0.001)
@@ -64,11 +66,9 @@ def run(data: str, *, quick: bool = False, folder: Path = Path("runs/bench-paper
     """Every run as a JSON-able dict. Data "planted" is the small planted set. Raises SettingsError without data."""
     if not data:
         raise SettingsError("the news-paper benchmark needs a data folder", "Give MovieLens 1M: --data PATH/ml-1m.")
-    kept, wanted = folder_of(folder, data), [_method("local", 10.0)] if quick else methods().values()
-    return {
-        "protocol": (__doc__ or "").split("\n\n")[1],
-        "methods": {m.name: summary(kept_row(kept, data, m, 1, SERVED)) for m in wanted},
-    }
+    wanted = [_method("local", 10.0)] if quick else methods().values()
+    rows = rows_of({m.name: news_trial(data, m, SERVED, 1) for m in wanted}, RowFiles(folder_of(folder, data)))
+    return {"protocol": (__doc__ or "").split("\n\n")[1], "methods": {name: summary(row) for name, row in rows.items()}}
 
 
 def summary(found: Row) -> Row:

@@ -16,6 +16,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.federation.releases import Charge
 from fedrec.federation.rounds import State
 from fedrec.privacy.accounting import compose, epsilon_of
+from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams, SystemStreams
 from fedrec.recipes import Prepared
@@ -50,12 +51,17 @@ class Job:
 
     @property
     def limit(self) -> Guarantee:
-        """What every party of a rehearsal allows: exactly this run, at what it truly costs where it only reproduces a paper."""
-        plan, promised = self.prepared.plan, self.prepared.plan.guarantee
-        if promised.established:
-            return Guarantee(promised.epsilon, promised.delta, promised.unit)
-        spent = epsilon_of(compose([plan.event(release.name) for release in plan.releases]), promised.delta)
-        return Guarantee(max(promised.epsilon, spent * (1 + 1e-6)), promised.delta, promised.unit)
+        """What every party of a rehearsal allows."""
+        return limit_of(self.prepared.plan)
+
+
+def limit_of(plan: Plan) -> Guarantee:
+    """Exactly one run of this plan, at what it truly costs where it only reproduces a paper."""
+    promised = plan.guarantee
+    if promised.established:
+        return Guarantee(promised.epsilon, promised.delta, promised.unit)
+    spent = epsilon_of(compose([plan.event(release.name) for release in plan.releases]), promised.delta)
+    return Guarantee(max(promised.epsilon, spent * (1 + 1e-6)), promised.delta, promised.unit)
 
 
 @dataclass(frozen=True)

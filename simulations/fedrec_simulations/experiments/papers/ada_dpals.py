@@ -1,4 +1,4 @@
-"""Figures and tables of Ada-DPALS (Krichene et al. 2023), re-made; `figure(name, ...)` gives rows, `PUBLISHED` what the paper says of them.
+"""Figures and tables of Ada-DPALS (Krichene et al. 2023), re-made; `PAPER` declares them, `PUBLISHED` is what the paper says of them.
 
 A row is one point: figure, metric, series of the legend, x, mean over split seeds (the noise's seed being the split's), its standard error,
 every seed's value, and the guarantee. Panels of noisy gradient descent on ratings and clicks (half of Figures 1-3 and 9) are not here.
@@ -6,20 +6,28 @@ every seed's value, and the guarantee. Panels of noisy gradient descent on ratin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedrec.errors import SettingsError
-from fedrec.storage import finite
-from fedrec_simulations.experiments.papers.ada_dpals_runs import BUCKETS, EQ_12, TAIL, UNIFORM, Bench, Kind, ada, item_counts
-from fedrec_simulations.experiments.papers.ada_dpals_tasks import figure_5
-from fedrec_simulations.experiments.papers.starts import Start, started
-from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error
+from fedrec_simulations.experiments.papers.ada_dpals_runs import (
+    BUCKETS,
+    EQ_12,
+    TAIL,
+    UNIFORM,
+    ada,
+    item_counts,
+    metric_of,
+    reference_trial,
+    trained_trial,
+)
+from fedrec_simulations.experiments.papers.ada_dpals_tasks import planted_task_lines
+from fedrec_simulations.experiments.papers.paper import BySeed, Line, Paper, Work, by_seed
+from fedrec_simulations.experiments.row_queue import Plan
+from fedrec_simulations.experiments.rows import Row
 
 ALS, IMPROVEMENT = "ALS (not private)", "least improvement over DPALS (tail)"
 
@@ -42,126 +50,114 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 """What the paper prints. Its curves were not read off their axes."""
 
 
-def figure(name: str, data: str, quick: bool, folder: Path, *, overrides: Sequence[str] = ()) -> list[Row]:
-    """Rows of one figure of `FIGURES`, from `simulations/ada_dpals_NAME.toml`; `data` "planted": the small planted set.
-
-    Figure 5 needs no data. `quick`: one seed, and one epsilon where there are several; overrides: `table.key=value` of the scenario.
-    Finished trainings are kept in `folder` and shared by the figures. Raises SettingsError on another name, on a wrong key, without data.
-    """
-    if name not in FIGURES:
-        raise SettingsError(f"Ada-DPALS has no {name!r}", f"Use one of: {', '.join(FIGURES)}.")
-    if name == "figure5":
-        return [dict(finite(point)) for point in figure_5(Start("ada_dpals_figure5", overrides=tuple(overrides)), quick, folder)]
-    start = started(f"ada_dpals_{name}", data, tuple(overrides))
-    asked, (make, kind) = start.figure, FIGURES[name]
-    some = [e for e in asked.epsilons if e == 5] or asked.epsilons[:1]
-    lines = make(Bench(data, kind, start.seeds(quick), folder_of(folder, data), start), some if quick else asked.epsilons)
-    return [dict(finite(_row(name, line, start.seeds(quick)))) for line in lines]
+def _rows(work: Work, wanted: Iterable[tuple[str, float]]) -> BySeed[tuple[str, float]]:
+    """Rows of these methods and epsilons, for every seed."""
+    return by_seed(work.seeds, {(method, e): partial(trained_trial, work, method, e) for method, e in wanted})
 
 
-@dataclass(frozen=True)
-class _Line:
-    """A point before its mean: one value for each seed."""
-
-    metric: str
-    series: str
-    x: float | str
-    each: list[float]
-    guarantee: str = ""
-    neighbours: tuple[str, ...] = ()
-
-
-def _row(name: str, line: _Line, seeds: Sequence[int]) -> Row:
-    value, error = mean_and_error(line.each)
-    content = {"figure": name, "metric": line.metric, "series": line.series, "x": line.x, "value": value, "standard_error": error}
-    listed = {"list": list(line.neighbours)} if line.neighbours else {}
-    return content | {"each": line.each, "seeds": list(seeds), "guarantee": line.guarantee} | listed
-
-
-def _privacy_utility(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
+def _privacy_utility(work: Work) -> Plan[list[Line]]:
     """Figures 1 and 2: quality against epsilon; Ada-DPALS at mu = 1/4, with weights to the whole budget and as printed."""
-    for method in (UNIFORM, TAIL, ada("1/4"), EQ_12):
-        yield from (_point(bench, method, method, epsilon, epsilon) for epsilon in epsilons)
-    reference = bench.reference()
-    yield _Line(bench.metric, ALS, "inf", [r[bench.metric] for r in reference], "no privacy")
-    for name in reference[0]["baselines"]:
-        yield _Line(bench.metric, f"{name} (not private)", "inf", [r["baselines"][name] for r in reference], "no privacy")
+    metric = metric_of(work.kind)
+    found = yield from _rows(work, product((UNIFORM, TAIL, ada("1/4"), EQ_12), work.epsilons))
+    reference = (yield from _reference(work))[ALS]
+    lines = [_line(work, method, epsilon, rows) for (method, epsilon), rows in found.items()]
+    lines.append(Line(metric, ALS, "inf", [row[metric] for row in reference], "no privacy"))
+    simple = {name: [row["baselines"][name] for row in reference] for name in reference[0]["baselines"]}
+    return [*lines, *(Line(metric, f"{name} (not private)", "inf", each, "no privacy") for name, each in simple.items())]
 
 
-def _exponents(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
+def _reference(work: Work) -> BySeed[str]:
+    return by_seed(work.seeds, {ALS: partial(reference_trial, work)})
+
+
+def _exponents(work: Work) -> Plan[list[Line]]:
     """Figures 3 and 9: quality against mu."""
-    for epsilon, mu in product(epsilons, _points(bench)):
-        yield _point(bench, ada(mu), f"epsilon = {epsilon:g}", epsilon, mu)
+    at = list(product(work.epsilons, work.points))
+    found = yield from _rows(work, [(ada(mu), epsilon) for epsilon, mu in at])
+    return [_line(work, f"epsilon = {epsilon:g}", mu, found[ada(mu), epsilon]) for epsilon, mu in at]
 
 
-def _point(bench: Bench, method: str, series: str, epsilon: float, x: float) -> _Line:
-    found = bench.rows(method, epsilon)
-    return _Line(bench.metric, series, x, [r[bench.metric] for r in found], found[0]["guarantee"])
+def _line(work: Work, series: str, x: float, rows: Sequence[Row]) -> Line:
+    metric = metric_of(work.kind)
+    return Line(metric, series, x, [row[metric] for row in rows], rows[0]["guarantee"])
 
 
-def _slices(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
+def _slices(work: Work) -> Plan[list[Line]]:
     """Figures 4 and 8: quality against the popularity of items; for ratings also the least improvement over tail sampling."""
-    for epsilon in epsilons:
-        found = {m: bench.rows(m, epsilon) for m in (UNIFORM, TAIL, *map(ada, _points(bench)))}
-        for method, rows in found.items():
-            for b in range(BUCKETS):
-                yield _Line(bench.metric, f"{method}, epsilon = {epsilon:g}", b, [r["buckets"][b] for r in rows], rows[0]["guarantee"])
-        if bench.kind == "ratings":
-            yield from (
-                _Line("share", f"{IMPROVEMENT}, epsilon = {epsilon:g}", b, _improvement(found, b), found[TAIL][0]["guarantee"])
-                for b in range(BUCKETS)
-            )
+    methods, metric = (UNIFORM, TAIL, *map(ada, work.points)), metric_of(work.kind)
+    found = yield from _rows(work, product(methods, work.epsilons))
+    lines = list[Line]()
+    for epsilon in work.epsilons:
+        at = {method: found[method, epsilon] for method in methods}
+        for (method, rows), b in product(at.items(), range(BUCKETS)):
+            lines.append(Line(metric, f"{method}, epsilon = {epsilon:g}", b, _in_bucket(rows, b), rows[0]["guarantee"]))
+        for b in range(BUCKETS) if work.kind == "ratings" else ():
+            lines.append(Line("share", f"{IMPROVEMENT}, epsilon = {epsilon:g}", b, _improvement(at, b), at[TAIL][0]["guarantee"]))
+    return lines
 
 
-def _points(bench: Bench) -> tuple[float, ...]:
-    """Values of mu."""
-    return bench.start.figure.points if bench.start else ()
+def _in_bucket(rows: Sequence[Row], b: int) -> list[float]:
+    return [row["buckets"][b] for row in rows]
 
 
-def _improvement(found: Mapping[str, list[Row]], b: int) -> list[float]:
+def _improvement(found: Mapping[str, Sequence[Row]], b: int) -> list[float]:
     """1 - RMSE / RMSE of tail sampling, of the worst mu, for each seed."""
-    worst = np.max([[r["buckets"][b] for r in rows] for method, rows in found.items() if method not in {UNIFORM, TAIL}], axis=0)
-    return [float(1 - w / r["buckets"][b]) for w, r in zip(worst, found[TAIL], strict=True)]
+    worst = np.max([_in_bucket(rows, b) for method, rows in found.items() if method not in {UNIFORM, TAIL}], axis=0)
+    return [float(1 - w / tail) for w, tail in zip(worst, _in_bucket(found[TAIL], b), strict=True)]
 
 
-def _skew(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
+def _skew(work: Work) -> Plan[list[Line]]:
     """Figure 7: which share of the training events the most frequent items have, and the size of the item there. Not private."""
-    sizes = [np.sort(item_counts(bench, seed))[::-1] for seed in bench.seeds]
+    yield {}  # nothing is trained
+    sizes, lines = [np.sort(item_counts(work, seed))[::-1] for seed in work.seeds], list[Line]()
     for share in (0.01, 0.05, *np.arange(1, 11) / 10):
         places = [max(round(share * len(s)), 1) for s in sizes]
-        yield _Line("share", "share of events", float(share), [float(s[:p].sum() / s.sum()) for s, p in zip(sizes, places, strict=True)])
-        yield _Line("count", "events of the item there", float(share), [float(s[p - 1]) for s, p in zip(sizes, places, strict=True)])
+        shares = [float(s[:p].sum() / s.sum()) for s, p in zip(sizes, places, strict=True)]
+        lines.append(Line("share", "share of events", float(share), shares))
+        lines.append(Line("count", "events of the item there", float(share), [float(s[p - 1]) for s, p in zip(sizes, places, strict=True)]))
+    return lines
 
 
-def _overlap(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
+def _overlap(work: Work) -> Plan[list[Line]]:
     """Figure 10: share of the 20 nearest neighbours by ALS that the private models at epsilon 1 find too."""
-    for epsilon, method in product(epsilons, (UNIFORM, TAIL, *map(ada, _points(bench)))):
-        rows = bench.rows(method, epsilon)
-        yield from (_Line("share", method, b, [r["overlap"][b] for r in rows], rows[0]["guarantee"]) for b in range(BUCKETS))
+    found = yield from _rows(work, [(method, e) for e in work.epsilons for method in (UNIFORM, TAIL, *map(ada, work.points))])
+    return [
+        Line("share", method, b, [row["overlap"][b] for row in rows], rows[0]["guarantee"])
+        for (method, _), rows in found.items()
+        for b in range(BUCKETS)
+    ]
 
 
-def _neighbours(bench: Bench, epsilons: Sequence[float]) -> Iterator[_Line]:
+def _neighbours(work: Work) -> Plan[list[Line]]:
     """Tables 3 and 4, of the first seed: x is the query, the value its count in train, `list` its neighbours."""
-    methods = (TAIL, *map(ada, _points(bench)))
-    first = {ALS: bench.reference()[0], **{m: bench.rows(m, epsilons[0])[0] for m in methods}}
-    for series, row in first.items():
-        for query in row["neighbours"]:
-            frequency = [float(query["frequency"])] * len(bench.seeds)
-            yield _Line("count", series, query["item"], frequency, row["guarantee"], tuple(query["list"]))
+    reference = (yield from _reference(work))[ALS]
+    found = yield from _rows(work, [(method, work.epsilons[0]) for method in (TAIL, *map(ada, work.points))])
+    first = {ALS: reference[0], **{method: rows[0] for (method, _), rows in found.items()}}
+    return [
+        Line("count", series, query["item"], [float(query["frequency"])] * len(work.seeds), row["guarantee"], {"list": query["list"]})
+        for series, row in first.items()
+        for query in row["neighbours"]
+    ]
 
 
-FIGURES: Mapping[str, tuple[Callable[[Bench, Sequence[float]], Iterator[_Line]], Kind]] = {
-    "figure1": (_privacy_utility, "ratings"),
-    "figure2": (_privacy_utility, "clicks"),
-    "figure3": (_exponents, "ratings"),
-    "figure4": (_slices, "ratings"),
-    "figure4b": (_slices, "clicks"),
-    "figure5": (_exponents, "ratings"),
-    "figure7": (_skew, "ratings"),
-    "figure8": (_slices, "ratings"),
-    "figure8b": (_slices, "clicks"),
-    "figure9": (_exponents, "clicks"),
-    "figure10": (_overlap, "ratings"),
-    "tables": (_neighbours, "ratings"),
-}
-"""The paper's Figures 1-10 and Tables 3-4, of ratings or clicks; 6 is Figure 2 on another data set. Figure 5 goes its own way."""
+PAPER = Paper(
+    name="Ada-DPALS",
+    prefix="ada_dpals",
+    figures={
+        "figure1": _privacy_utility,
+        "figure2": _privacy_utility,
+        "figure3": _exponents,
+        "figure4": _slices,
+        "figure4b": _slices,
+        "figure5": planted_task_lines,
+        "figure7": _skew,
+        "figure8": _slices,
+        "figure8b": _slices,
+        "figure9": _exponents,
+        "figure10": _overlap,
+        "tables": _neighbours,
+    },
+    published=PUBLISHED,
+    no_data=("figure5",),
+)
+"""The paper's Figures 1-10 and Tables 3-4 (2, 4b, 8b, 9: clicks); 6 is Figure 2 on another data set."""

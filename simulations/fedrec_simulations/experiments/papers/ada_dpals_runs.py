@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -35,15 +32,15 @@ from fedrec.storage import read_arrays, write_arrays
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
+from fedrec_simulations.experiments.in_memory import trained
+from fedrec_simulations.experiments.papers.paper import Kind, Work
 from fedrec_simulations.experiments.papers.starts import Start
-from fedrec_simulations.experiments.rows import Row, row
+from fedrec_simulations.experiments.rows import Row
 from fedrec_simulations.experiments.source import source_digest
+from fedrec_simulations.experiments.trials import Trial
 from fedrec_simulations.outcomes import Outcome, baselines, evaluate
-from fedrec_simulations.training import Training
 
-Kind = Literal["ratings", "clicks"]
-
-STARTS = {"ratings": "ada_dpals_figure1", "clicks": "ada_dpals_figure2"}
+STARTS: Mapping[Kind, str] = {"ratings": "ada_dpals_figure1", "clicks": "ada_dpals_figure2"}
 """Scenarios that have a line for every method and epsilon, and say how these were chosen."""
 BUCKETS, NEIGHBOURS = 5, 20
 ALS_WIDTH, ALS_PASSES, ALS_RIDGES = 16, 10, (3.0, 6.0, 12.0)
@@ -73,91 +70,68 @@ def _weighting(method: str) -> Row:
     return {"weights": "normalised", "weight_exponent": float(Fraction(method.removeprefix("Ada-DPALS (mu = ").removesuffix(")")))}
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Where rows come from and go to. start: a figure's scenario; None takes that of Figure 1, or of 2 for clicks."""
-
-    data: str
-    kind: Kind
-    seeds: tuple[int, ...]
-    folder: Path
-    start: Start | None = None
-
-    def scenario(self, method: str, epsilon: float, seed: int) -> Scenario:
-        """What `fedrec simulate` would be told."""
-        return scenario_of(self.data, self.kind, method, epsilon, seed, start=self.start)
-
-    def loaded(self, seed: int) -> tuple[Dataset, SealedSplit]:
-        """The same for every method; sealed anew for each caller."""
-        return load_sealed(self.scenario(ada("1/4"), 1.0, seed))
-
-    @property
-    def metric(self) -> str:
-        """Of all methods."""
-        return "rmse" if self.kind == "ratings" else "recall_capped@20"
-
-    def rows(self, method: str, epsilon: float) -> list[Row]:
-        """One finished training for each seed."""
-        return [row(self.folder / "rows", _name(self, method, epsilon, seed), one_run, self, method, epsilon, seed) for seed in self.seeds]
-
-    def reference(self) -> list[Row]:
-        """ALS without privacy, for each seed."""
-        return [row(self.folder / "rows", _reference_name(self, seed), reference_run, self, seed) for seed in self.seeds]
+def metric_of(kind: Kind) -> str:
+    """Of all methods."""
+    return "rmse" if kind == "ratings" else "recall_capped@20"
 
 
-def scenario_of(data: str, kind: Kind, method: str, epsilon: float, seed: int, *, start: Start | None = None) -> Scenario:
-    """What `fedrec simulate` would be told, from a figure's scenario; without one from that of Figure 1, or of 2 for clicks."""
-    start = start or Start(STARTS[kind], data)
-    chosen = start.settings(_family(method), epsilon)
+def loaded(work: Work, seed: int) -> tuple[Dataset, SealedSplit]:
+    """The same for every method; sealed anew for each caller."""
+    return load_sealed(scenario_of(work.start, ada("1/4"), 1.0, seed))
+
+
+def trained_trial(work: Work, method: str, epsilon: float, seed: int) -> Trial:
+    """One finished training."""
+    digest = scenario_of(work.start, method, epsilon, seed).digest()[:8]  # other settings are another row
+    return Trial.of(f"{work.kind}-{method}-epsilon{epsilon:g}-{seed}-{digest}", one_run, work, method, epsilon, seed)
+
+
+def reference_trial(work: Work, seed: int) -> Trial:
+    """ALS without privacy: the same row for every figure of one data set."""
+    return Trial.of(_reference_name(work, seed), reference_run, work, seed)
+
+
+def scenario_of(start: Start, method: str, epsilon: float, seed: int) -> Scenario:
+    """What `fedrec simulate` would be told, from a figure's scenario."""
     told = {"recipe": "published", "seed": seed, "split": {"seed": seed}, "privacy": {"epsilon": epsilon}}
-    return start.laid_over(chosen, told, {"model": _weighting(method)})
+    return start.laid_over(start.settings(_family(method), epsilon), told, {"model": _weighting(method)})
 
 
 def _family(method: str) -> str:
     return method if method in {UNIFORM, TAIL} else "Ada-DPALS"
 
 
-def one_run(bench: Bench, method: str, epsilon: float, seed: int) -> Row:
+def one_run(work: Work, method: str, epsilon: float, seed: int) -> Row:
     """Train, test once, and compare the item vectors with those of ALS."""
-    scenario = bench.scenario(method, epsilon, seed)
-    dataset, sealed = bench.loaded(seed)
-    name = f"{_name(bench, method, epsilon, seed)}-{source_digest(bench)}"
-    training = Training(scenario, public_facts(scenario, dataset, sealed), sealed.train, sealed.validation, bench.folder / "runs" / name)
-    deque(training.run(), maxlen=0)
-    replace(bench, seeds=(seed,)).reference()
-    model, counts = training.result.model, _counts(sealed)
-    ours, theirs = np.asarray(model.item_vectors), _reference_vectors(bench, seed)
-    content = {"guarantee": str(training.result.prepared.plan.guarantee), "neighbours": _neighbours(ours, dataset, counts)}
+    scenario = scenario_of(work.start, method, epsilon, seed)
+    dataset, sealed = loaded(work, seed)
+    done = trained(scenario, public_facts(scenario, dataset, sealed), sealed.train)
+    model, counts = done.model, _counts(sealed)
+    ours, theirs = np.asarray(model.item_vectors), _reference_vectors(work, seed)
+    content = {"guarantee": str(done.prepared.plan.guarantee), "neighbours": _neighbours(ours, dataset, counts)}
     opened = sealed.open(model.arrays())
     return content | {"overlap": _overlaps(ours, theirs, counts), "model_sha256": opened.model_sha256} | measured(model, opened.split)
 
 
-def _name(bench: Bench, method: str, epsilon: float, seed: int) -> str:
-    """Of a row's file: other settings are another row."""
-    letters = "".join(c if c.isalnum() else "-" for c in method)
-    return f"{bench.kind}-{letters}-epsilon{epsilon:g}-{seed}-{bench.scenario(method, epsilon, seed).digest()[:8]}"
+def _reference_name(work: Work, seed: int) -> str:
+    divided = scenario_of(work.start, ada("1/4"), 1.0, seed).model_dump_json(include={"data", "split"})
+    return f"{work.kind}-als-{seed}-{hashlib.sha256(divided.encode()).hexdigest()[:8]}"
 
 
-def _reference_name(bench: Bench, seed: int) -> str:
-    """The same for every figure of one data set."""
-    divided = bench.scenario(ada("1/4"), 1.0, seed).model_dump_json(include={"data", "split"})
-    return f"{bench.kind}-als-{seed}-{hashlib.sha256(divided.encode()).hexdigest()[:8]}"
-
-
-def reference_run(bench: Bench, seed: int) -> Row:
+def reference_run(work: Work, seed: int) -> Row:
     """ALS without privacy; its item vectors are kept for the overlap."""
-    dataset, sealed = bench.loaded(seed)
-    if bench.kind == "ratings":
+    dataset, sealed = loaded(work, seed)
+    if work.kind == "ratings":
         model = _als(sealed, Streams(seed).numpy("als-init"))
     else:
-        model = als_model(sealed, bench.scenario(ada("1/4"), math.inf, seed))
+        model = als_model(sealed, scenario_of(work.start, ada("1/4"), math.inf, seed))
     V = np.asarray(model.item_vectors, np.float32)
-    write_arrays(_reference_path(bench, seed), {"V": V})
+    write_arrays(_reference_path(work, seed), {"V": V})
     content: Row = {"guarantee": "no privacy", "neighbours": _neighbours(V, dataset, _counts(sealed))}
     opened = sealed.open({"V": V})
     simple = baselines(opened.split.test, opened.split.train, cutoffs=(20,))
     content["model_sha256"] = opened.model_sha256
-    content["baselines"] = {name: outcome.metrics()[bench.metric] for name, outcome in simple.items()}
+    content["baselines"] = {name: outcome.metrics()[metric_of(work.kind)] for name, outcome in simple.items()}
     return content | measured(model, opened.split)
 
 
@@ -180,12 +154,14 @@ def _als_with(ridge: float, train: Interactions, rng: np.random.Generator) -> Mo
     return PublishedModel(V, mean, ridge, click_weight=1.0)
 
 
-def _reference_path(bench: Bench, seed: int) -> Path:
-    return bench.folder / "als" / f"{_reference_name(bench, seed)}-{source_digest(bench)}.safetensors"
+def _reference_path(work: Work, seed: int) -> Path:
+    return work.folder / "als" / f"{_reference_name(work, seed)}-{source_digest(reference_run)}.safetensors"
 
 
-def _reference_vectors(bench: Bench, seed: int) -> Floats:
-    return np.asarray(read_arrays(_reference_path(bench, seed))["V"], np.float32)
+def _reference_vectors(work: Work, seed: int) -> Floats:
+    if not (path := _reference_path(work, seed)).exists():
+        reference_run(work, seed)
+    return np.asarray(read_arrays(path)["V"], np.float32)
 
 
 def measured(model: Model, split: Split) -> Row:
@@ -201,9 +177,9 @@ def _bucket_values(outcome: Outcome) -> list[float]:
     return [bucket[CUTOFFS[-1 - b]].recall_capped for b, bucket in enumerate(outcome.ranking.buckets)]
 
 
-def item_counts(bench: Bench, seed: int) -> npt.NDArray[np.int64]:
+def item_counts(work: Work, seed: int) -> npt.NDArray[np.int64]:
     """(m,) events in train."""
-    return _counts(bench.loaded(seed)[1])
+    return _counts(loaded(work, seed)[1])
 
 
 def _counts(split: SealedSplit) -> npt.NDArray[np.int64]:

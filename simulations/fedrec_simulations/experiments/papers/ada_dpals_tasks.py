@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
@@ -30,8 +30,10 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec_simulations.data.sealed import SealedSplit
-from fedrec_simulations.experiments.papers.starts import Start
-from fedrec_simulations.experiments.rows import Row, mean_and_error, row
+from fedrec_simulations.experiments.papers.paper import Line, Work, by_seed
+from fedrec_simulations.experiments.row_queue import Plan
+from fedrec_simulations.experiments.rows import Row
+from fedrec_simulations.experiments.trials import Trial
 
 SKEWS = (1.0, 2.0)
 RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
@@ -57,29 +59,27 @@ class Point:
         return f"{self.algorithm}, a = {self.skew:g}, epsilon = {self.epsilon:g}" + (f", {ESTIMATED}" if self.estimated else "")
 
 
-def figure_5(start: Start, quick: bool, folder: Path) -> list[Row]:
-    """Rows of Figure 5b-e; `quick`: one skew, one epsilon, three mu, one seed, a tenth of the users."""
-    shape = TaskShape(users=1_000) if quick else TaskShape()
-    return [_averaged(point, shape, start.seeds(quick), folder) for point in _points(start, quick)]
+def planted_task_lines(work: Work) -> Plan[list[Line]]:
+    """Figure 5b-e; of a small part one skew, one epsilon, three mu, and a tenth of the users."""
+    shape, asked = TaskShape(users=1_000) if work.quick else TaskShape(), list(_points(work))
+    found = yield from by_seed(work.seeds, {point: partial(_trial, point, replace(shape, skew=point.skew)) for point in asked})
+    return [Line("rmse", p.series, p.mu, [row["rmse"] for row in rows], rows[0]["guarantee"]) for p, rows in found.items()]
 
 
-def _points(start: Start, quick: bool) -> Iterator[Point]:
-    asked, delta = start.figure, start.scenario.privacy.delta
+def _points(work: Work) -> Iterator[Point]:
+    asked, delta = work.start.figure, work.start.scenario.privacy.delta
     some = (SKEWS[:1], asked.epsilons[1:2] or asked.epsilons, asked.points[::2])
-    skews, epsilons, mus = some if quick else (SKEWS, asked.epsilons, asked.points)
+    skews, epsilons, mus = some if work.quick else (SKEWS, asked.epsilons, asked.points)
     for skew, epsilon in product(skews, epsilons):
         for algorithm in get_args(Algorithm):
             yield from (Point(algorithm, skew, epsilon, mu, delta) for mu in mus)
         yield Point("SSP", skew, epsilon, 0.5, delta, estimated=True)
 
 
-def _averaged(point: Point, shape: TaskShape, seeds: tuple[int, ...], folder: Path) -> Row:
-    method = point.algorithm.replace(" ", "-") + ("-estimated" if point.estimated else "")
-    name = f"tasks-{method}-{shape.users}-a{point.skew:g}-epsilon{point.epsilon:g}-delta{point.delta:g}-mu{point.mu:g}"
-    found = [row(folder, f"{name}-{seed}", one_run, point, replace(shape, skew=point.skew), seed) for seed in seeds]
-    value, error = mean_and_error([f["rmse"] for f in found])
-    content = {"figure": "figure5", "metric": "rmse", "series": point.series, "x": point.mu, "value": value, "standard_error": error}
-    return content | {"each": [f["rmse"] for f in found], "seeds": list(seeds), "guarantee": found[0]["guarantee"]}
+def _trial(point: Point, shape: TaskShape, seed: int) -> Trial:
+    method = point.algorithm + ("-estimated" if point.estimated else "")
+    name = f"tasks-{method}-{shape.users}-a{point.skew:g}-epsilon{point.epsilon:g}-delta{point.delta:g}-mu{point.mu:g}-{seed}"
+    return Trial.of(name, one_run, point, shape, seed)
 
 
 def one_run(point: Point, shape: TaskShape, seed: int) -> Row:

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -23,21 +22,18 @@ from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.evaluation.toplists import dot_product
 from fedrec.factorization.model import Model, predict
-from fedrec.federation.rounds import train
-from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import Scenario
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
-from fedrec_simulations.experiments.papers import ada_dpals_runs
-from fedrec_simulations.experiments.papers.ada_dpals_runs import Kind, measured
+from fedrec_simulations.experiments.in_memory import rounds, trained
+from fedrec_simulations.experiments.papers.ada_dpals_runs import measured
+from fedrec_simulations.experiments.papers.paper import Work
 from fedrec_simulations.experiments.papers.starts import Start
-from fedrec_simulations.experiments.rows import Row, row
-from fedrec_simulations.experiments.source import source_digest
-from fedrec_simulations.training import Training
+from fedrec_simulations.experiments.rows import Row
+from fedrec_simulations.experiments.trials import Trial
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 """Candidates of the learning rate where Figure 4 changes how often noise is drawn."""
@@ -71,75 +67,48 @@ PLAIN = "DP-SGD with biases, trusted curator"
 """No recipe: `dp_sgd` trains where all ratings lie, and owes its sampling to that."""
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Where rows come from and go to: a figure's scenario, and a folder."""
-
-    start: Start
-    kind: Kind
-    seeds: tuple[int, ...]
-    folder: Path
-
-    @property
-    def metric(self) -> str:
-        """Of all curves."""
-        return "rmse" if self.kind == "ratings" else "recall_capped@20"
-
-    def scenario(self, curve: Curve, epsilon: float, seed: int) -> Scenario:
-        """What `fedrec simulate` would be told."""
-        model = {**self.start.settings(curve.line or curve.label, epsilon).get("model", {}), **curve.model}
-        if model.get("resamples", 1) > 1:  # SSP1 needs a step for every release
-            model["encoder_steps"] = max(model.get("encoder_steps", 0), model["resamples"])
-        privacy = {"epsilon": epsilon, "accountant": curve.accountant if math.isfinite(epsilon) else "gdp"}
-        told = {"recipe": curve.recipe, "seed": seed, "split": {"seed": seed}, "privacy": privacy, "data": {"features": curve.features}}
-        return self.start.laid_over(told, {"model": model} if model else {}, leave=frozenset({"model"}))
-
-    def loaded(self, seed: int) -> tuple[Dataset, SealedSplit]:
-        """The data with its features, sealed anew for each caller."""
-        return load_sealed(self.scenario(SSP, 1.0, seed))
-
-    def prepared(self, curve: Curve, epsilon: float, seed: int) -> Prepared:
-        """Recipe and plan of one training."""
-        scenario = self.scenario(curve, epsilon, seed)
-        return prepare(scenario, public_facts(scenario, *self.loaded(seed)))
-
-    def rows(self, curve: Curve, epsilon: float) -> list[Row]:
-        """One tested training for each seed."""
-        return [self.row(curve.label, one_run, curve, epsilon, seed) for seed in self.seeds]
-
-    def central(self, epsilon: float) -> list[Row]:
-        """DP-SGD for each seed."""
-        return [self.row(PLAIN, central_run, OURS, epsilon, seed) for seed in self.seeds]
-
-    def reference(self) -> list[Row]:
-        """ALS without privacy, for each seed."""
-        return ada_dpals_runs.Bench(self.start.data, self.kind, self.seeds, self.folder / "als").reference()
-
-    def row(self, name: str, make: Callable[..., Row], curve: Curve, epsilon: float, seed: int) -> Row:
-        """`make(self, curve, epsilon, seed)`, kept by name and by all that its scenario says."""
-        digest = self.scenario(curve, epsilon, seed).digest()[:8]
-        letters = "".join(c if c.isalnum() else "-" for c in f"{self.kind}-{name}-epsilon{epsilon:g}-{seed}")
-        return row(self.folder / "rows", f"{letters}-{digest}", make, self, curve, epsilon, seed)
+def scenario_of(start: Start, curve: Curve, epsilon: float, seed: int) -> Scenario:
+    """What `fedrec simulate` would be told."""
+    model = {**start.settings(curve.line or curve.label, epsilon).get("model", {}), **curve.model}
+    if model.get("resamples", 1) > 1:  # SSP1 needs a step for every release
+        model["encoder_steps"] = max(model.get("encoder_steps", 0), model["resamples"])
+    privacy = {"epsilon": epsilon, "accountant": curve.accountant if math.isfinite(epsilon) else "gdp"}
+    told = {"recipe": curve.recipe, "seed": seed, "split": {"seed": seed}, "privacy": privacy, "data": {"features": curve.features}}
+    return start.laid_over(told, {"model": model} if model else {}, leave=frozenset({"model"}))
 
 
-def one_run(bench: Bench, curve: Curve, epsilon: float, seed: int) -> Row:
+def loaded(start: Start, seed: int) -> tuple[Dataset, SealedSplit]:
+    """The data with its features, sealed anew for each caller."""
+    return load_sealed(scenario_of(start, SSP, 1.0, seed))
+
+
+def prepared(start: Start, curve: Curve, epsilon: float, seed: int) -> Prepared:
+    """Recipe and plan of one training."""
+    scenario = scenario_of(start, curve, epsilon, seed)
+    return prepare(scenario, public_facts(scenario, *loaded(start, seed)))
+
+
+def curve_trial(work: Work, name: str, make: Callable[..., Row], curve: Curve, epsilon: float, seed: int) -> Trial:
+    """`make(start, curve, epsilon, seed)`, kept by name and by all that its scenario says."""
+    digest = scenario_of(work.start, curve, epsilon, seed).digest()[:8]
+    return Trial.of(f"{work.kind}-{name}-epsilon{epsilon:g}-{seed}-{digest}", make, work.start, curve, epsilon, seed)
+
+
+def one_run(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
     """Train to the end, test once."""
-    scenario = bench.scenario(curve, epsilon, seed)
-    dataset, sealed = bench.loaded(seed)
-    place = bench.folder / "runs" / f"{scenario.digest()[:16]}-{source_digest(bench)}"
-    training = Training(scenario, public_facts(scenario, dataset, sealed), sealed.train, sealed.validation, place)
-    deque(training.run(), maxlen=0)
-    done = training.result
+    scenario = scenario_of(start, curve, epsilon, seed)
+    dataset, sealed = loaded(start, seed)
+    done = trained(scenario, public_facts(scenario, dataset, sealed), sealed.train)
     opened = sealed.open(done.model.arrays())
-    content = {"guarantee": str(done.prepared.plan.guarantee), "model_sha256": opened.model_sha256}
-    return content | {"seconds": sum(each.seconds for each in done.rounds), **measured(done.model, opened.split)}
+    content = {"guarantee": str(done.prepared.plan.guarantee), "model_sha256": opened.model_sha256, "seconds": done.seconds}
+    return content | measured(done.model, opened.split)
 
 
-def central_run(bench: Bench, curve: Curve, epsilon: float, seed: int) -> Row:
+def central_run(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
     """Plain DP-SGD on the ratings of `curve`'s scenario, tested once. Needs the `bench` extra."""
     from fedrec_simulations.experiments.dp_sgd import settings_for, train_dpsgd  # torch and Opacus
 
-    privacy, sealed = bench.scenario(curve, epsilon, seed).privacy, bench.loaded(seed)[1]
+    privacy, sealed = scenario_of(start, curve, epsilon, seed).privacy, loaded(start, seed)[1]
     started = time.perf_counter()
     done = train_dpsgd(sealed.train, Guarantee(epsilon, privacy.delta), settings_for(epsilon), streams=Streams(seed))
     seconds = time.perf_counter() - started
@@ -154,43 +123,38 @@ def resampled(resamples: int, share: float) -> Curve:
     return Curve(f"AM-SSP, {resamples} resamples of {share:g}", line="AM-SSP", model=once)
 
 
-def with_best_rate(bench: Bench, curve: Curve, epsilon: float) -> Curve:
-    """`curve` at the learning rate that validation of the first seed prefers."""
-    return _at(curve, bench.row(f"rate of {curve.label}", best_rate, curve, epsilon, bench.seeds[0])["learning_rate"])
-
-
-def best_rate(bench: Bench, curve: Curve, epsilon: float, seed: int) -> Row:
+def best_rate(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
     """The best of `RATES` on the validation fold; test is not looked at."""
-    found = [_last(bench, _at(curve, rate), epsilon, seed) for rate in RATES]
-    best = np.argmin(found) if bench.kind == "ratings" else np.argmax(found)
+    found = [_last(start, at_rate(curve, rate), epsilon, seed) for rate in RATES]
+    best = np.argmax(found) if start.scenario.data.kind == "clicks" else np.argmin(found)
     return {"learning_rate": RATES[int(best)], "validation": found}
 
 
-def _at(curve: Curve, rate: float) -> Curve:
+def at_rate(curve: Curve, rate: float) -> Curve:
+    """The curve with another learning rate."""
     return replace(curve, model={**curve.model, "learning_rate": rate})
 
 
-def _last(bench: Bench, curve: Curve, epsilon: float, seed: int) -> float:
-    *_, point = watched(bench, curve, epsilon, seed)
+def _last(start: Start, curve: Curve, epsilon: float, seed: int) -> float:
+    *_, point = watched(start, curve, epsilon, seed)
     return float(point["value"])
 
 
-def timed(bench: Bench, curve: Curve, epsilon: float, seed: int) -> Row:
+def timed(start: Start, curve: Curve, epsilon: float, seed: int) -> Row:
     """Figures 3 and 8: quality on validation against seconds of training. A run on planted data compiles first."""
-    deque(watched(replace(bench, start=replace(bench.start, data="planted")), curve, epsilon, seed), maxlen=0)
-    guarantee = str(bench.prepared(curve, epsilon, seed).plan.guarantee)
-    return {"points": list(watched(bench, curve, epsilon, seed)), "guarantee": guarantee}
+    deque(watched(replace(start, data="planted"), curve, epsilon, seed), maxlen=0)
+    guarantee = str(prepared(start, curve, epsilon, seed).plan.guarantee)
+    return {"points": list(watched(start, curve, epsilon, seed)), "guarantee": guarantee}
 
 
-def watched(bench: Bench, curve: Curve, epsilon: float, seed: int) -> Iterator[Row]:
+def watched(start: Start, curve: Curve, epsilon: float, seed: int) -> Iterator[Row]:
     """After every round: seconds of training so far, without those of measuring, and quality on the validation fold."""
-    made, split = bench.prepared(curve, epsilon, seed), bench.loaded(seed)[1]
-    link = Loopback(split.train, made.steps, made.plan, Streams(seed), Ledger(made.plan.guarantee))
-    rounds, seconds = train(made.recipe, link, made.recipe.begin()), 0.0
+    made, split = prepared(start, curve, epsilon, seed), loaded(start, seed)[1]
+    to_come, seconds = rounds(made, split.train, seed), 0.0
     counts = np.bincount(split.train.items, minlength=split.train.num_items)
     while True:
         started = time.perf_counter()
-        done = next(rounds, None)
+        done = next(to_come, None)
         seconds += time.perf_counter() - started
         if done is None:
             return

@@ -1,4 +1,4 @@
-"""Figures of DP-CMF (Curmei et al. 2023), re-made; `figure(name, ...)` gives rows, `PUBLISHED` what the paper says of them.
+"""Figures of DP-CMF (Curmei et al. 2023), re-made; `PAPER` declares them, `PUBLISHED` is what the paper says of them.
 
 A row is one point: figure, metric, series of the legend, x, mean over split seeds (the noise's seed being the split's), its standard error,
 every seed's value, and the guarantee. Beside the paper's curves stand what its figures leave out: the public users alone, which cost
@@ -9,32 +9,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from fedrec.errors import SettingsError
 from fedrec.evaluation.popularity import popularity_buckets
 from fedrec.public_sides import sides_of
-from fedrec.storage import finite
 from fedrec_simulations.experiments.papers.dp_cmf_runs import (
     BUCKETS,
     CATEGORIES,
     KEYS,
-    Bench,
     Curve,
     als_row,
     facts_of,
     loaded,
     public_alone_row,
     scenario_of,
+    tested_rows,
+    trial,
 )
-from fedrec_simulations.experiments.papers.starts import started
-from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error
+from fedrec_simulations.experiments.papers.paper import Line, Paper, Work, by_seed
+from fedrec_simulations.experiments.row_queue import Plan
+from fedrec_simulations.experiments.rows import Row
+from fedrec_simulations.experiments.trials import Trial
 
 LOOPBACK, OURS = (
     Curve("DPALS (no sides)", recipe="published", model={"encoder": "id"}),
@@ -46,6 +47,7 @@ METADATA, SIMILAR = Curve("metadata", {"sides": ["metadata"]}), Curve("similar i
 BINARY = Curve("public users, binary", {"sides": ["public-users"], "users_values": "binary"})
 RAW, ALL = Curve("public users, raw", {"sides": ["public-users"]}), Curve("all sides", {"sides": list(KEYS)})
 STARTED = Curve("all sides, public start", {"sides": list(KEYS)}, start_passes=10)
+_IN_FIRST = "share in bucket 1 of features with at least x entries, less than 4x"
 PARTS = tuple(Curve(kind, {"sides": ["metadata"], "categories": list(names)}) for kind, names in CATEGORIES.items())
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
@@ -68,73 +70,64 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 """What the paper prints. Its curves were not read off their axes."""
 
 
-def figure(name: str, data: str, quick: bool, folder: Path, *, overrides: Sequence[str] = ()) -> list[Row]:
-    """Rows of one figure of `FIGURES`, from `simulations/dp_cmf_NAME.toml`; `data` "planted" is the small planted set.
-
-    `quick`: one epsilon, one seed, fewer candidates; overrides: `table.key=value` of the scenario, which also says who is public. Finished
-    trainings are kept in `folder` and shared by the figures. Raises SettingsError on another name, on a wrong key, or without data.
-    """
-    if name not in FIGURES:
-        raise SettingsError(f"DP-CMF has no {name!r}", f"Use one of: {', '.join(FIGURES)}.")
-    start = started(f"dp_cmf_{name}", data, tuple(overrides))
-    bench = Bench(start, start.seeds(quick), quick, folder_of(folder, data))
-    return [dict(finite(point)) for point in FIGURES[name](name, bench)]
-
-
-def _privacy_utility(name: str, bench: Bench) -> Iterator[Row]:
+def _privacy_utility(work: Work) -> Plan[list[Line]]:
     """Figure 1: RMSE against epsilon, and by popularity at epsilon 1."""
-    yield from _curves(name, bench, (LOOPBACK, METADATA, SIMILAR, BINARY, RAW, ALL, STARTED, OURS, WITH_PEOPLE))
-    for label, make in (("ALS (not private)", als_row), ("public users alone", public_alone_row)):
-        rows = [bench.row(f"{label}-{seed}", make, bench, seed) for seed in bench.seeds]
-        yield from _points(name, bench, label, "any", rows)
-        yield from _slices(name, bench, label, rows)
+    lines = yield from _curves(work, (LOOPBACK, METADATA, SIMILAR, BINARY, RAW, ALL, STARTED, OURS, WITH_PEOPLE))
+    others = {"ALS (not private)": als_row, "public users alone": public_alone_row}
+    found = yield from by_seed(work.seeds, {label: partial(_beside, work, label, make) for label, make in others.items()})
+    return [*lines, *(line for label, rows in found.items() for line in (_point(label, "any", rows), *_slices(label, rows)))]
 
 
-def _metadata(name: str, bench: Bench) -> Iterator[Row]:
+def _beside(work: Work, label: str, make: Callable[[Work, int], Row], seed: int) -> Trial:
+    return trial(work, f"{label}-{work.start.key}-{seed}", make, work, seed)
+
+
+def _metadata(work: Work) -> Plan[list[Line]]:
     """Figure 3: the same for parts of the metadata."""
-    return _curves(name, bench, (LOOPBACK, *PARTS, METADATA))
+    return _curves(work, (LOOPBACK, *PARTS, METADATA))
 
 
-def _similarity(name: str, bench: Bench) -> Iterator[Row]:
+def _similarity(work: Work) -> Plan[list[Line]]:
     """Figure 4: similarity functions and numbers of neighbours."""
-    ways = product(("inner-product", "cosine"), map(int, _points_of(bench)))
+    ways = product(("inner-product", "cosine"), map(int, _points_of(work)))
     lines = [Curve(f"{way}, k = {k}", {"sides": ["similar-items"], "similarity": way, "neighbours": k}) for way, k in ways]
-    return _curves(name, bench, (LOOPBACK, *lines))
+    return _curves(work, (LOOPBACK, *lines))
 
 
-def _people(name: str, bench: Bench) -> Iterator[Row]:
+def _people(work: Work) -> Plan[list[Line]]:
     """Figure 5: numbers of public users, raw and binarised."""
-    ways = product((RAW, BINARY, PEOPLE_OF_OURS), (*map(int, _points_of(bench)), 0))
+    ways = product((RAW, BINARY, PEOPLE_OF_OURS), (*map(int, _points_of(work)), 0))
     lines = [Curve(f"{way.label}, {s or 'all'}", {**way.collective, "users_limit": s}) for way, s in ways]
-    return _curves(name, bench, (LOOPBACK, *lines))
+    return _curves(work, (LOOPBACK, *lines))
 
 
-def _points_of(bench: Bench) -> tuple[float, ...]:
+def _points_of(work: Work) -> tuple[float, ...]:
     """k of Figure 4, or numbers of public users of Figure 5, where all of them come last."""
-    points = bench.start.figure.points
-    return points[-1:] if bench.quick else points
+    return work.points[-1:] if work.quick else work.points
 
 
-def _popularity_bias(name: str, bench: Bench) -> Iterator[Row]:
+def _popularity_bias(work: Work) -> Plan[list[Line]]:
     """Figure 2: (a) where a side's entries lie; (b) how much of a feature lies on popular items, by its number of entries.
 
     Buckets come from exact private counts: this pictures a benchmark and is no release.
     """
-    train = loaded(bench, bench.seeds[0])[1].train
+    yield {}  # nothing is trained
+    train = loaded(work, work.seeds[0])[1].train
     counts = np.bincount(train.items, minlength=train.num_items)
     bucket = BUCKETS - 1 - popularity_buckets(counts, buckets=BUCKETS).astype(np.int64)
-    found = {"ratings": sparse.csr_matrix(counts[None]), **{side: _entries(bench, side) for side in KEYS}}
-    for series, S in found.items():
+    lines = list[Line]()
+    for series, S in {"ratings": sparse.csr_matrix(counts[None]), **{side: _entries(work, side) for side in KEYS}}.items():
         shares = np.bincount(bucket[S.indices], weights=S.data if series == "ratings" else None, minlength=BUCKETS)
-        for b, share in enumerate(shares / max(shares.sum(), 1), start=1):
-            yield _row(name, "share of entries in bucket", series, b, [float(share)], bench.seeds[:1])
-        for size, share in _prevalence(S, bucket) if series != "ratings" else ():
-            yield _row(name, "share in bucket 1 of features with at least x entries, less than 4x", series, size, [share], bench.seeds[:1])
+        shares = shares / max(shares.sum(), 1)
+        lines += [Line("share of entries in bucket", series, b, [float(share)]) for b, share in enumerate(shares, start=1)]
+        of_sizes = _prevalence(S, bucket) if series != "ratings" else ()
+        lines += [Line(_IN_FIRST, series, size, [share]) for size, share in of_sizes]
+    return lines
 
 
-def _entries(bench: Bench, side: str) -> sparse.csr_matrix:
-    curve, seed = Curve(side, {"sides": [side], "users_values": "binary"}), bench.seeds[0]
-    return sides_of(scenario_of(bench, curve, 1.0, seed, {}).collective, facts_of(bench, curve, seed))[0].entries
+def _entries(work: Work, side: str) -> sparse.csr_matrix:
+    curve, seed = Curve(side, {"sides": [side], "users_values": "binary"}), work.seeds[0]
+    return sides_of(scenario_of(work, curve, 1.0, seed, {}).collective, facts_of(work, curve, seed))[0].entries
 
 
 def _prevalence(S: sparse.csr_matrix, bucket: npt.NDArray[np.int64]) -> Iterator[tuple[float, float]]:
@@ -145,36 +138,36 @@ def _prevalence(S: sparse.csr_matrix, bucket: npt.NDArray[np.int64]) -> Iterator
         yield float(4**p), float(top[(power == p) & (sizes > 0)].mean())
 
 
-def _curves(name: str, bench: Bench, curves: tuple[Curve, ...]) -> Iterator[Row]:
-    epsilons = bench.start.figure.epsilons
-    for curve, epsilon in product(curves, epsilons[:1] if bench.quick else epsilons):
-        rows = bench.rows(curve, epsilon)
-        yield from _points(name, bench, curve.label, epsilon, rows)
-        if epsilon == 1:
-            yield from _slices(name, bench, curve.label, rows)
+def _curves(work: Work, curves: tuple[Curve, ...]) -> Plan[list[Line]]:
+    epsilons = work.start.figure.epsilons
+    wanted = list(product(curves, epsilons[:1] if work.quick else epsilons))
+    found = yield from tested_rows(work, wanted)
+    lines = list[Line]()
+    for curve, epsilon in wanted:
+        rows = found[curve.label, epsilon]
+        lines += [_point(curve.label, epsilon, rows), *(_slices(curve.label, rows) if epsilon == 1 else ())]
+    return lines
 
 
-def _points(name: str, bench: Bench, series: str, x: float | str, rows: list[Row]) -> Iterator[Row]:
-    yield _row(name, "rmse", series, x, [r["rmse"] for r in rows], bench.seeds, rows[0]["guarantee"])
+def _point(series: str, x: float | str, rows: Sequence[Row]) -> Line:
+    return Line("rmse", series, x, [row["rmse"] for row in rows], rows[0]["guarantee"])
 
 
-def _slices(name: str, bench: Bench, series: str, rows: list[Row]) -> Iterator[Row]:
+def _slices(series: str, rows: Sequence[Row]) -> Iterator[Line]:
     for b in range(BUCKETS):
-        each = [r["buckets"][b] for r in rows]
-        yield _row(name, "rmse in bucket, epsilon 1", series, b + 1, each, bench.seeds, rows[0]["guarantee"])
+        yield Line("rmse in bucket, epsilon 1", series, b + 1, [row["buckets"][b] for row in rows], rows[0]["guarantee"])
 
 
-def _row(name: str, metric: str, series: str, x: float | str, each: list[float], seeds: tuple[int, ...], guarantee: str = "") -> Row:
-    value, error = mean_and_error(each)
-    content = {"figure": name, "metric": metric, "series": series, "x": x, "value": value, "standard_error": error}
-    return content | {"each": each, "seeds": list(seeds), "guarantee": guarantee}
-
-
-FIGURES: Mapping[str, Callable[[str, Bench], Iterator[Row]]] = {
-    "figure1": _privacy_utility,
-    "figure2": _popularity_bias,
-    "figure3": _metadata,
-    "figure4": _similarity,
-    "figure5": _people,
-}
+PAPER = Paper(
+    name="DP-CMF",
+    prefix="dp_cmf",
+    figures={
+        "figure1": _privacy_utility,
+        "figure2": _popularity_bias,
+        "figure3": _metadata,
+        "figure4": _similarity,
+        "figure5": _people,
+    },
+    published=PUBLISHED,
+)
 """The paper's figures; 1 and 3 with their panels (b)."""

@@ -9,11 +9,10 @@ and leave the private data, validation and test: the paper's proportion (70,152 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,9 +24,6 @@ from fedrec.evaluation.ratings import by_popularity, rating_metrics
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_similarity import Similarity
 from fedrec.factorization.model import Model, predict
-from fedrec.federation.rounds import train
-from fedrec.in_process.loopback import Loopback
-from fedrec.privacy.ledger import Ledger
 from fedrec.public_sides import learned_similar_items
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
@@ -36,8 +32,11 @@ from fedrec.settings_tables import CollectiveSettings
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import PUBLIC_SOURCES, SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
-from fedrec_simulations.experiments.papers.starts import Start
-from fedrec_simulations.experiments.rows import Row, merged, row
+from fedrec_simulations.experiments.in_memory import rounds
+from fedrec_simulations.experiments.papers.paper import BySeed, Work, by_seed
+from fedrec_simulations.experiments.row_queue import Choices, Stage
+from fedrec_simulations.experiments.rows import Row, merged
+from fedrec_simulations.experiments.trials import Trial
 
 BUCKETS = 4
 WEIGHTS, RIDGES = (1.0, 10.0, 100.0, 1000.0), (1.0, 10.0, 100.0)
@@ -78,47 +77,57 @@ PLAIN = Curve("", recipe="default")
 """The private ratings as every curve has them."""
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Where rows come from and go to; the scenario says who is public."""
+def tested_rows(work: Work, wanted: Sequence[tuple[Curve, float]]) -> BySeed[tuple[str, float]]:
+    """One tested training for each seed of these curves and epsilons, by label and epsilon, once alpha and lambda' are chosen."""
+    chosen = yield from _chosen(work, wanted)
+    return (yield from by_seed(work.seeds, {(c.label, e): partial(_tested, work, c, e, chosen.get((c.label, e), {})) for c, e in wanted}))
 
-    start: Start
-    seeds: tuple[int, ...]
-    quick: bool
-    folder: Path
 
-    def rows(self, curve: Curve, epsilon: float) -> list[Row]:
-        """One training for each seed, tested."""
-        chosen = self.choice(curve, epsilon)
-        name = f"{curve.label}-epsilon-{epsilon:g}-{self.key(curve)}"
-        return [self.row(f"{name}-{seed}", tested, self, curve, epsilon, seed, chosen) for seed in self.seeds]
+def _tested(work: Work, curve: Curve, epsilon: float, chosen: Row, seed: int) -> Trial:
+    return trial(work, f"{curve.label}-epsilon-{epsilon:g}-{key(work, curve)}-{seed}", tested, work, curve, epsilon, seed, chosen)
 
-    def key(self, curve: Curve) -> str:
-        """Eight letters of all that the scenario says of a curve: equal ones choose once, other ones are other rows."""
-        said = scenario_of(self, curve, 1.0, self.seeds[0], {})
-        content = said.model_dump_json(exclude={"run": True, "figure": True, "seed": True, "split": {"seed"}})
-        return hashlib.sha256(content.encode()).hexdigest()[:8]
 
-    def choice(self, curve: Curve, epsilon: float) -> Row:
-        """alpha and lambda' of the smallest validation RMSE of the first seed, as [collective] settings."""
-        if not (curve.sides and curve.weighed):
-            return {}
-        candidates = list(_one_side(curve.sides[0], self.quick) if len(curve.sides) == 1 else self._all_sides(curve, epsilon))
-        plain = replace(curve, start_passes=0)
-        name = f"choice-{'-'.join(curve.sides)}-{self.key(plain)}-epsilon-{epsilon:g}-{self.seeds[0]}"
-        return dict(self.row(name, chosen_on_validation, self, plain, epsilon, candidates)["collective"])
+def _chosen(work: Work, wanted: Sequence[tuple[Curve, float]]) -> Generator[Stage, dict[Any, Row], dict[tuple[str, float], Row]]:
+    """alpha and lambda' of the smallest validation RMSE of the first seed, as [collective] settings: first of sides alone, then of several
+    together, metadata and similar items diluted beside the public users.
+    """
+    weighed = [(curve, e) for curve, e in wanted if curve.sides and curve.weighed]
+    sides = {(curve.label, e, side): _alone(curve, side) for curve, e in weighed for side in curve.sides}
+    alone = yield Choices({at: _choice(work, curve, at[1], list(_one_side(at[2], work.quick))) for at, curve in sides.items()})
+    found = {at: dict(row["collective"]) for at, row in alone.items()}
+    single = {(curve.label, e): found[curve.label, e, curve.sides[0]] for curve, e in weighed if len(curve.sides) == 1}
+    several = [(curve, e) for curve, e in weighed if len(curve.sides) > 1]
+    diluted = {(c.label, e): list(_diluted(c, [found[c.label, e, side] for side in c.sides], work.quick)) for c, e in several}
+    together = yield Choices({(c.label, e): _choice(work, c, e, diluted[c.label, e]) for c, e in several})
+    return single | {at: dict(row["collective"]) for at, row in together.items()}
 
-    def row(self, name: str, make: Any, *arguments: Any) -> Row:
-        """Kept in the folder; quick rows apart."""
-        letters = "".join(c if c.isalnum() or c == "." else "-" for c in name)
-        return row(self.folder / ("quick" if self.quick else "rows"), letters, make, *arguments)
 
-    def _all_sides(self, curve: Curve, epsilon: float) -> Iterator[Row]:
-        """What each side chooses alone, metadata and similar items diluted beside the public users."""
-        alone = merged(*(self.choice(Curve(side, {**curve.collective, "sides": [side]}), epsilon) for side in curve.sides))
-        diluted = [key for side, key in KEYS.items() if side in curve.sides and side != "public-users"]
-        for factors in product(DILUTIONS[1:] if self.quick else DILUTIONS, repeat=len(diluted)):
-            yield alone | {f"{key}_weight": alone.get(f"{key}_weight", 1.0) * f for key, f in zip(diluted, factors, strict=True)}
+def _alone(curve: Curve, side: str) -> Curve:
+    return curve if curve.sides == (side,) else Curve(side, {**curve.collective, "sides": [side]})
+
+
+def _choice(work: Work, curve: Curve, epsilon: float, candidates: Sequence[Row]) -> Trial:
+    plain = replace(curve, start_passes=0)
+    name = f"choice-{'-'.join(curve.sides)}-{key(work, plain)}-epsilon-{epsilon:g}-{work.seeds[0]}"
+    return trial(work, name, chosen_on_validation, work, plain, epsilon, candidates)
+
+
+def _diluted(curve: Curve, alone: Sequence[Row], quick: bool) -> Iterator[Row]:
+    each, others = merged(*alone), [KEYS[side] for side in KEYS if side in curve.sides and side != "public-users"]
+    for factors in product(DILUTIONS[1:] if quick else DILUTIONS, repeat=len(others)):
+        yield each | {f"{side}_weight": each.get(f"{side}_weight", 1.0) * f for side, f in zip(others, factors, strict=True)}
+
+
+def trial(work: Work, name: str, make: Callable[..., Row], *arguments: Any) -> Trial:
+    """Rows of a small part of a figure are kept apart: they choose among fewer candidates."""
+    return Trial.of(f"{'quick-' if work.quick else ''}{name}", make, *arguments)
+
+
+def key(work: Work, curve: Curve) -> str:
+    """Eight letters of all that the scenario says of a curve: equal ones choose once, other ones are other rows."""
+    said = scenario_of(work, curve, 1.0, work.seeds[0], {})
+    content = said.model_dump_json(exclude={"run": True, "figure": True, "seed": True, "split": {"seed"}})
+    return hashlib.sha256(content.encode()).hexdigest()[:8]
 
 
 def _one_side(side: str, quick: bool) -> Iterator[Row]:
@@ -126,32 +135,32 @@ def _one_side(side: str, quick: bool) -> Iterator[Row]:
         yield {f"{KEYS[side]}_weight": weight, f"{KEYS[side]}_ridge": ridge}
 
 
-def chosen_on_validation(bench: Bench, curve: Curve, epsilon: float, candidates: Sequence[Row]) -> Row:
+def chosen_on_validation(work: Work, curve: Curve, epsilon: float, candidates: Sequence[Row]) -> Row:
     """The best candidate on the validation ratings of the first seed; test is not looked at."""
-    seed, errors = bench.seeds[0], list[float]()
-    fold = loaded(bench, seed)[1].validation
+    seed, errors = work.seeds[0], list[float]()
+    fold = loaded(work, seed)[1].validation
     for candidate in candidates:
-        model = trained(bench, curve, epsilon, seed, candidate)[0]
+        model = trained(work, curve, epsilon, seed, candidate)[0]
         errors.append(rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse)
     return {"collective": candidates[int(np.argmin(errors))], "validation_rmse": min(errors), "tried": len(errors)}
 
 
-def tested(bench: Bench, curve: Curve, epsilon: float, seed: int, chosen: Row) -> Row:
+def tested(work: Work, curve: Curve, epsilon: float, seed: int, chosen: Row) -> Row:
     """Train, then read the test ratings, once."""
-    model, made, sealed = trained(bench, curve, epsilon, seed, chosen)
+    model, made, sealed = trained(work, curve, epsilon, seed, chosen)
     return {"guarantee": str(made.plan.guarantee), "chosen": chosen, **measured(model, sealed)}
 
 
-def als_row(bench: Bench, seed: int) -> Row:
+def als_row(work: Work, seed: int) -> Row:
     """ALS without privacy on the private users' ratings."""
-    sealed = loaded(bench, seed)[1]
-    return {"guarantee": "no privacy", **measured(als_model(sealed, scenario_of(bench, PLAIN, 1.0, seed, {})), sealed)}
+    sealed = loaded(work, seed)[1]
+    return {"guarantee": "no privacy", **measured(als_model(sealed, scenario_of(work, PLAIN, 1.0, seed, {})), sealed)}
 
 
-def public_alone_row(bench: Bench, seed: int) -> Row:
+def public_alone_row(work: Work, seed: int) -> Row:
     """The raw ratings of public users and nothing else: what costs no privacy at all, because no private rating is read."""
     curve = Curve("public users", {"sides": ["public-users"]}, start_passes=30)
-    (dataset, sealed), made = loaded(bench, seed), prepared(bench, curve, 1.0, seed, {})
+    (dataset, sealed), made = loaded(work, seed), prepared(work, curve, 1.0, seed, {})
     counts = dataset.features.bags[PUBLIC_USERS].counts
     model = made.recipe.model({**made.recipe.begin(), "mean": np.array(counts.data.mean(dtype=np.float64))})
     return {"guarantee": "nothing private is used", **measured(model, sealed)}
@@ -168,67 +177,66 @@ def measured(model: Model, sealed: SealedSplit) -> Row:
     return found | {"model_sha256": opened.model_sha256}
 
 
-def trained(bench: Bench, curve: Curve, epsilon: float, seed: int, chosen: Row) -> tuple[Model, Prepared, SealedSplit]:
+def trained(work: Work, curve: Curve, epsilon: float, seed: int, chosen: Row) -> tuple[Model, Prepared, SealedSplit]:
     """All rounds in this process; with the seal that it was trained under."""
-    made, sealed = prepared(bench, curve, epsilon, seed, chosen), loaded(bench, seed)[1]
-    link = Loopback(sealed.train, made.steps, made.plan, Streams(seed), Ledger(made.plan.guarantee))
-    *_, last = train(made.recipe, link, made.recipe.begin())
+    made, sealed = prepared(work, curve, epsilon, seed, chosen), loaded(work, seed)[1]
+    *_, last = rounds(made, sealed.train, seed)
     return made.recipe.model(last.state), made, sealed
 
 
-def prepared(bench: Bench, curve: Curve, epsilon: float, seed: int, chosen: Row) -> Prepared:
+def prepared(work: Work, curve: Curve, epsilon: float, seed: int, chosen: Row) -> Prepared:
     """Recipe and plan of one training."""
-    return prepare(scenario_of(bench, curve, epsilon, seed, chosen), facts_of(bench, curve, seed))
+    return prepare(scenario_of(work, curve, epsilon, seed, chosen), facts_of(work, curve, seed))
 
 
-def facts_of(bench: Bench, curve: Curve, seed: int) -> PublicFacts:
+def facts_of(work: Work, curve: Curve, seed: int) -> PublicFacts:
     """What everybody knows; public users only for curves that use them, items' similarities learned once."""
-    dataset, sealed = loaded(bench, seed)
+    dataset, sealed = loaded(work, seed)
     features = dataset.features
     if "public-users" not in curve.sides and not curve.weighed:
         features = features.only(name for name in features.bags if name != PUBLIC_USERS)
     elif "similar-items" in curve.sides:
         chosen = CollectiveSettings.model_validate(curve.collective)
-        features = with_similar(bench, seed, chosen.similarity, chosen.neighbours)
-    return replace(public_facts(scenario_of(bench, PLAIN, 1.0, seed, {}), dataset, sealed), features=features)
+        features = with_similar(work, seed, chosen.similarity, chosen.neighbours)
+    return replace(public_facts(scenario_of(work, PLAIN, 1.0, seed, {}), dataset, sealed), features=features)
 
 
 @lru_cache(maxsize=4)
-def with_similar(bench: Bench, seed: int, similarity: Similarity, k: int) -> PublicFeatures:
+def with_similar(work: Work, seed: int, similarity: Similarity, k: int) -> PublicFeatures:
     """The data's features and the similarities that its public users teach: the same for every alpha, lambda' and epsilon."""
-    features = loaded(bench, seed)[0].features
+    features = loaded(work, seed)[0].features
     bag = learned_similar_items(CollectiveSettings(similarity=similarity, neighbours=k), features, Streams(seed))
     return PublicFeatures({**features.bags, SIMILAR_ITEMS: bag})
 
 
-def loaded(bench: Bench, seed: int) -> tuple[Dataset, SealedSplit]:
+def loaded(work: Work, seed: int) -> tuple[Dataset, SealedSplit]:
     """Private ratings and all public sources, and the split of the private ratings: the same for every curve."""
-    if people := _people(bench):
-        return load_sealed(_told(bench, PLAIN, 1.0, seed, {"sides": ["public-users"], **people}, recipe="dp-cmf"))
-    return load_sealed(_told(bench, PLAIN, 1.0, seed, {}))  # Figure 3: metadata alone, and everybody private
+    if people := _people(work):
+        return load_sealed(_told(work, PLAIN, 1.0, seed, {"sides": ["public-users"], **people}, recipe="dp-cmf"))
+    return load_sealed(_told(work, PLAIN, 1.0, seed, {}))  # Figure 3: metadata alone, and everybody private
 
 
-def scenario_of(bench: Bench, curve: Curve, epsilon: float, seed: int, chosen: Row) -> Scenario:
+def scenario_of(work: Work, curve: Curve, epsilon: float, seed: int, chosen: Row) -> Scenario:
     """What `fedrec simulate` would be told."""
     if curve.sides and not curve.weighed:
-        return _told(bench, curve, epsilon, seed, {**curve.collective, **_people(bench)})
+        return _told(work, curve, epsilon, seed, {**curve.collective, **_people(work)})
     if not curve.weighed:
-        return _told(bench, curve, epsilon, seed, {})
+        return _told(work, curve, epsilon, seed, {})
     collective = {**curve.collective, **chosen, "start_passes": curve.start_passes}
     if "metadata" in curve.sides:
-        there = loaded(bench, seed)[0].features.bags
+        there = loaded(work, seed)[0].features.bags
         named = collective.get("categories") or [name for names in CATEGORIES.values() for name in names]
         collective["categories"] = [name for name in named if name in there]
     if curve.sides != ("metadata",):
-        collective |= _people(bench)
-    return _told(bench, curve, epsilon, seed, collective)
+        collective |= _people(work)
+    return _told(work, curve, epsilon, seed, collective)
 
 
-def _told(bench: Bench, curve: Curve, epsilon: float, seed: int, collective: Row, *, recipe: str = "") -> Scenario:
+def _told(work: Work, curve: Curve, epsilon: float, seed: int, collective: Row, *, recipe: str = "") -> Scenario:
     """The figure's scenario for one curve; of its [collective] only who is public holds for every curve."""
     content: Row = {"recipe": recipe or curve.recipe, "seed": seed, "split": {"seed": seed}, "privacy": {"epsilon": epsilon}}
-    return bench.start.laid_over(content, {"model": dict(curve.model)}, {"collective": collective}, leave=frozenset({"collective"}))
+    return work.start.laid_over(content, {"model": dict(curve.model)}, {"collective": collective}, leave=frozenset({"collective"}))
 
 
-def _people(bench: Bench) -> Row:
-    return bench.start.scenario.collective.model_dump(include=PUBLIC_SOURCES, exclude_unset=True)
+def _people(work: Work) -> Row:
+    return work.start.scenario.collective.model_dump(include=PUBLIC_SOURCES, exclude_unset=True)

@@ -1,4 +1,4 @@
-"""Figures of fast DP matrix factorisation (Liu, Wang, Smola 2015), re-made; `figure(name, ...)` gives rows, `PUBLISHED` the paper's words.
+"""Figures of fast DP matrix factorisation (Liu, Wang, Smola 2015), re-made: `PAPER`, and in `PUBLISHED` the paper's words.
 
 Figure 5 sets the published sampler, whose guarantee is not established, beside its sound sibling (`recipe = "fast-dpmf"`) and beside our
 default recipe, at the same epsilons. Hyper-parameters of the sampler are chosen per epsilon on the validation ratings of the first seed;
@@ -10,37 +10,42 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedrec.data.splits import Fold
-from fedrec.errors import SettingsError
 from fedrec.evaluation.ratings import rating_metrics
 from fedrec.factorization.blocked_sgd import Diffusion, Pass, Rows, blocks_of, descend
 from fedrec.factorization.model import Model, predict
 from fedrec.factorization.posterior import PosteriorSettings, guarantee_for, sample
-from fedrec.federation.rounds import train
-from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
-from fedrec.recipes import prepare
 from fedrec.registry import require
 from fedrec.settings import Scenario
-from fedrec.storage import finite
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import SealedSplit, load_sealed
-from fedrec_simulations.experiments.papers.starts import Start, started
-from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error, row
+from fedrec_simulations.experiments.in_memory import trained
+from fedrec_simulations.experiments.papers.paper import Line, Paper, Work, by_seed
+from fedrec_simulations.experiments.papers.starts import Start
+from fedrec_simulations.experiments.row_queue import Choices, Plan
+from fedrec_simulations.experiments.rows import Row
+from fedrec_simulations.experiments.trials import Trial
 
 CANDIDATES = tuple({"dimension": d, "prior_std": std, "rate": rate} for d, std, rate in product((8, 16), (0.3, 0.5, 1.0), (0.01, 0.02)))
 """Of the sampler; the paper fixes K = 16 and gives the rest in a supplement."""
 PASSES = 40
+CONVERSIONS = ("add/remove", "printed")
+RECIPES = {
+    "noisy descent, ours": ("fast-dpmf", False),
+    "our default": ("default", False),
+    "our default, with features": ("default", True),
+}
+"""By series: a recipe whose guarantee holds, and whether it may use features."""
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
     "figure2": {"how": "printed in 6.3", "order, fastest first": ("SGD", "SGLD"), "SGD over GraphChi and GraphLab": "2 to 3 times"},
@@ -58,55 +63,37 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 """What the paper prints. Its curves were not read off their axes."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """Where rows come from and go to."""
-
-    start: Start
-    quick: bool
-    folder: Path
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Split seeds; settings are chosen on the first."""
-        return self.start.seeds(self.quick)
-
-    def row(self, name: str, make: Callable[..., Row], *arguments: Any) -> Row:
-        """Kept by name and by what the scenario says."""
-        return row(self.folder, f"{name}-{self.start.key}", make, *arguments)
-
-
-def figure(name: str, data: str, quick: bool, folder: Path, *, overrides: Sequence[str] = ()) -> list[Row]:
-    """Rows of one figure of `FIGURES`, from `simulations/fast_dpmf_NAME.toml`; `data` "planted": the small planted set.
-
-    `quick`: one seed, few points; overrides: `table.key=value` of the scenario. Rows are resumed from `folder`. Raises SettingsError on
-    another name, on a wrong key, or without data.
-    """
-    if name not in FIGURES:
-        raise SettingsError(f"fast DP matrix factorisation has no {name!r}", f"Use one of: {', '.join(FIGURES)}.")
-    work = Work(started(f"fast_dpmf_{name}", data, tuple(overrides)), quick, folder_of(folder, data))
-    return [dict(finite({"figure": name, **point})) for point in FIGURES[name](work)]
-
-
-def _convergence(work: Work) -> Iterator[Row]:
+def _convergence(work: Work) -> Plan[list[Line]]:
     """Figure 2: validation RMSE against seconds, SGD (epsilon inf) and SGLD at the posterior's own temperature (epsilon = B)."""
-    for d, epsilon in product((8,) if work.quick else map(int, work.start.figure.points), work.start.figure.epsilons):
-        yield from _watched(work, PosteriorSettings(dimension=d, passes=5 if work.quick else PASSES, rate=0.02, decay=0.1), epsilon)
+    dimensions = (8,) if work.quick else map(int, work.points)
+    return _watched(work, list(product(dimensions, work.start.figure.epsilons)))
 
 
-def _sixteen(work: Work) -> Iterator[Row]:
+def _sixteen(work: Work) -> Plan[list[Line]]:
     """Figure 4: SGLD at d = 16 against its passes, at several temperatures."""
-    for epsilon in work.start.figure.epsilons[:1] if work.quick else work.start.figure.epsilons:
-        yield from _watched(work, PosteriorSettings(passes=5 if work.quick else PASSES, rate=0.02, decay=0.1), epsilon)
+    epsilons = work.start.figure.epsilons
+    return _watched(work, list(product((PosteriorSettings.dimension,), epsilons[:1] if work.quick else epsilons)))
 
 
-def _watched(work: Work, settings: PosteriorSettings, epsilon: float) -> Iterator[Row]:
-    name, seed = f"chain-{settings.dimension}-{settings.passes}-{epsilon:g}-{work.seeds[0]}", work.seeds[0]
-    made = work.row(name, watched_row, work.start, settings, epsilon, seed)
-    series = f"{'SGD' if epsilon == math.inf else f'SGLD, epsilon {epsilon:g}'}, d = {settings.dimension}"
-    for point in made["points"]:
-        content = {"metric": "validation rmse", "series": series, "x": point[work.start.figure.x], "seeds": [seed]}
-        yield content | {"guarantee": made["guarantee"], **point}
+def _watched(work: Work, chains: Sequence[tuple[int, float]]) -> Plan[list[Line]]:
+    passes, seed = 5 if work.quick else PASSES, work.seeds[0]
+    asked = {(d, e): PosteriorSettings(dimension=d, passes=passes, rate=0.02, decay=0.1) for d, e in chains}
+    rows = yield {
+        (d, e): _trial(work, f"chain-{d}-{passes}-{e:g}-{seed}", watched_row, settings, e, seed) for (d, e), settings in asked.items()
+    }
+    return [
+        Line("validation rmse", _series(d, e), point[work.start.figure.x], [point["value"]], row["guarantee"], point)
+        for (d, e), row in rows.items()
+        for point in row["points"]
+    ]
+
+
+def _series(dimension: int, epsilon: float) -> str:
+    return f"{'SGD' if epsilon == math.inf else f'SGLD, epsilon {epsilon:g}'}, d = {dimension}"
+
+
+def _trial(work: Work, name: str, make: Callable[..., Row], *arguments: Any) -> Trial:
+    return Trial.of(f"{name}-{work.start.key}", make, work.start, *arguments)
 
 
 def watched_row(start: Start, settings: PosteriorSettings, epsilon: float, seed: int) -> Row:
@@ -122,12 +109,12 @@ def watched_row(start: Start, settings: PosteriorSettings, epsilon: float, seed:
         points.append({"passes": found.number, "seconds": seconds, "value": _error(sealed.validation, found.model)})
 
 
-def _timing(work: Work) -> Iterator[Row]:
+def _timing(work: Work) -> Plan[list[Line]]:
     """Figure 3: seconds of 15 passes of SGD and of SGLD by dimension."""
     passes, seed = (1 if work.quick else 15), work.seeds[0]
-    for d in (16,) if work.quick else map(int, work.start.figure.points):
-        for series, seconds in work.row(f"timing-{d}-{passes}-{seed}", timing_row, work.start, d, passes, seed).items():
-            yield {"metric": "seconds of 15 passes", "series": series, "x": d, "value": seconds, "seeds": [seed]}
+    dimensions = (16,) if work.quick else tuple(map(int, work.points))
+    rows = yield {d: _trial(work, f"timing-{d}-{passes}-{seed}", timing_row, d, passes, seed) for d in dimensions}
+    return [Line("seconds of 15 passes", series, d, [seconds]) for d, row in rows.items() for series, seconds in row.items()]
 
 
 def timing_row(start: Start, d: int, passes: int, seed: int) -> Row:
@@ -145,31 +132,47 @@ def timing_row(start: Start, d: int, passes: int, seed: int) -> Row:
     return took
 
 
-def _privacy_utility(work: Work) -> Iterator[Row]:
+def _privacy_utility(work: Work) -> Plan[list[Line]]:
     """Figure 5: test RMSE against epsilon."""
-    for epsilon in (5.0, 250.0) if work.quick else work.start.figure.epsilons:
-        for conversion in ("add/remove", "printed"):
-            chosen = _chosen(work, epsilon, conversion)
-            name = f"sample-{conversion[:3]}-{epsilon:g}"
-            rows = [work.row(f"{name}-{work.seeds[0]}-{s}", sample_row, work.start, chosen, epsilon, s) for s in work.seeds]
-            yield _point(f"SGLD, {conversion} conversion", epsilon, rows, work.seeds) | {"settings": chosen}
-        plain = (("noisy descent, ours", "fast-dpmf", False), ("our default", "default", False))
-        for label, recipe, features in (*plain, ("our default, with features", "default", True)):
-            name = f"{recipe}-{'features' if features else 'plain'}-epsilon-{epsilon:g}"
-            made = [work.row(f"{name}-{s}", trained_row, work.start, recipe, features, epsilon, s) for s in work.seeds]
-            yield _point(label, epsilon, made, work.seeds)
+    epsilons = (5.0, 250.0) if work.quick else work.start.figure.epsilons
+    candidates, first = CANDIDATES[:1] if work.quick else CANDIDATES, work.seeds[0]
+    tried = yield Choices(
+        {
+            (e, way, number): _trial(work, f"tuning-{way[:3]}-{e:g}-{first}-{number}", tuning_row, {**given, "conversion": way}, e, first)
+            for e, way in product(epsilons, CONVERSIONS)
+            for number, given in enumerate(candidates)
+        }
+    )
+    chosen = {(e, way): _best([tried[e, way, n] for n in range(len(candidates))]) for e, way in product(epsilons, CONVERSIONS)}
+    trials = _trained(work, epsilons) | {key: partial(_sampled, work, settings, key) for key, settings in chosen.items()}
+    found = yield from by_seed(work.seeds, trials)
+    order = (*CONVERSIONS, *RECIPES)
+    return [_point(found[e, way], e, way, chosen.get((e, way))) for e, way in product(epsilons, order)]
 
 
-def _chosen(work: Work, epsilon: float, conversion: str) -> Row:
-    """The candidate with the smallest validation RMSE of the first seed."""
-    candidates, seed = CANDIDATES[:1] if work.quick else CANDIDATES, work.seeds[0]
-    name = f"tuning-{conversion[:3]}-{epsilon:g}-{seed}"
-    tried = [
-        work.row(f"{name}-{number}", tuning_row, work.start, {**given, "conversion": conversion}, epsilon, seed)
-        for number, given in enumerate(candidates)
-    ]
-    errors = [math.inf if isinstance(error := r["validation_rmse"], str) else error for r in tried]  # text: it diverged
-    return dict(tried[int(np.argmin(errors))]["settings"])  # the nan of a row that is not there wins: nothing is chosen from a part
+def _sampled(work: Work, settings: Row, key: tuple[float, str], seed: int) -> Trial:
+    epsilon, way = key
+    return _trial(work, f"sample-{way[:3]}-{epsilon:g}-{work.seeds[0]}-{seed}", sample_row, settings, epsilon, seed)
+
+
+def _trained(work: Work, epsilons: Sequence[float]) -> dict[tuple[float, str], Callable[[int], Trial]]:
+    def trial(epsilon: float, recipe: str, features: bool, seed: int) -> Trial:
+        name = f"{recipe}-{'features' if features else 'plain'}-epsilon-{epsilon:g}-{seed}"
+        return _trial(work, name, trained_row, recipe, features, epsilon, seed)
+
+    return {(e, label): partial(trial, e, *RECIPES[label]) for e, label in product(epsilons, RECIPES)}
+
+
+def _best(tried: Sequence[Row]) -> Row:
+    """The settings of smallest validation RMSE; text stands where a chain diverged."""
+    errors = [math.inf if isinstance(error := row["validation_rmse"], str) else error for row in tried]
+    return dict(tried[int(np.argmin(errors))]["settings"])
+
+
+def _point(rows: Sequence[Row], epsilon: float, way: str, settings: Row | None) -> Line:
+    series = way if settings is None else f"SGLD, {way} conversion"
+    more = {} if settings is None else {"settings": settings}
+    return Line("rmse", series, epsilon, [row["rmse"] for row in rows], rows[0]["guarantee"], more)
 
 
 def tuning_row(start: Start, given: Row, epsilon: float, seed: int) -> Row:
@@ -190,11 +193,8 @@ def trained_row(start: Start, recipe: str, features: bool, epsilon: float, seed:
     """Test RMSE of a recipe whose guarantee holds, trained on one split."""
     scenario = _scenario(start, recipe, features, epsilon, seed)
     dataset, sealed = load_sealed(scenario)
-    made = prepare(scenario, public_facts(scenario, dataset, sealed))
-    *_, last = train(
-        made.recipe, Loopback(sealed.train, made.steps, made.plan, Streams(seed), Ledger(made.plan.guarantee)), made.recipe.begin()
-    )
-    return {"guarantee": str(made.plan.guarantee), **_tested(made.recipe.model(last.state), sealed)}
+    done = trained(scenario, public_facts(scenario, dataset, sealed), sealed.train)
+    return {"guarantee": str(done.prepared.plan.guarantee), **_tested(done.model, sealed)}
 
 
 def _settings(given: Row) -> PosteriorSettings:
@@ -224,16 +224,11 @@ def _error(fold: Fold, model: Model) -> float:
     return rating_metrics(predict(model, fold.history, fold.targets), fold.targets).rmse
 
 
-def _point(series: str, epsilon: float, rows: list[Row], seeds: tuple[int, ...]) -> Row:
-    value, error = mean_and_error([r["rmse"] for r in rows])
-    content: Row = {"metric": "rmse", "series": series, "x": epsilon, "value": value, "standard_error": error}
-    return content | {"each": [r["rmse"] for r in rows], "seeds": list(seeds), "guarantee": rows[0]["guarantee"]}
-
-
-FIGURES: Mapping[str, Callable[[Work], Iterator[Row]]] = {
-    "figure2": _convergence,
-    "figure3": _timing,
-    "figure4": _sixteen,
-    "figure5": _privacy_utility,
-}
+PAPER = Paper(
+    name="fast DP matrix factorisation",
+    prefix="fast_dpmf",
+    figures={"figure2": _convergence, "figure3": _timing, "figure4": _sixteen, "figure5": _privacy_utility},
+    published=PUBLISHED,
+    timed=("figure2", "figure3"),
+)
 """The paper's figures; 1 shows a property of its data."""

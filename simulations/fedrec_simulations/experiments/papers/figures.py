@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,38 +16,24 @@ from typing import Any
 from fedrec.errors import SettingsError
 from fedrec.storage import finite
 from fedrec_simulations.experiments.intervals import interval
+from fedrec_simulations.experiments.papers.paper import Line, Paper, Work
 from fedrec_simulations.experiments.papers.paper_data import provenance
-from fedrec_simulations.experiments.papers.starts import Start, heading
-from fedrec_simulations.experiments.papers.watch import Watch
+from fedrec_simulations.experiments.papers.starts import Start, heading, started
 from fedrec_simulations.experiments.progress import Tell
-from fedrec_simulations.experiments.rows import Row
+from fedrec_simulations.experiments.row_queue import RowQueue, silent
+from fedrec_simulations.experiments.rows import Row, folder_of
+from fedrec_simulations.experiments.trials import RowFiles
 
-PAPERS = {
-    "ada-dpals": "ada_dpals",
-    "am-ssp": "am_ssp",
-    "convex-ssp": "convex_ssp",
-    "dp-cmf": "dp_cmf",
-    "fast-dpmf": "fast_dpmf",
-    "privaterec": "privaterec",
-}
-"""By the name that the command takes: the module with `FIGURES`, `PUBLISHED` and `figure`, and the beginning of its scenarios' names."""
-TIMED = {"am-ssp": ("figure3", "figure6", "figure8"), "fast-dpmf": ("figure2", "figure3")}
-"""By paper, figures that show seconds: whatever `jobs` says, their rows have the machine to themselves."""
+PAPERS = ("ada-dpals", "am-ssp", "convex-ssp", "dp-cmf", "fast-dpmf", "privaterec")
+"""Names that the command takes; the module of each has its `PAPER`."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What the command was told: `overrides` are `table.key=value` of every scenario, `figure.seeds=[1,2]` for example."""
-
-    paper: str
-    figure: str
-    data: str
-    quick: bool = False
-    overrides: tuple[str, ...] = ()
-
-    def start(self, figure: str) -> Start:
-        """The figure's scenario."""
-        return Start(f"{PAPERS[self.paper]}_{figure}", self.data, self.overrides)
+def paper(name: str) -> Paper:
+    """A paper by the command's name. Raises SettingsError on an unknown one."""
+    if name not in PAPERS:
+        raise SettingsError(f"there is no paper {name!r}", f"Use one of: {', '.join(PAPERS)}, or one of their figures, as dp-cmf/figure1.")
+    found: Paper = import_module(f"fedrec_simulations.experiments.papers.{name.replace('-', '_')}").PAPER
+    return found
 
 
 def run(
@@ -59,38 +44,53 @@ def run(
     jobs: int = 1,
     overrides: Sequence[str] = (),
     folder: Path = Path("runs/bench-paper"),
-    tell: Tell = lambda progress: None,
+    tell: Tell = silent,
 ) -> dict[str, Any]:
     """One figure, or all figures of a paper, as a JSON-able dict; finished trainings are kept in `folder`, and told of as they are made.
 
-    `jobs` rows are made at a time, in processes; a row whose settings another one decides waits for it.
+    `jobs` rows are made at a time, in processes, but for figures that show seconds: their rows have the machine to themselves, afterwards.
     Raises SettingsError on an unknown paper or figure, on a wrong key, and where a figure needs data that is not given.
     """
-    paper, _, wanted = name.partition("/")
-    if paper not in PAPERS:
-        raise SettingsError(f"there is no paper {paper!r}", f"Use one of: {', '.join(PAPERS)}, or one of their figures, as dp-cmf/figure1.")
-    module = import_module(f"fedrec_simulations.experiments.papers.{PAPERS[paper]}")
-    asked = Asked(paper, wanted, data, quick, tuple(overrides))
-    makers = {
-        figure: partial(module.figure, figure, data, quick, folder / paper, overrides=asked.overrides)
-        for figure in ([wanted] if wanted else module.FIGURES)
+    named, _, wanted = name.partition("/")
+    which = paper(named)
+    place, told = folder / named, tuple(overrides)
+    asked = [wanted] if wanted else which.figures
+    works = {figure: work(which, figure, data, quick=quick, folder=place, overrides=told) for figure in asked}
+    lines = dict[str, list[Line]]()
+    for some, at_once in ((works.keys() - set(which.timed), jobs), (set(which.timed) & works.keys(), 1)):
+        plans = {figure: which.figures[figure](one) for figure, one in works.items() if figure in some}
+        lines |= RowQueue[list[Line]](RowFiles(next(iter(works.values())).folder), jobs=at_once, tell=tell).results(plans) if plans else {}
+    figures = {figure: _content(named, figure, which, one, lines[figure]) for figure, one in works.items()}
+    return dict(finite({"paper": named, "quick": quick, "overrides": list(told), "figures": figures}))
+
+
+def work(which: Paper, figure: str, data: str, *, quick: bool, folder: Path, overrides: tuple[str, ...]) -> Work:
+    """What a figure is made of; data "planted" is the small planted set. Raises SettingsError as `run` does."""
+    if figure not in which.figures:
+        raise SettingsError(f"{which.name} has no {figure!r}", f"Use one of: {', '.join(which.figures)}.")
+    name = f"{which.prefix}_{figure}"
+    other = [said for said in overrides if which.fixed and said.partition("=")[0].strip() not in which.fixed]
+    if other:
+        raise SettingsError(
+            f"{other[0]} changes no figure of {which.name}, whose runs are fixed", f"fedrec simulate simulations/{name}.toml --set ..."
+        )
+    told = (*(which.planted if data == "planted" else ()), *overrides)
+    start = Start(name, overrides=told) if figure in which.no_data else started(name, data, told)
+    return Work(start, quick, folder_of(folder, data or start.scenario.data.path))
+
+
+def _content(named: str, figure: str, which: Paper, work: Work, lines: Sequence[Line]) -> Row:
+    start, rows = work.start, [line.row(figure, work.seeds) for line in lines]
+    once = "draws the noise and initial values, the data being divided once"
+    return {
+        "heading": heading(start.name),
+        "scenario": f"simulations/{start.name}.toml",
+        "x": start.figure.x,
+        "each_seed": once if which.divided_once else "divides the data and draws the noise",
+        "rows": [row | _interval(row) for row in rows],
+        "data": asdict(provenance(named, figure, start)),
+        "published": which.published.get(figure, {}),
     }
-    watch, figures = Watch(makers, tell), dict[str, Any]()
-    if jobs > 1:
-        watch.make_ahead([figure for figure in makers if figure not in TIMED.get(paper, ())], jobs)
-    for figure in makers:
-        rows = [row | _interval(row) for row in watch.rows(figure)]
-        figures[figure] = _figure(asked, figure, rows) | {"published": module.PUBLISHED.get(figure, {})}
-    return dict(finite({"paper": paper, "quick": quick, "overrides": list(asked.overrides), "figures": figures}))
-
-
-def _figure(asked: Asked, figure: str, rows: Sequence[Row]) -> Row:
-    start = asked.start(figure)
-    fixed = asked.paper == "privaterec" or start.scenario.split.kind == "given"
-    vary = "draws the noise and initial values, the data being divided once" if fixed else "divides the data and draws the noise"
-    content: Row = {"heading": heading(start.name), "scenario": f"simulations/{start.name}.toml", "x": start.figure.x}
-    content |= {"each_seed": vary, "rows": list(rows)}
-    return content | {"data": asdict(provenance(asked.paper, figure, start))}
 
 
 def _interval(row: Row) -> Row:

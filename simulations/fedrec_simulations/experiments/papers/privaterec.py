@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
-from fedrec.storage import finite
-from fedrec_simulations.experiments.news import Method, kept_row
+from fedrec_simulations.experiments.news import Method, news_trial
 from fedrec_simulations.experiments.news_paper import (
     BASES,
     FIGURE_4,
@@ -27,11 +25,11 @@ from fedrec_simulations.experiments.news_paper import (
     methods,
     tables_of,
 )
-from fedrec_simulations.experiments.papers.starts import started
-from fedrec_simulations.experiments.rows import Row, folder_of, mean_and_error
+from fedrec_simulations.experiments.papers.paper import Line, Paper, Work, by_seed
+from fedrec_simulations.experiments.row_queue import Plan
+from fedrec_simulations.experiments.rows import Row
 from fedrec_simulations.report.news_published import TABLES
 
-_TOLD = ("figure.seeds", "data.path")
 _METRICS = ("auc", "mrr", "ndcg@5", "ndcg@10")
 
 PUBLISHED: Mapping[str, Mapping[str, Any]] = {
@@ -51,26 +49,6 @@ PUBLISHED: Mapping[str, Mapping[str, Any]] = {
 """What the paper prints."""
 
 
-def figure(name: str, data: str, quick: bool, folder: Path, *, overrides: Sequence[str] = ()) -> list[Row]:
-    """Rows of one table or figure of `FIGURES`; `data` "planted" is the small planted log. `quick`: one run.
-
-    overrides: only `figure.seeds`, which draw noise and initialisation, and `data.path`. Finished runs are kept in `folder`.
-    Raises SettingsError on another name, on another key, or without data.
-    """
-    if name not in FIGURES:
-        raise SettingsError(f"PrivateRec has no {name!r}", f"Use one of: {', '.join(FIGURES)}.")
-    if other := [said for said in overrides if said.partition("=")[0].strip() not in _TOLD]:
-        raise SettingsError(
-            f"{other[0]} changes no figure of PrivateRec, whose runs are fixed",
-            f"fedrec simulate simulations/privaterec_{name}.toml --set ...",
-        )
-    start = started(f"privaterec_{name}", data, tuple(overrides))
-    place, seeds = data or start.scenario.data.path, start.seeds(quick)
-    kept = folder_of(folder, place)
-    points = (_rows(name, point, place, seeds, kept) for point in (FIGURES[name][:1] if quick else FIGURES[name]))
-    return [dict(finite(row)) for rows in points for row in rows]
-
-
 @dataclass(frozen=True)
 class _Point:
     """One run as one point: `served` is the epsilon of serving, inf for none."""
@@ -82,14 +60,17 @@ class _Point:
     metrics: tuple[str, ...] = _METRICS[:1]
 
 
-def _rows(name: str, point: _Point, data: str, seeds: tuple[int, ...], folder: Path) -> Iterator[Row]:
-    method = replace(point.method, seeds=seeds)
-    found = [kept_row(folder, data, method, seed, SERVED) for seed in seeds]
+def _figure(points: Sequence[_Point], work: Work) -> Plan[list[Line]]:
+    """Every run once for each seed, of a small part the first run."""
+    some, data = points[:1] if work.quick else points, work.start.data or work.start.scenario.data.path
+    methods = {point.method.name: point.method for point in some}
+    found = yield from by_seed(work.seeds, {name: partial(news_trial, data, method, SERVED) for name, method in methods.items()})
+    return [line for point in some for line in _lines(point, found[point.method.name])]
+
+
+def _lines(point: _Point, rows: Sequence[Row]) -> Iterator[Line]:
     for metric in point.metrics:
-        each = [_value(one, point.served, metric) for one in found]
-        value, error = mean_and_error(each)
-        content = {"figure": name, "metric": metric, "series": point.series, "x": point.x, "value": value, "standard_error": error}
-        yield content | {"each": each, "seeds": list(seeds), "guarantee": _promise(found[0])}
+        yield Line(metric, point.series, point.x, [_value(row, point.served, metric) for row in rows], _promise(rows[0]))
 
 
 def _value(found: Row, served: float, metric: str) -> float:
@@ -108,7 +89,7 @@ def _table(served: float) -> tuple[_Point, ...]:
     )
 
 
-FIGURES: Mapping[str, tuple[_Point, ...]] = {
+POINTS: Mapping[str, tuple[_Point, ...]] = {
     "table1": _table(math.inf),
     "table2": _table(10.0),
     "figure4": tuple(_Point(method, method.name, served, served) for method in FIGURE_4 for served in SERVED),
@@ -125,3 +106,12 @@ FIGURES: Mapping[str, tuple[_Point, ...]] = {
     "figure7": tuple(_Point(m, variant, B) for variant, methods in FIGURE_7.items() for m, B in zip(methods, BASES, strict=True)),
 }
 """The paper's Tables 1 and 2 and Figures 4-7. x: epsilon of training, or of serving (4), padding (5), basis vectors (7)."""
+
+PAPER = Paper(
+    name="PrivateRec",
+    prefix="privaterec",
+    figures={name: partial(_figure, points) for name, points in POINTS.items()},
+    published=PUBLISHED,
+    fixed=("figure.seeds", "data.path"),  # seeds draw noise and initialisation
+    divided_once=True,
+)

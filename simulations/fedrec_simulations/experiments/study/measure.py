@@ -7,7 +7,6 @@ seeds of every system rather than all seeds of a few.
 from __future__ import annotations
 
 import math
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +16,12 @@ from typing import Any
 from fedrec.data.read import read
 from fedrec.errors import SettingsError
 from fedrec.storage import finite
-from fedrec_simulations.experiments.progress import Pace, Progress, Tell
-from fedrec_simulations.experiments.rows import Row, first_done, folder_of, row, workers
+from fedrec_simulations.experiments.progress import Tell
+from fedrec_simulations.experiments.row_queue import rows_of
+from fedrec_simulations.experiments.rows import Row, folder_of
 from fedrec_simulations.experiments.study.systems import DELTA, SYSTEMS, Place
 from fedrec_simulations.experiments.study.training import METRICS, study_row
+from fedrec_simulations.experiments.trials import RowFiles, Trial
 
 QUICK_SEEDS, QUICK_EPSILONS = 2, (5.0, math.inf)
 _DIVIDED = "by-ids"
@@ -34,11 +35,6 @@ class Task:
     system: str
     epsilon: float
     seed: int
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"{self.system}, epsilon {self.epsilon:g}, seed {self.seed}"
 
 
 def run(
@@ -60,14 +56,15 @@ def run(
     place = place_of(data)
     if unknown := set(only) - set(SYSTEMS[place.kind]):
         raise SettingsError(f"there is no system {min(unknown)!r} on {place.kind}", f"Use one of: {', '.join(SYSTEMS[place.kind])}.")
-    tasks = [task for task in _tasks(place, seeds, quick) if not only or task.system in only]
-    made, missing = dict[Task, Row](), dict[str, str]()
-    for task, found in _finished(place, tasks, jobs, folder_of(folder, data), tell):
-        if isinstance(found, str):
-            missing[task.system] = found
-        else:
-            made[task] = found
-    return dict(finite(_result(place, {task: made[task] for task in tasks if task in made}, missing)))
+    trials, missing = dict[Task, Trial](), dict[str, str]()
+    for task in (task for task in _tasks(place, seeds, quick) if not only or task.system in only):
+        try:
+            trials[task] = _trial(place, task)
+        except SettingsError as refusal:
+            missing[task.system] = refusal.cause
+    rows = rows_of(trials, RowFiles(folder_of(folder, data)), jobs=jobs, tell=tell)
+    missing |= {task.system: row["refused"] for task, row in rows.items() if "refused" in row}
+    return dict(finite(_result(place, {task: row for task, row in rows.items() if "refused" not in row}, missing)))
 
 
 def place_of(data: str) -> Place:
@@ -82,37 +79,18 @@ def _tasks(place: Place, seeds: int, quick: bool) -> Iterator[Task]:
             yield from (Task(name, epsilon, seed) for epsilon in system.epsilons(place.name) if not quick or epsilon in QUICK_EPSILONS)
 
 
-def _finished(place: Place, tasks: Sequence[Task], jobs: int, folder: Path, tell: Tell) -> Iterator[tuple[Task, Row | str]]:
-    """Rows in the order in which they end; of a system that refuses its settings the cause."""
-    pace = Pace()
-    with workers(jobs) as pool:
-        futures = {pool.submit(_made, place, task, folder): task for task in tasks}
-        while futures:
-            for future in first_done(futures):
-                task, (found, seconds) = futures.pop(future), future.result()
-                pace.note(task.system, seconds)
-                left_s = pace.left_s((other.system for other in futures.values()), jobs)
-                tell(Progress(task.name, len(tasks) - len(futures), len(tasks), left_s))
-                yield task, found
+def _trial(place: Place, task: Task) -> Trial:
+    digest = SYSTEMS[place.kind][task.system].scenario(place, task.epsilon, task.seed).digest()[:8]  # other settings, another row
+    name = f"{task.system}-epsilon-{task.epsilon:g}-{task.seed}-{digest}-{_DIVIDED}"
+    return Trial.of(name, row_or_refusal, place, task.system, task.epsilon, task.seed, kind=task.system)
 
 
-def _made(place: Place, task: Task, folder: Path) -> tuple[Row | str, float]:
-    """And how long it took; of a row that was there already, how long it took then."""
-    started = time.perf_counter()
+def row_or_refusal(place: Place, system: str, epsilon: float, seed: int) -> Row:
+    """`study_row`; of a system that refuses its settings the cause."""
     try:
-        digest = SYSTEMS[place.kind][task.system].scenario(place, task.epsilon, task.seed).digest()[:8]  # other settings, another row
-        found = row(
-            folder,
-            f"{task.system}-epsilon-{task.epsilon:g}-{task.seed}-{digest}-{_DIVIDED}",
-            study_row,
-            place,
-            task.system,
-            task.epsilon,
-            task.seed,
-        )
-        return found, max(time.perf_counter() - started, float(found["seconds"]))
+        return study_row(place, system, epsilon, seed)
     except SettingsError as refusal:
-        return refusal.cause, time.perf_counter() - started
+        return {"refused": refusal.cause}
 
 
 def _result(place: Place, made: Mapping[Task, Row], missing: Mapping[str, str]) -> dict[str, Any]:

@@ -20,11 +20,8 @@ from fedrec.errors import SettingsError
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.factorization.posterior import PosteriorSettings, guarantee_for, sample
-from fedrec.federation.rounds import train
-from fedrec.in_process.loopback import Loopback
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee, non_private
-from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import prepare
 from fedrec.settings import Scenario, validated
@@ -32,6 +29,7 @@ from fedrec.storage import finite
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 from fedrec_simulations.data.sealed import SealedSplit
 from fedrec_simulations.experiments.ceiling import als_model
+from fedrec_simulations.experiments.in_memory import trained
 from fedrec_simulations.experiments.rows import Row, merged
 from fedrec_simulations.experiments.study import ratings_settings
 from fedrec_simulations.experiments.study.systems import DELTA, HALF_PUBLIC, SYSTEMS, Place, System
@@ -111,10 +109,8 @@ def _metrics(outcome: Outcome, kind: str) -> Row:
 
 def _by_recipe(work: _Work) -> _Finished:
     """What `fedrec simulate` does, in memory."""
-    events, seed, made = work.sealed.train, work.scenario.seed, prepare(work.scenario, work.facts())
-    link = Loopback(events, made.steps, made.plan, Streams(seed), Ledger(made.plan.guarantee))
-    *_, last = train(made.recipe, link, made.recipe.begin())
-    return _Finished(made.recipe.model(last.state), made.plan.guarantee, made.plan)
+    done = trained(work.scenario, work.facts(), work.sealed.train)
+    return _Finished(done.model, done.prepared.plan.guarantee, done.prepared.plan)
 
 
 def _sampled(work: _Work) -> _Finished:
