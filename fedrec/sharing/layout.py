@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrec.arrays import UInt64s
+from fedrec.arrays import Int64s, UInt64s
 from fedrec.errors import PrivacyError
 from fedrec.federation.block_kinds import COMPILED
 from fedrec.federation.hostile_clients import MARGIN, ROWS, SLACKS, checks, matrix_coefficient, norm_bounds, projection_limit, uncheckable
@@ -169,5 +169,10 @@ def with_own_noise(numbers: UInt64s, layout: Layout, keys: Sequence[bytes]) -> U
         return numbers
     found, checked = numbers.copy(), layout.checked
     for row, key in zip(found, keys, strict=True):
-        row[checked.noise] = gaussian.row_noise((ROWS,), step=1.0, std=checked.noise_std, key=key).view(np.uint64)
+        row[checked.noise] = own_noise(checked, key)[0].view(np.uint64)
     return found
+
+
+def own_noise(checked: Checked, key: bytes, *, attempts: int = 1) -> Int64s:
+    """(attempts, `ROWS`) what a client adds to its projections, which are mu_c-GDP for the user under it: `with_own_noise`."""
+    return gaussian.row_noise((attempts, ROWS), step=1.0, std=checked.noise_std, key=key)

@@ -6,15 +6,17 @@ import pytest
 
 from fedrec.data.interactions import Interactions
 from fedrec.federation import releases
+from fedrec.federation.hostile_clients import opening_mu
 from fedrec.federation.messages import Question
 from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import Plan
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared, prepare
 from fedrec.settings import load
+from fedrec.sharing import layout
 from fedrec_simulations.audit import replays
 from fedrec_simulations.audit.membership import asked, exposed, membership, most_exposed
-from fedrec_simulations.audit.replays import exact_mu, scores
+from fedrec_simulations.audit.replays import exact_mu, opened_finding, scores, views
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
 
 DRAWS = 6_000
@@ -86,6 +88,27 @@ def test_without_privacy_there_is_no_claim_to_exceed() -> None:
     for finding in membership(prepared, data, variant="default", draws=10, streams=Streams(1)):
         assert finding.verdict == "no claim"
         assert finding.measured == np.inf
+
+
+def test_openings_of_checked_clients_are_in_the_view_of_one_aggregator_and_without_the_clients_noise_it_proves_more_than_is_claimed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nine findings, of 0.1% false alarms each where they are drawn."""
+    prepared, data = prepared_with("privacy.aggregation=three-party", "privacy.hostile_clients=checked", "recipe=dp-bias")
+    exposures = most_exposed(prepared, data, asked(prepared, data, Streams(1)))
+    outside, with_one, *_ = views(prepared.plan)
+    costs = sum(e.opened.squared_mu for e in exposures if e.opened)
+    planned = sum(mu**2 for e in exposures for mu in opening_mu(e.question).values())
+    assert 0 < costs < planned / 2  # an opening has 20 |z|^2 on average, charged are 126.5 |z|^2, and z is shorter than it may be
+    alone = [replace(exposure, opened=None) for exposure in exposures]
+    assert exact_mu(exposures, prepared.plan, outside) == exact_mu(alone, prepared.plan, outside)
+    assert exact_mu(exposures, prepared.plan, with_one) ** 2 == pytest.approx(exact_mu(alone, prepared.plan, with_one) ** 2 + costs)
+    found = membership(prepared, data, variant="dp-bias", draws=DRAWS, streams=Streams(1))
+    assert [finding.verdict for finding in found] == ["holds"] * 9
+    quiet = layout.own_noise
+    monkeypatch.setattr(replays, "own_noise", lambda checked, key, attempts: quiet(checked, key, attempts=attempts) // 1_000)
+    caught = opened_finding("checks", "dp-bias", exposures, prepared.plan, draws=DRAWS, streams=Streams(1))
+    assert caught.verdict == "EXCEEDED"
 
 
 def test_the_server_with_any_one_of_three_aggregators_proves_no_more_than_is_claimed_and_without_one_noise_it_does(

@@ -87,7 +87,11 @@ def exposed(
     """Sums of every round over all users, and over all but the canary."""
     rest = data.users_subset(np.delete(np.arange(data.num_users), canary))
     both = [Users(bounded_mean.coefficients(part.last_clicks(history), topics), part) for part in (rest, data)]
-    return [Exposure(question, *(_sums(question, reports_of(users, model, settings)) for users in both)) for question, model in rounds]
+    found = list[Exposure]()
+    for question, model in rounds:
+        without, inside = (_sums(question, reports_of(users, model, settings)) for users in both)
+        found.append(Exposure(question, without, inside))
+    return found
 
 
 def planted(exposure: Exposure) -> Exposure:

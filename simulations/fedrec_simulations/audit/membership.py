@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedrec.data.interactions import Interactions
+from fedrec.federation.hostile_clients import ATTEMPTS, checks
 from fedrec.federation.messages import Question
 from fedrec.federation.releases import noise_stds
 from fedrec.federation.reports import squared_norms
@@ -25,8 +26,10 @@ from fedrec.privacy.guarantee import non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 from fedrec.recipes import Prepared
+from fedrec.sharing.checks import projection
+from fedrec.sharing.layout import plain_numbers, plan_layout
 from fedrec_simulations.audit.finding import Finding
-from fedrec_simulations.audit.replays import Exposure, drawn_finding, exact_finding, exact_mu, views
+from fedrec_simulations.audit.replays import Exposure, Opened, drawn_finding, exact_finding, exact_mu, opened_finding, views
 
 _TRIED_USERS, _TRIED_EVENTS = 256, 12
 
@@ -42,6 +45,9 @@ def membership(prepared: Prepared, data: Interactions, *, variant: str, draws: i
     for view in views(plan):
         found.append(exact_finding(f"{name}: length{view.name}", variant, exposures, plan, view))
         found.append(drawn_finding(f"{name}: ratio test{view.name}", variant, exposures, plan, view, draws=draws, streams=streams))
+    if any(exposure.opened for exposure in exposures):
+        attack = f"{name}: openings of checks, any one aggregator"
+        found.append(opened_finding(attack, variant, exposures, plan, draws=draws, streams=streams))
     return tuple(found)
 
 
@@ -66,7 +72,24 @@ def exposed(prepared: Prepared, data: Interactions, questions: Sequence[Question
     """Sums of every round over all `data`, and over the data without the events of `unit` (n,)."""
     rest, streams = data.select(~unit), Streams(0)
     both = [_loopback(prepared, part, streams) for part in (rest, data)]
-    return [Exposure(question, *(_sums(link, question) for link in both)) for question in questions]
+    found = list[Exposure]()
+    for question in questions:
+        without, inside = (_sums(link, question) for link in both)
+        found.append(Exposure(question, without, inside, _opened(prepared, (rest, data), question, unit)))
+    return found
+
+
+def _opened(prepared: Prepared, both: tuple[Interactions, Interactions], question: Question, unit: npt.NDArray[np.bool_]) -> Opened | None:
+    """What checks open of the unit's user, whose row is one of `both`, in all attempts that are charged; None where nothing is checked."""
+    checked = plan_layout(question, prepared.plan).checked if checks(prepared.plan) else None
+    if checked is None:
+        return None
+    layout, user = plan_layout(question, prepared.plan), np.unique(both[1].users[unit])
+    reports = (prepared.steps[question.step](question, part.users_subset(user)) for part in both)
+    without, inside = (plain_numbers(report, layout)[0, checked.data].view(np.int64) for report in reports)
+    numbers = checked.data.stop
+    coins = [projection([f"{question.round}/{attempt}".encode()], numbers).view(np.int64) for attempt in range(ATTEMPTS)]
+    return Opened(checked, np.stack([(inside - without) @ C for C in coins]).astype(np.float64))
 
 
 def _sums(link: Loopback, question: Question) -> tuple[npt.NDArray[np.int64], ...]:

@@ -8,6 +8,10 @@ noise std. By Neyman and Pearson no score tells "in" from "out" better than
 Numbers in which the unit has no part say nothing and are left out; many runs of a release are one longer release, whose
 noise is as independent. What draws the noise is `federation.releases.release`, as in a run.
 
+Where three aggregators check clients, each sees projections y = C x + e of every user's row x under the user's own noise, once in each
+attempt at a round (`sharing.checks`). With the unit's row z apart from the empty report's, the server together with one of them adds
+sum over attempts <y - C x', C z> / std(e)^2 to its score, and |C z|^2 / std(e)^2 to mu^2.
+
 Questions are those of one run. That later questions depend on earlier releases changes nothing: given any question, the score of
 its round has the law above.
 """
@@ -21,6 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedrec.arrays import Float64s, Int64s
+from fedrec.federation.hostile_clients import checks, noise_mu
 from fedrec.federation.messages import BlockSpec, Question, Release
 from fedrec.federation.releases import noise_stds, parties, party_noise, release
 from fedrec.privacy.accounting import epsilon_of
@@ -29,6 +34,7 @@ from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.privacy.three_noises import PARTIES
 from fedrec.randomness import Streams
+from fedrec.sharing.layout import Checked, own_noise
 from fedrec_simulations.audit.bounds import lower_bound
 from fedrec_simulations.audit.finding import Finding
 
@@ -37,12 +43,33 @@ _MOST_NUMBERS, _LEAST_DRAWS = 1 << 27, 500  # of all runs on one side: some seco
 
 
 @dataclass(frozen=True)
+class Opened:
+    """What the unit changes in its user's projections: `direction` (attempts, `ROWS`) in whole numbers, under noise as `checked` says."""
+
+    checked: Checked
+    direction: Float64s
+
+    @property
+    def squared_mu(self) -> float:
+        """Of all attempts."""
+        return float(((self.direction / self.checked.noise_std) ** 2).sum())
+
+    def scores(self, runs: int, *, member: bool, key: bytes) -> Float64s:
+        """(runs,) of openings with the unit (`member`) or without it."""
+        attempts, rows = self.direction.shape
+        noise = own_noise(self.checked, key, attempts=runs * attempts).reshape(runs, attempts, rows)
+        seen = noise + self.direction if member else noise
+        return np.asarray((seen * self.direction).sum(axis=(1, 2)) / self.checked.noise_std**2, np.float64)
+
+
+@dataclass(frozen=True)
 class Exposure:
-    """One round: exact sums (rows, columns) of every block of `question`, without the unit and with it."""
+    """One round: exact sums (rows, columns) of every block of `question`, without the unit and with it; what checks open of its user."""
 
     question: Question
     without: tuple[Int64s, ...]
     inside: tuple[Int64s, ...]
+    opened: Opened | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +96,9 @@ def views(plan: Plan) -> tuple[View, ...]:
 def exact_mu(exposures: Sequence[Exposure], plan: Plan, view: View | None = None) -> float:
     """mu of this unit by the noise that the plan declares: what its reports are long. view: of the first that `views` names."""
     seen = view or views(plan)[0]
-    return math.sqrt(math.fsum(float(((part.direction / part.std) ** 2).sum()) for e in exposures for part in _parts(e, plan, seen)))
+    sums = (float(((part.direction / part.std) ** 2).sum()) for e in exposures for part in _parts(e, plan, seen))
+    opened = (e.opened.squared_mu for e in exposures if e.opened is not None and seen.known is not None)
+    return math.sqrt(math.fsum(sums) + math.fsum(opened))
 
 
 def exact_finding(attack: str, variant: str, exposures: Sequence[Exposure], plan: Plan, view: View) -> Finding:
@@ -88,6 +117,18 @@ def drawn_finding(
     return Finding(attack, variant, view.claim, bound.epsilon, bound.by, bound.confidence, bound.draws, note="likelihood ratio")
 
 
+def opened_finding(attack: str, variant: str, exposures: Sequence[Exposure], plan: Plan, *, draws: int, streams: Streams) -> Finding:
+    """What checks open of the unit's user and nothing else: their noise is the client's own, and far wider than what they cost."""
+    opened = [(e.question.round, e.opened) for e in exposures if e.opened is not None]
+    runs = min(draws, max(_LEAST_DRAWS, _MOST_NUMBERS // max(sum(one.direction.size for _, one in opened), 1)))
+    inside, outside = (
+        np.sum([o.scores(runs, member=member, key=streams.key(f"audit-checks/{member}", round=r)) for r, o in opened], axis=0)
+        for member in (True, False)
+    )
+    bound = lower_bound(inside, outside, delta=plan.guarantee.delta, gaussian=True)
+    return Finding(attack, variant, plan.guarantee, bound.epsilon, bound.by, bound.confidence, bound.draws, note="likelihood ratio")
+
+
 def scores(exposures: Sequence[Exposure], plan: Plan, view: View | None = None, *, member: bool, draws: int, streams: Streams) -> Float64s:
     """(draws,) likelihood ratio scores of runs with (`member`) or without the unit."""
     total, seen = np.zeros(draws), view or views(plan)[0]
@@ -98,6 +139,9 @@ def scores(exposures: Sequence[Exposure], plan: Plan, view: View | None = None, 
             runs = min(size, draws - start)
             noise = Streams(int(streams.numpy(f"audit/{member}/{start}", round=exposure.question.round).integers(2**62)))
             total[start : start + runs] += _one_round(exposure.question, parts, plan, seen, runs, member, noise)
+            if exposure.opened is not None and seen.known is not None:
+                key = noise.key("check-noise", round=exposure.question.round)
+                total[start : start + runs] += exposure.opened.scores(runs, member=member, key=key)
     return total
 
 
@@ -142,13 +186,21 @@ def _one_round(question: Question, parts: list[_Part], plan: Plan, view: View, r
         blocks = tuple(replace(block, rows=runs * len(next(specs).added)) for block in spec.blocks)
         longer.append(replace(spec, blocks=blocks))
     sums = [np.tile(part.without + part.added if member else part.without, (runs, 1)) for part in parts]
-    asked = replace(question, releases=tuple(longer))
+    asked, plan = replace(question, releases=tuple(longer)), _of_its_noise(question, plan)
     noised, _ = release(asked, sums, plan, _open(plan), noise=noise)
     if view.known is not None:
         own = party_noise(asked, plan, parties(noise, plan)[view.known], [block.shape for block in sums])
         values = {b.name: noised.values[b.name] - drawn * b.step for b, drawn in zip(asked.blocks, own, strict=True)}
         noised = replace(noised, values=values)
     return np.asarray(sum(_score(noised, part, runs) for part in parts), np.float64)
+
+
+def _of_its_noise(question: Question, plan: Plan) -> Plan:
+    """A plan without checks whose noise is that of this one's for the question: what checks take of mu depends on how long a row is, and
+    many runs of a release are longer."""
+    left = noise_mu(question, plan)
+    releases = tuple(replace(release, mu=left.get(release.name, release.mu)) for release in plan.releases)
+    return replace(plan, releases=releases, hostile_clients="trusted-sites") if checks(plan) else plan
 
 
 def _score(noised: Release, part: _Part, runs: int) -> Float64s:
