@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture import graph
+from tests.architecture import graph, reach
 
 ROOT = Path(__file__).parents[1]
 TREE = graph.sources()
@@ -21,6 +21,18 @@ def found(**added: str) -> list[str]:
 
 def test_the_tree_keeps_the_rules() -> None:
     assert found() == []
+
+
+def test_every_definition_is_reached_by_more_than_tests_or_says_why_it_stays() -> None:
+    assert reach.unreached(TREE, reach.pages()) == set(reach.allowed())
+
+
+def test_what_only_an_import_or_an_unreached_definition_names_is_unreached() -> None:
+    tree = {
+        "fedrec.a": "def used(): ...\ndef lost(): return under()\ndef under(): ...\n",
+        "fedrec.b": "from fedrec.a import lost, used\nused()\n",
+    }
+    assert reach.unreached(tree) == {"fedrec.a.lost", "fedrec.a.under"}
 
 
 @pytest.mark.parametrize(

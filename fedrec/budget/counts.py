@@ -17,7 +17,7 @@ import numpy as np
 from scipy import optimize, special
 
 from fedrec.arrays import Float64s
-from fedrec.budget import sampling, weights
+from fedrec.budget import weights
 from fedrec.data.interactions import Interactions
 
 _NODES = 192  # of the quadrature over an item's true count
@@ -32,24 +32,10 @@ class Contributions:
     bound: float
 
 
-def unit_contributions(interactions: Interactions) -> Contributions:
-    """1 / sqrt(n_k) on each of the user's n_k items: norm exactly 1, bound 1 for any user, nobody sampled away.
-
-    The sums are then counts in which users of long histories weigh less. Their ratios are what weights and priors need.
-    """
-    return Contributions(weights.uniform(interactions, budget=1.0).values, 1.0)
-
-
 def clipped_contributions(interactions: Interactions, *, limit: int) -> Contributions:
     """min(1, sqrt(limit / n_k)) on each item: the user's vector of ones, clipped to norm sqrt(limit), which is the bound."""
     ones = np.ones(interactions.num_items)
     return Contributions(weights.clipped(interactions, ones, budget=float(limit)).values, math.sqrt(limit))
-
-
-def sampled_contributions(interactions: Interactions, *, limit: int, key: bytes) -> Contributions:
-    """As in the papers' public code: 1 on at most `limit` items of each user, drawn uniformly, 0 elsewhere; bound sqrt(limit)."""
-    mask = sampling.uniform(interactions, limit=limit, key=key)
-    return Contributions(mask.astype(np.float64), math.sqrt(limit))
 
 
 # --- after the release ---
@@ -92,22 +78,6 @@ class LogNormal:
         location, spread = parameters[0], math.exp(parameters[1])
         logs = np.log(counts)
         return np.asarray(-0.5 * ((logs - location) / spread) ** 2 - logs - parameters[1], np.float64)
-
-
-@dataclass(frozen=True)
-class Gamma:
-    """Gamma: parameters (log mean, log shape)."""
-
-    def start(self, centre: float) -> tuple[float, float]:
-        """See CountPrior."""
-        return math.log(centre), math.log(0.5)
-
-    def log_density(self, counts: Float64s, parameters: tuple[float, float]) -> Float64s:
-        """See CountPrior."""
-        shape = math.exp(parameters[1])
-        log_rate = parameters[1] - parameters[0]
-        log_norm = shape * log_rate - float(special.gammaln(shape))
-        return np.asarray(log_norm + (shape - 1) * np.log(counts) - counts * math.exp(log_rate), np.float64)
 
 
 def shrink(noisy: Float64s, *, noise_std: float, prior: CountPrior | None = None) -> CountPosterior:

@@ -20,7 +20,6 @@ from scipy.special import ndtr
 
 from fedrec.arrays import Float32s, Int32s, Int64s
 from fedrec.data.dataset import Catalogue, Dataset, Provenance, ReadReport
-from fedrec.data.features import PublicFeatures
 from fedrec.data.interactions import Interactions, Kind
 from fedrec.data.planted_items import PlantedItems, plant_items
 from fedrec.numerics.threads import map_ranges
@@ -146,11 +145,6 @@ def planted(shape: PlantedShape, *, seed: int) -> Dataset:
 def planted_truth(shape: PlantedShape, *, seed: int) -> PlantedTruth:
     """What `planted` with the same arguments draws from."""
     return _plant(shape, seed)[0]
-
-
-def planted_features(shape: PlantedShape, *, seed: int) -> PublicFeatures:
-    """The public features of `planted` with the same arguments."""
-    return planted_items(shape, seed=seed).features
 
 
 def planted_items(shape: PlantedShape, *, seed: int) -> PlantedItems:

@@ -84,13 +84,6 @@ def clipped(weights: Tensor, radius: float) -> Tensor:
     return weights / torch.clamp(norms / radius, min=1.0)
 
 
-def softplus_share(weights: Tensor) -> Tensor:
-    """SoftPlus(w_i) / sum_j SoftPlus(w_j) (Alg. 2, l. 10: serving)."""
-    # in logarithms, as heavy noise takes all B so low that each SoftPlus is 0 in float32; log(log(1 + e^x)) is x there, to e^x / 2
-    logs = torch.where(weights < -15, weights, functional.softplus(weights.clamp(min=-15)).log())
-    return functional.softmax(logs, -1)
-
-
 def relu_share(weights: Tensor) -> Tensor:
     """ReLU(w_i) / sum_j ReLU(w_j) (Sec. 3.3: training); equal shares where no weight is positive, which the paper leaves open."""
     positive = functional.relu(weights)

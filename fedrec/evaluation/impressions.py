@@ -109,11 +109,6 @@ def impression_metrics(scores: npt.NDArray[np.floating], impressions: Impression
     return values
 
 
-def intervals_over_seeds(runs: Sequence[ImpressionMetrics], *, confidence: float = 0.95) -> dict[str, Interval]:
-    """Of each metric, by name. The runs differ in their seed alone: this is the spread of training, not of the choice of users."""
-    return {name: interval([run.means()[name] for run in runs], confidence=confidence) for name in IMPRESSION_METRICS}
-
-
 def interval(values: Sequence[float], *, confidence: float = 0.95) -> Interval:
     """Student's t interval of the mean of at least one value. Raises ValueError otherwise, or on a confidence outside (0, 1)."""
     if not values or not 0 < confidence < 1:

@@ -21,11 +21,6 @@ Ridge = float | npt.NDArray[np.floating]
 _IN_ORDER = np.empty(0, np.int64)
 
 
-def count_ridge(ptr: Int64s, ridge: float, *, power: float = 1.0, constant: float = 0.0) -> npt.NDArray[np.float64]:
-    """constant + ridge * n^power for rows with n events (n = 0 counts as 1): at power 1 alone, ALS-WR's weighted regularisation."""
-    return np.asarray(constant + ridge * np.maximum(np.diff(ptr), 1.0) ** power, np.float64)
-
-
 def solve_packed(gram: Floats, moment: Floats, *, ridge: Ridge) -> Floats:
     """x_j of (A_j + ridge_j I) x_j = b_j, (m, d); gram is (m, d(d+1)/2) packed, the type of `moment` decides the arithmetic.
 
@@ -85,7 +80,7 @@ def solve_users(
 ) -> Floats:
     """u_k = argmin sum_e w_e (y_e - u.v)^2 + ridge_k |u|^2 for every user, (n_users, d) (AM-SSP Alg. 1, l. 4).
 
-    targets: (events,) y_e, the interactions' values where None. `count_ridge` gives a ridge that grows with a user's events.
+    targets: (events,) y_e, the interactions' values where None.
     """
     y = interactions.values if targets is None else targets
     t = y if weights is None else y * weights

@@ -1,4 +1,4 @@
-"""First-order steps on a table of parameters, in place: plain, Adagrad, Adam.
+"""First-order steps on a table of parameters, in place: plain, Adam.
 
 An optimizer is an object without state. Whoever descends owns the parameters and the `slots` (running sums shaped like them) and lends
 both for one step. Gradients may name the rows they touch: other rows and their slots then stay as they are ("lazy" where the
@@ -43,19 +43,6 @@ class GradientDescent:
             _subtract(table, rows, gradient, change, start, stop)
 
         map_ranges(piece, len(rows))
-
-
-@dataclass(frozen=True)
-class Adagrad:
-    """Duchi, Hazan, Singer 2011, diagonal: s <- s + g^2, theta <- theta - rate g / (sqrt(s) + epsilon)."""
-
-    epsilon: float = 1e-8
-    slots: int = 1
-
-    def step(self, table: Floats, rows: Integers, gradient: Floats, memory: Floats, *, rate: float, time: int) -> None:
-        """See Optimizer."""
-        memory[0, rows] += gradient**2
-        table[rows] -= table.dtype.type(rate) * gradient / (np.sqrt(memory[0, rows]) + table.dtype.type(self.epsilon))
 
 
 @dataclass(frozen=True)

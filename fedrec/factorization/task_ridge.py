@@ -36,7 +36,7 @@ from fedrec.privacy.guarantee import Guarantee
 from fedrec.randomness import Streams
 
 CountEstimate = Callable[[Float64s, float], Float64s]
-"""From noisy counts and their noise std to counts of at least 1; `estimated` or `over_estimated`."""
+"""From noisy counts and their noise std to counts of at least 1; `estimated`."""
 
 SIZES_PUBLIC = "task sizes are taken as public knowledge"
 """The note of a guarantee that does not cover them."""
@@ -45,15 +45,6 @@ SIZES_PUBLIC = "task sizes are taken as public knowledge"
 def estimated(noisy: Float64s, noise_std: float) -> Float64s:
     """max(n, 1): the experiments' estimate."""
     return item_counts.at_least_one(noisy)
-
-
-def over_estimated(noisy: Float64s, noise_std: float, *, failure: float = 0.01) -> Float64s:
-    """n + s, at least 1, where s is passed by no error of the m counts but with probability `failure` (App. B, eq. 19).
-
-    Weights of eq. 16 are then no larger than those of the exact counts, which eq. 12 would rarely clip.
-    """
-    s = noise_std * math.sqrt(2 * math.log(2 * len(noisy) / failure))  # P(|N(0, 1)| > t) <= 2 exp(-t^2 / 2)
-    return item_counts.at_least_one(noisy + s)
 
 
 @dataclass(frozen=True)

@@ -122,36 +122,6 @@ def share_without_click(reports: LabelReports, *, mechanism: Mechanism) -> float
     return min(max(gained / possible, 1e-3), 1 - 1e-3)
 
 
-def log_likelihood(probabilities: Float64s, reports: LabelReports, *, null: float | Float64s = 0.0) -> Float64s:
-    """(n,) log(1 + (e^epsilon - 1) sum of pi over the reported symbols), log of that sum at infinite epsilon.
-
-    probabilities: the model's, aligned with the candidates; `null` its probability of no click. What differs between epsilons
-    is a constant, so fits at one epsilon compare.
-    """
-    held = np.concatenate([[0.0], np.cumsum(np.where(reports.reported, probabilities, 0.0))])
-    chance = np.diff(held[reports.candidate_ptr]) + np.where(reports.null, null, 0.0)
-    return np.log(chance) if math.isinf(reports.weight) else np.log1p(reports.weight * chance)
-
-
-def with_negatives(reports: LabelReports, *, negatives: int, key: bytes) -> Int64s:
-    """(n, 1 + k) places: the reported one, then k others of the impression without a look at the truth; -1 where there are fewer.
-
-    A row of -1 where "no click" is reported. Post-processing: a function of reports and of what was shown. ValueError on reported sets.
-    """
-    if (np.add.reduceat(reports.reported, reports.candidate_ptr[:-1]) > 1).any():
-        raise ValueError("negatives belong to one reported click, not to a set: train on whole impressions instead")
-    chosen, table = reports.single, np.full((len(reports.null), 1 + negatives), -1, np.int64)
-    for C, those in _by_size(reports.candidate_ptr):
-        mine = those[chosen[those] >= 0]
-        width = min(negatives, C - 1)
-        others = (
-            uniform.subsets(len(mine), members=width, of=C - 1, key=derive(key, f"{C}")) if C > 1 else np.empty((len(mine), 0), np.int64)
-        )
-        table[mine, 0] = chosen[mine]
-        table[mine, 1 : 1 + width] = others + (others >= chosen[mine, None])
-    return table
-
-
 def as_printed(impressions: Impressions, *, epsilon: float, negatives: int, key: bytes) -> tuple[Int64s, Guarantee]:
     """(n, 1 + k) places, the labelled one first, by Alg. 3 l. 16-18 to the letter; for reproduction. NOT ESTABLISHED.
 

@@ -12,7 +12,7 @@ reports', composed exactly (`privacy.mixtures`). A ledger keeps one cohort per s
 Over several trainings the same click may be a label in one and part of the history in another: `dearest_click` takes, of all ways to
 give it one role in each, the dearest.
 
-Serving: a noised answer is remembered for a public period (`Memory`). Repeating it costs nothing; refreshing when the
+Serving: a client remembers a noised answer for a public period. Repeating it costs nothing; refreshing when the
 history changes would tell when a click happened, so it is refreshed by date.
 """
 
@@ -21,13 +21,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fedrec.errors import BudgetExceededError
 from fedrec.privacy.accounting import GaussianEvent, mu_for
-from fedrec.privacy.bounded_mean import Coefficients
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import Event, epsilon_of_events
 from fedrec.privacy.selection import PureEvent
@@ -160,23 +159,6 @@ def dearest_click(trainings: Sequence[Costs], limit: Guarantee) -> float:
         seen = [kind.labels * labels + kind.history * (times - labels) for (kind, times), labels in roles]
         cohorts.append(Cohort("history", tuple(itertools.chain.from_iterable(seen))))
     return ClickLedger(limit, tuple(dict.fromkeys(cohorts))).epsilon
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The answer of one public period, and the ledger that paid for it."""
-
-    ledger: ClickLedger
-    period: int = -1
-    answer: Coefficients | None = None
-
-    def ask(self, period: int, event: Event, fresh: Callable[[], Coefficients]) -> tuple[Coefficients, Memory]:
-        """The remembered answer, or a fresh one in a new period: charged first, drawn after. Raises BudgetExceededError."""
-        if self.answer is not None and period == self.period:
-            return self.answer, self
-        charged = self.ledger.charge_history(event)
-        answer = fresh()
-        return answer, Memory(charged, period, answer)
 
 
 _CLICK = Guarantee(1.0, 0.5, "click", "replace")

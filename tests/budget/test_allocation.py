@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrec.budget import weights
-from fedrec.budget.allocation import Adaptive, AdaptiveAsPrinted, Allocation, TailSampling, UniformSampling
+from fedrec.budget.allocation import Adaptive, Allocation
 from fedrec.data.interactions import Interactions
 
-ALLOCATIONS = (UniformSampling(3), TailSampling(3), Adaptive(0.0), Adaptive(0.5), Adaptive(1.0), AdaptiveAsPrinted(0.5, slack=0.5))
+ALLOCATIONS = (Adaptive(0.0), Adaptive(0.5), Adaptive(1.0))
 
 
 def some_events(seed: int, users: int = 12, items: int = 30) -> Interactions:
@@ -35,17 +35,6 @@ def test_no_user_passes_its_budget_and_no_other_user_matters(allocation: Allocat
     assert math.fsum(w * w for w in found[own]) <= budget * (1 + 1e-12)
     alone = allotted(allocation, mine.users_subset(np.array([user])), counts, budget=budget)
     np.testing.assert_array_equal(found[own], alone)
-
-
-def test_sampling_gives_every_kept_event_the_same_weight_and_the_tail_keeps_the_rarest() -> None:
-    mine, counts = some_events(1), np.arange(1.0, 31.0)
-    for allocation in (UniformSampling(3), TailSampling(3)):
-        found = allotted(allocation, mine, counts, budget=4.0)
-        assert found[found > 0] == pytest.approx(2 / math.sqrt(3))
-        kept = np.add.reduceat(found > 0, mine.user_ptr[:-1][np.diff(mine.user_ptr) > 0])
-        assert list(kept) == list(np.minimum(np.diff(mine.user_ptr)[np.diff(mine.user_ptr) > 0], 3))
-    for a, b in zip(mine.user_ptr[:-1], mine.user_ptr[1:], strict=True):
-        assert set(mine.items[a:b][found[a:b] > 0]) == set(mine.items[a:b][:3])  # counts rise with the item's number
 
 
 def test_mu_zero_is_the_same_weight_on_all_of_a_user_and_needs_no_counts() -> None:

@@ -9,7 +9,6 @@ from fedrec.data.planted import (
     PlantedShape,
     generate_chunks,
     planted,
-    planted_features,
     planted_truth,
     shape_of_sizes,
     write_parquet,
@@ -103,7 +102,7 @@ def test_the_better_features_explain_item_vectors_the_better_they_predict_unseen
 
     def share(explained: float) -> float:
         shape = replace(SHAPE, items=1200, explained=explained)
-        F = svd_embedding(planted_features(shape, seed=5), dimension=60, seed=0).astype(np.float64)
+        F = svd_embedding(planted(shape, seed=5).features, dimension=60, seed=0).astype(np.float64)
         V = planted_truth(shape, seed=5).item_vectors.astype(np.float64)
         F = np.concatenate([F / F.std(axis=0).max(), np.ones((1200, 1))], axis=1)
         W = np.linalg.solve(F[:900].T @ F[:900] + 3 * np.eye(61), F[:900].T @ V[:900])

@@ -13,13 +13,10 @@ from hypothesis import strategies as st
 
 from fedrec.data.impressions import Impressions
 from fedrec.evaluation.impressions import (
-    IMPRESSION_METRICS,
-    ImpressionMetrics,
     evaluate_impressions,
     history_swap,
     impression_metrics,
     interval,
-    intervals_over_seeds,
     with_swapped_histories,
 )
 
@@ -158,10 +155,7 @@ def test_an_interval_is_students_and_covers_as_often_as_it_says() -> None:
     assert abs(covered - 1800) < 5 * math.sqrt(2000 * 0.09)  # p < 1e-6
 
 
-def test_intervals_by_metric_and_no_width_from_a_single_seed() -> None:
-    runs = [ImpressionMetrics(a, 0.2, 0.3, 0.4, 10, 0, {}) for a in (0.6, 0.7)]
-    assert tuple(intervals_over_seeds(runs)) == IMPRESSION_METRICS
-    assert intervals_over_seeds(runs)["auc"].mean == pytest.approx(0.65)
+def test_a_single_seed_has_no_width() -> None:
     assert interval([0.7]).as_dict() == {"mean": 0.7, "low": None, "high": None, "runs": 1, "confidence": 0.95}
     with pytest.raises(ValueError, match="needs a value"):
         interval([])

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from fedrec.factorization.optimizers import Adagrad, Adam, GradientDescent, Optimizer
+from fedrec.factorization.optimizers import Adam, GradientDescent, Optimizer
 
-EVERY = [GradientDescent(), Adagrad(1e-3), Adam(0.8, 0.95, 1e-3)]
+EVERY = [GradientDescent(), Adam(0.8, 0.95, 1e-3)]
 
 
 @pytest.mark.parametrize("optimizer", EVERY, ids=lambda o: type(o).__name__)
@@ -20,7 +20,6 @@ def test_rows_without_a_gradient_keep_their_bytes_and_their_memory(optimizer: Op
     ("optimizer", "name", "options"),
     [
         (GradientDescent(), "SGD", {}),
-        (Adagrad(1e-3), "Adagrad", {"eps": 1e-3}),
         (Adam(0.8, 0.95, 1e-3), "Adam", {"betas": (0.8, 0.95), "eps": 1e-3}),
     ],
 )

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedrec.budget.allocation import Adaptive, AdaptiveAsPrinted, Allocation, TailSampling, UniformSampling
+from fedrec.budget.allocation import Adaptive, Allocation
 from fedrec.data.multitask import TaskData, TaskShape, planted_tasks
 from fedrec.factorization import task_ridge
 from fedrec.factorization.task_ridge import TaskRidge, TaskRidgeSettings
@@ -26,12 +26,7 @@ from fedrec.privacy.guarantee import Guarantee, non_private
 from fedrec.privacy.ledger import Ledger
 from fedrec.randomness import Streams
 
-ALLOCATIONS: Mapping[str, Allocation] = {
-    "uniform": UniformSampling(6),
-    "tail": TailSampling(6),
-    "adaptive": Adaptive(0.5),
-    "printed": AdaptiveAsPrinted(0.25, slack=2.0),
-}
+ALLOCATIONS: Mapping[str, Allocation] = {"the same for all": Adaptive(0.0), "adaptive": Adaptive(0.5)}
 SHAPE = TaskShape(users=60, tasks=12, dimension=3, tasks_per_user=5)
 SETTINGS = TaskRidgeSettings(dimension=3, allocation=Adaptive(0.5), ridge=0.1)
 
@@ -139,7 +134,7 @@ def test_planted_tasks_are_found_and_adaptive_budgets_find_them_better() -> None
 
 
 def test_the_batches_in_which_users_report_do_not_show() -> None:
-    data, recipe = some_tasks(2), recipe_for(some_tasks(2), Guarantee(5.0, 1e-5), replace(SETTINGS, allocation=UniformSampling(3)))
+    data, recipe = some_tasks(2), recipe_for(some_tasks(2), Guarantee(5.0, 1e-5))
     (one, _), (many, _) = trained(data, recipe), trained(data, recipe, users_per_batch=7)
     for name in one:
         np.testing.assert_array_equal(one[name], many[name])
@@ -152,16 +147,6 @@ def test_public_sizes_are_named_in_the_guarantee_and_cost_nothing() -> None:
     assert "public knowledge" not in str(estimated.plan.guarantee)
     assert known.plan["gram"].mu > estimated.plan["gram"].mu
     assert [q.step for q in trained(data, known)[1]] == ["tasks/statistics"]
-
-
-def test_over_estimated_counts_stay_below_the_exact_ones_in_weight() -> None:
-    """App. B: with probability 1 - failure over all tasks at once. 2,000 draws at failure 0.1: more than 260 would be 4 sigma off."""
-    rng, exact = np.random.default_rng(0), np.linspace(1, 500, 50)
-    passed = 0
-    for _ in range(2_000):
-        noisy = task_ridge.over_estimated(exact + rng.normal(0, 20.0, 50), 20.0, failure=0.1)
-        passed += bool(np.any(noisy < exact))
-    assert passed < 260
 
 
 def test_another_ridge_is_post_processing_of_the_same_release() -> None:

@@ -5,8 +5,7 @@ import pytest
 
 from fedrec.errors import BudgetExceededError, UnitMismatchError
 from fedrec.privacy.accounting import GaussianEvent, epsilon_of, mu_for
-from fedrec.privacy.bounded_mean import Coefficients
-from fedrec.privacy.click_accounting import ClickLedger, Memory, plan_training, serving_epsilon
+from fedrec.privacy.click_accounting import ClickLedger, plan_training, serving_epsilon
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.privacy.mixtures import epsilon_of_events
 from fedrec.privacy.selection import randomised_response
@@ -62,25 +61,6 @@ def test_label_clicks_that_join_the_history_carry_both_prices() -> None:
 @pytest.mark.parametrize(("answers", "epsilon"), [(1, 1.0), (10, 3.6), (50, 9.4), (100, 14.4)])
 def test_fresh_answers_compose_to_what_the_recipe_says(answers: int, epsilon: float) -> None:
     assert serving_epsilon(answers, Guarantee(1.0, 1e-5, "click", "replace")) == pytest.approx(epsilon, abs=0.05)
-
-
-def test_a_remembered_answer_costs_nothing_and_a_new_period_is_charged_before_it_is_drawn() -> None:
-    drawn = []
-
-    def fresh() -> Coefficients:
-        drawn.append(1)
-        return Coefficients(np.full((1, 2), float(len(drawn))), 0.1, report(0.5))
-
-    memory = Memory(ClickLedger(LIMIT))
-    first, memory = memory.ask(0, report(0.8), fresh)
-    again, memory = memory.ask(0, report(0.8), fresh)
-    assert again is first
-    assert memory.ledger.epsilon == pytest.approx(epsilon_of(0.8, 1e-5))
-    _, memory = memory.ask(1, report(0.7), fresh)
-    assert memory.ledger.epsilon == pytest.approx(epsilon_of(math.hypot(0.8, 0.7), 1e-5))
-    with pytest.raises(BudgetExceededError):
-        memory.ask(2, report(1.0), fresh)
-    assert len(drawn) == 2
 
 
 def test_a_user_level_limit_or_event_is_refused() -> None:
