@@ -248,6 +248,8 @@ class DefaultRecipe:
         head, std = np.asarray(self._ask_pairs(state)["items"], np.int64), answer.noise_std["pairs"]
         gram, rated = (answer.values["pairs"] + answer.values["pairs"].T) / 2, _floats(state, "counts")[head]
         spectrum = denoised(gram, noise_std=std, rank=RANK)
+        if not spectrum.shrunk.any():
+            return {}  # nothing stands out of the noise: counts and predictions order lists
         similar = ease(spectrum, denoised_diagonal(np.diag(gram), noise_std=std, expected=rated), head=head, weights=rated)
         return similar.arrays()
 

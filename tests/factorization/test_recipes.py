@@ -20,7 +20,7 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.data.public_sources import PUBLIC_USERS
 from fedrec.evaluation.ranking import evaluate_ranking
 from fedrec.evaluation.toplists import Scores, dot_product, same_for_everyone
-from fedrec.factorization import clicks, default, default_settings
+from fedrec.factorization import clicks
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import predict
 from fedrec.federation.messages import Question
@@ -47,7 +47,6 @@ RECIPES: dict[str, list[str]] = {
     "published, per example": ["recipe=published", "model.dimension=2", "model.steps=1", "privacy.unit=example"],
     "default, features": ["recipe=default"],
     "default, no features": ["recipe=default", "model.encoder=id"],
-    "default, pairs": ["recipe=default"],
     "default, public users": ["recipe=default", 'collective.sides=["metadata", "public-users"]', "collective.users_share=0.5"],
     "default, public users alone": ["recipe=default", 'collective.sides=["public-users"]', "collective.users_share=0.5"],
     "published, clicks": ["recipe=published", "model.dimension=3", "model.steps=1", "model.encoder=id"],
@@ -85,14 +84,8 @@ every_recipe = pytest.mark.parametrize("name", list(RECIPES))
 
 
 @pytest.fixture(autouse=True)
-def _pairs_of_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Gram of pairs is asked for where noise lets a hundred items be told apart: here of six, whatever noise says.
-
-    Of clicks too few people would get counts alone: that is "few people"; here steps are asked for as well, or the Gram again.
-    """
-    if "default, pairs" in request.node.name:
-        monkeypatch.setattr(default_settings, "LEAST_HEAD", 0)
-        monkeypatch.setattr(default, "head_size", lambda **_: 6)
+def _clicks_of_few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of clicks too few people would get counts alone: that is "few people"; here steps are asked for as well, or the Gram again."""
     if "default, clicks" in request.node.name and "few people" not in request.node.name:
         monkeypatch.setattr(clicks, "LEAST_TOLD", 0.0)
         monkeypatch.setattr(clicks, "LEAST_DIRECTIONS", 0)
@@ -428,9 +421,9 @@ def test_every_kind_of_round_of_clicks_is_asked_for_here(name: str, steps: list[
     assert len(asked) > 2
 
 
-@pytest.mark.parametrize("name", ["default, pairs"])
+@pytest.mark.parametrize("name", ["default, features", "default, no features", "default, public users"])
 def test_the_gram_of_pairs_is_among_what_is_asked_here(name: str) -> None:
     """Without it the tests above would say nothing of it."""
     ratings = some_ratings(2)
     made = prepared_for(name, ratings, 5.0)
-    assert [spec.width for question in questions_of(ratings, made) for spec in question.blocks if spec.name == "pairs"] == [6]
+    assert [spec.width for question in questions_of(ratings, made) for spec in question.blocks if spec.name == "pairs"] == [20]
