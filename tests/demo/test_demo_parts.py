@@ -85,6 +85,8 @@ def content(**more: Any) -> dict[str, Any]:
         "trainings": [{"metrics": {"rmse": 0.81}}, {"metrics": {"rmse": 0.79}}],
         "killed": {"party": "server", "training": 1, "round": 4},
         "noise": "seeded",
+        "aggregation": "trusted",
+        "hostile_clients": "trusted-sites",
         "same_bytes": True,
         "folder": "",
         "holds": True,
@@ -115,6 +117,17 @@ def test_what_is_printed_names_units_and_reads_no_title_as_markup(width: int) ->
 def test_a_model_that_differs_is_said_and_without_seeded_noise_nothing_is_claimed() -> None:
     assert "DIFFERS" in shown.facts(content(same_bytes=False))["bytes"]
     assert "bytes" not in shown.facts(content(noise="system", same_bytes=None))
+
+
+@pytest.mark.parametrize(("hostile", "words"), [("trusted-sites", "not checked"), ("checked", "bounded by checks")])
+def test_of_three_aggregators_it_is_said_what_two_could_read_and_what_is_not_counted(hostile: str, words: str) -> None:
+    told = shown.facts(content(aggregation="three-party", hostile_clients=hostile))["three-party"]
+    assert "any two of them together can read every report" in told
+    assert "not yet reviewed" in told
+    assert words in told
+    assert "three-party" not in shown.facts(content())
+    table = shown.parties_table([Seen("aggregator-1", "shares", "masked parts", 1_200, 50, "names")])
+    assert "tell each other is not counted" in str(table.caption)
 
 
 def test_the_end_of_a_log_is_short_and_a_missing_log_is_said(tmp_path: Path) -> None:

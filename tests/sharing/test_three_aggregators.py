@@ -188,6 +188,15 @@ def test_every_rule_names_a_test_that_exists() -> None:
         assert f"def {test}(" in (root / path).read_text(), test
 
 
+def test_the_page_says_how_much_a_reviewer_has_to_read() -> None:
+    """Within one in fifty: files change."""
+    root = Path(__file__).parents[2]
+    section = (root / "docs" / "three-party.md").read_text().partition("## Files to read")[2].partition("Need not be read")[0]
+    (said,) = re.findall(r"rests on ([\d,]+) lines", section)
+    lines = sum(len((root / name).read_text().splitlines()) for name in re.findall(r"`([\w/]+\.py)`", section))
+    assert lines == pytest.approx(int(said.replace(",", "")), rel=0.02)
+
+
 def test_rows_of_squares_are_the_matrices_of_a_trusted_aggregator_up_to_their_rounding() -> None:
     """Without noise both say the same statistics, to the grid of the vectors: 2^-11 of each user's norm, at most 40 users."""
     data, keys = events("ratings"), [*RECIPES["published"], "privacy.epsilon=inf"]

@@ -148,6 +148,8 @@ class _Demo:
             "killed": {"party": chosen.party, "signal": 9, "training": chosen.training + 1, "round": chosen.round + 1},
             "same_bytes": same,
             "noise": self._trial.scenario.privacy.noise,
+            "aggregation": self._trial.scenario.privacy.aggregation,
+            "hostile_clients": self._trial.scenario.privacy.hostile_clients,
         }
         versions = [answer["version"] for answer in paid]
         holds = {

@@ -100,6 +100,8 @@ def parties_table(parties: Sequence[Seen]) -> Table:
         words = (one.party, one.received, size(one.bytes_in), one.kept, size(one.bytes_out), one.cannot_know)
         table.add_row(*(Text(word) for word in words))
     table.caption, table.caption_justify = "Bytes of messages, both trainings and all questions together, before TLS.", "left"
+    if any(one.party.startswith("aggregator-") for one in parties):
+        table.caption += " What aggregators tell each other is not counted: place 2 passes what it has of every report on to place 3."
     return table
 
 
@@ -130,6 +132,10 @@ def facts(content: Mapping[str, Any]) -> dict[str, str]:
         found["bytes"] = _same(content)
     else:
         found["noise"] = "the operating system's: no other training gives the same bytes, so none was compared"
+    if content["aggregation"] == "three-party":
+        checked = "bounded by checks" if content["hostile_clients"] == "checked" else "not checked: the sites are trusted with them"
+        against = "ε is against the server with any one of the three; any two of them together can read every report"
+        found["three-party"] = f"not yet reviewed from outside. {against}. What clients share is {checked}"
     return found | ({"files": content["folder"]} if content["folder"] else {})
 
 
