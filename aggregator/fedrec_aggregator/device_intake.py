@@ -21,9 +21,11 @@ from starlette.routing import Route
 
 from fedrec.errors import RefusedError
 from fedrec.federation.coding import announced
+from fedrec.federation.device_files import described
 from fedrec.federation.protocol import TOKEN_BYTES, Invitation, Receipt, Refusal, Terms
-from fedrec.federation.wire import pack_terms, question_digest, question_header, refused
+from fedrec.federation.wire import refused
 from fedrec_aggregator.core import Aggregator
+from fedrec_aggregator.device_content import Content
 
 _FOR_EVER = {"Cache-Control": "public, max-age=31536000, immutable"}
 _NEVER = {"Cache-Control": "no-store"}
@@ -34,23 +36,20 @@ _MOST_BYTES = 1 << 20
 class DeviceIntake:
     """The round that devices may answer, and what they ask for. May be called from any thread."""
 
-    def __init__(self, aggregator: Aggregator, *, admits: Callable[[str], bool] = lambda sender: True) -> None:
-        """admits: whether a sender, the hash of a device's secret, may take part."""
+    def __init__(
+        self, aggregator: Aggregator, *, admits: Callable[[str], bool] = lambda sender: True, source: Content | None = None
+    ) -> None:
+        """admits: whether a sender, the hash of a device's secret, may take part. source: what a server published; without one,
+        what `publish` is given."""
         self._aggregator, self._admits, self._lock = aggregator, admits, Lock()
-        self._content, self._told = dict[str, bytes](), b"{}"
+        self._source, self._content, self._told = source, dict[str, bytes](), b"{}"
 
     def publish(self, terms: Terms, invitation: Invitation) -> None:
         """Let devices answer this round, in the place of the one before."""
-        question, plan = invitation.question, invitation.plan
-        header = question_header(question, run=invitation.run, plan=plan.digest())
-        arrays = [array.tobytes() for array in question.public.values()]
-        files = [pack_terms(terms), header, json.dumps(plan.content(), sort_keys=True).encode(), *arrays]
-        content = {hashlib.sha256(file).hexdigest(): file for file in files}
-        assert all(announced(array).sha256 in content for array in question.public.values())
-        told = {"run": invitation.run, "round": question.round, "question": question_digest(header), "quorum": invitation.quorum}
-        told["terms"] = hashlib.sha256(files[0]).hexdigest()
+        content, told = described(terms, invitation)
+        assert all(announced(array).sha256 in content for array in invitation.question.public.values())
         with self._lock:
-            self._content, self._told = content, json.dumps(told).encode()
+            self._content, self._told = content, told
 
     def withdraw(self) -> None:
         """No round is open."""
@@ -60,11 +59,11 @@ class DeviceIntake:
     @property
     def told(self) -> bytes:
         """The current round, as JSON."""
-        return self._told
+        return self._told if self._source is None else self._source.told()
 
     def content(self, sha256: str) -> bytes | None:
         """Bytes of that digest, while the round that needs them is current."""
-        return self._content.get(sha256)
+        return self._content.get(sha256) if self._source is None else self._source.content(sha256)
 
     def enroll(self, token: bytes, secret: str) -> None:
         """Make one person known. Raises RefusedError."""
@@ -87,10 +86,11 @@ def application(intake: DeviceIntake) -> Starlette:
     """The routes of `fedrec_device.service`."""
 
     async def current(request: Request) -> Response:
-        return Response(intake.told, headers=_NEVER, media_type="application/json")
+        told = await asyncio.to_thread(lambda: intake.told)
+        return Response(told, headers=_NEVER, media_type="application/json")
 
     async def content(request: Request) -> Response:
-        found = intake.content(request.path_params["sha256"])
+        found = await asyncio.to_thread(intake.content, request.path_params["sha256"])
         if found is None:
             return _refusal(refused(Refusal.ROUND_UNKNOWN, "nothing of the current round has this digest"), 404)
         return Response(found, headers=_FOR_EVER, media_type="application/octet-stream")

@@ -116,6 +116,10 @@ async def _serve(
     server.add_generic_rpc_handlers(service.handlers())
     address = _bind(server, settings)
     told = {"address": str(address), "pid": os.getpid(), "metrics": _show_metrics(service, settings, stack)}
+    if settings.devices is not None:
+        from fedrec_aggregator.device_server import device_endpoint  # brings uvicorn
+
+        told["devices"] = str(stack.enter_context(device_endpoint(service.core, settings.devices)))
     service.show_budget()
     if (last_s := service.core.ledger.last_release_s()) is not None:
         service.metrics.state.succeeded(last_s)

@@ -113,6 +113,38 @@ class TokenEntry(Table):
     sha256: Sha256 = Field(description="SHA-256 of the token, 64 hexadecimal digits")
 
 
+class DevicesTable(Table):
+    """The endpoint of light devices (docs/scale.md)."""
+
+    listen: str = Field(description="host:port of HTTPS; port 0 picks one")
+    content: str = Field(min_length=1, description="the folder that the server publishes to, or an https address that serves it")
+    ca: str = Field("", description="file of the authority that vouches for that address; empty: the system's")
+    certificate: str = Field("", description="certificate of the endpoint; empty: plain HTTP, on loopback behind a reverse proxy")
+    key: str = Field("", description="its private key")
+    admitted: str = Field("", description="file of devices that may take part, device-<32 hexadecimal digits> one a line")
+    any_device: bool = Field(False, description="every device may take part: nothing says that a device is a person")
+
+    @property
+    def folder(self) -> Path:
+        """The content's, where it is one."""
+        return Path(self.content)
+
+    @field_validator("content", "ca", "certificate", "key", "admitted")
+    @classmethod
+    def _from_the_files_folder(cls, value: str, info: ValidationInfo) -> str:
+        return value if not value or value.startswith("https:") else str(_path(Path(value), info))
+
+    @model_validator(mode="after")
+    def _safe(self) -> DevicesTable:
+        if bool(self.certificate) != bool(self.key):
+            raise ValueError("devices: a certificate and its key come together")
+        if not self.certificate and not Address.of(self.listen).loopback:
+            raise ValueError("devices: secrets need TLS: give certificate and key, or listen on loopback behind a reverse proxy")
+        if self.any_device == bool(self.admitted):
+            raise ValueError("devices: give the file of those that are admitted, or any_device = true")
+        return self
+
+
 class PrivacySettings(Table):
     """What this aggregator may release at all, over every run in its ledger."""
 
@@ -182,6 +214,7 @@ class AggregatorSettings(PinnedTable):
     leaf: LeafTable | None = Field(None, description="set where this is a leaf of a tree of aggregators (docs/scale.md)")
     leaves: tuple[LeafOfRoot, ...] = Field((), description="set where this is the root of a tree of aggregators: its leaves")
     leaf_patience_s: float = Field(30.0, ge=0, description="how long a root waits for sums of a leaf that does not answer")
+    devices: DevicesTable | None = Field(None, description="the endpoint of light devices, of an aggregator or a leaf")
     limits: LimitSettings = LimitSettings()
     traffic: TrafficSettings = TrafficSettings()
 
@@ -231,6 +264,8 @@ class AggregatorSettings(PinnedTable):
         require_tree(self.leaf, self.leaves, insecure=self.insecure, tokens=bool(self.tokens))
         if self.leaves and self.three_party is not None:
             raise ValueError("three_party has no leaves yet: drop one or the other")
+        if self.devices and (self.leaves or self.three_party):
+            raise ValueError("devices report to an aggregator that sums alone, or to a leaf: leave the table devices out here")
         return self
 
     def _check_three(self) -> None:

@@ -6,7 +6,7 @@
 It fetches a question by its digest, checks it, charges its ledger, and posts one bounded report, the bytes that `fedrec_client` sends.
 """
 
-from fedrec_device.device import Device, History, Limit
+from fedrec_device.device import Device, History, Leaves, Limit
 from fedrec_device.service import Service
 
-__all__ = ["Device", "History", "Limit", "Service"]
+__all__ = ["Device", "History", "Leaves", "Limit", "Service"]

@@ -51,15 +51,32 @@ class Leaf(Protocol):
         """Refused by code."""
 
 
+@dataclass(frozen=True)
+class Leaves:
+    """Leaves of one aggregator by the pseudonyms that they own: first and last two bytes, 4 hexadecimal digits each."""
+
+    by_range: tuple[tuple[str, str, Leaf], ...]
+
+    def of(self, token: bytes) -> Leaf:
+        """The leaf that owns a pseudonym. Raises ValueError where none does."""
+        start = token[:2].hex()
+        for first, last, leaf in self.by_range:
+            if first <= start <= last:
+                return leaf
+        raise ValueError(f"no leaf owns pseudonyms that begin with {start}")
+
+
 class Device:
     """One person. user: the person's name on the device, from which the pseudonym is made."""
 
-    def __init__(self, folder: Path, history: History, *, limit: Limit, service: Leaf, user: str = "me") -> None:
-        self.ledger, self._history, self._service = DeviceLedger(folder, epsilon=limit.epsilon, delta=limit.delta), history, service
+    def __init__(self, folder: Path, history: History, *, limit: Limit, service: Leaf | Leaves, user: str = "me") -> None:
+        self.ledger, self._history = DeviceLedger(folder, epsilon=limit.epsilon, delta=limit.delta), history
         secret = self.ledger.secret
         self.token = hmac.digest(secret, b"fedrec/1/user/" + user.encode(), "sha256")[:TOKEN_BYTES]
+        self._service = service.of(self.token) if isinstance(service, Leaves) else service
         self._bearer = hmac.digest(secret, b"fedrec/1/bearer", "sha256").hex()
-        self._enrolled, self._terms = "", ("", dict[str, Any]())
+        self._enrolled: str | None = None
+        self._terms = "", dict[str, Any]()
 
     def take_part(self) -> bool:
         """Answer the round that is open, if any; again is the same report, counted once. False where there is nothing to answer.
@@ -68,6 +85,7 @@ class Device:
         """
         told = self._service.round()
         if not told.get("question"):
+            self._enroll("")
             return False
         quorum = told.get("quorum", 0)
         if isinstance(quorum, bool) or not isinstance(quorum, int) or not 0 <= quorum < 2**53:
@@ -78,14 +96,22 @@ class Device:
             raise refused(Refusal.WRONG_PLAN, f"the plan has no release {unplanned[0]!r}")
         terms = self._read_terms(told["terms"], header)
         batch = self.answered(header, terms, quorum, charge=lambda: self._charge(header, promise))
-        if self._enrolled != header.run:
-            self._service.enroll(self.token, self._bearer)
-            self._enrolled = header.run
+        self._enroll(header.run)
         rejected = self._service.report(header.run, header.round, batch, self._bearer)
+        if Refusal.NOT_ENROLLED.value in rejected:  # its leaf was replaced
+            self._enrolled = None
+            self._enroll(header.run)
+            rejected = self._service.report(header.run, header.round, batch, self._bearer)
         left = {code: count for code, count in rejected.items() if code not in {Refusal.REPLAYED.value, Refusal.ALREADY_REPORTED.value}}
         if left:
             raise RefusedError(next(iter(left)), "the report was not counted", "The same report may be sent again.")
         return True
+
+    def _enroll(self, run: str) -> None:
+        """Once for each run, and before the first: a server counts on those who are known when a run begins."""
+        if self._enrolled != run:
+            self._service.enroll(self.token, self._bearer)
+            self._enrolled = run
 
     def answered(self, header: Header, terms: dict[str, Any], quorum: int, *, charge: Any = lambda: None) -> bytes:
         """The batch that answers the question. charge: called once the question is checked, before anything private is read."""

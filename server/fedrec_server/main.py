@@ -35,6 +35,7 @@ from fedrec.settings import Scenario
 from fedrec.storage import write_json
 from fedrec_server.aggregation import desk_and_budget, memories
 from fedrec_server.bundle_endpoint import BundleEndpoint
+from fedrec_server.device_clients import DeviceClients, Publication
 from fedrec_server.executor import Executor, LostRunError, require_pinned_flower
 from fedrec_server.fleet_proxy import Certificate, Gate, GateLimits
 from fedrec_server.flower import FlowerBroadcast, Owner, bundle, server_app
@@ -262,12 +263,14 @@ class _Training:
             self._rounds(watched, self.public, self.desk)
 
     def _rounds(self, clients: WatchedClients, public: PublicData, desk: ReleaseDesk) -> None:
-        chosen, sleep = self.settings, self.sleep
+        chosen, sleep, told = self.settings, self.sleep, self.settings.devices
+        published = Publication(Path(told.folder)) if told.users else None
+        everybody = DeviceClients(clients, desk, published, told.users, told.window_s, sleep=sleep) if published else clients
         rounds = run_rounds(
             self.scenario,
             public,
             desk,
-            clients,
+            everybody,
             self.trainings.folder,
             gathering=replace(chosen.whom_to_wait_for(), sleep=clients.pausing(sleep)),
             patience=replace(chosen.patience(), sleep=sleep),
@@ -282,6 +285,8 @@ class _Training:
         for progress in rounds:
             self.lost = 0
             self._tell(progress)
+        if published:
+            published.withdraw()
 
     def _tell(self, progress: Progress) -> None:
         line = progress.line

@@ -196,6 +196,20 @@ class PublishTable(Table):
         return self
 
 
+class DevicesTable(Table):
+    """Light devices, which read each question from a folder that is published (`device_clients`)."""
+
+    folder: FilePath = Field("", description="folder that is published to devices; empty for none")
+    users: int = Field(0, ge=0, description="devices that are counted on, of those that are enrolled")
+    window_s: float = Field(300.0, gt=0, description="how long a round waits for devices that have not reported")
+
+    @model_validator(mode="after")
+    def _both(self) -> DevicesTable:
+        if bool(self.folder) != bool(self.users):
+            raise ValueError("devices: folder and users come together")
+        return self
+
+
 class ServerSettings(PinnedTable):
     """One server."""
 
@@ -210,6 +224,7 @@ class ServerSettings(PinnedTable):
         "(docs/three-party.md; not yet reviewed from outside)",
     )
     superlink: SuperLinkTable
+    devices: DevicesTable = DevicesTable()
     publish: PublishTable = PublishTable()
     seen_ledger: FilePath = Field(
         "", description="file with the newest head of the aggregator's ledger, the same for all runs; empty: in the state folder"
@@ -235,6 +250,8 @@ class ServerSettings(PinnedTable):
         require_three(self.aggregators)
         if self.aggregator is not None and self.aggregators:
             raise ValueError("aggregator is one that sums alone, aggregators are three: drop one or the other")
+        if self.devices.users and (self.aggregators or self.rounds.cohort < 1):
+            raise ValueError("devices report to one aggregator or its leaves, in every round: leave out aggregators and rounds.cohort")
         return self
 
     def whom_to_wait_for(self) -> Gathering:

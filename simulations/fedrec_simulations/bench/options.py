@@ -43,6 +43,7 @@ class Bench(StrEnum):
     simple = "simple"
     cluster = "cluster"
     sums = "sums"
+    leaves = "leaves"
     submit = "submit"
     leaderboard = "leaderboard"
     light_device = "light-device"
@@ -60,7 +61,8 @@ processes times a whole training by separate processes beside the loopback's. ru
 scenario on every runtime, grid the messages of Flower's nodes in this process beside those on Ray's actors, where
 `fedrec[ray]` is installed. cluster times a training on 1, 2 and 4 nodes of Ray with a worker killed and a node
 that joins. sums times the sums of a round over partitions with Dask, Ray Data and Spark, where these are
-installed. light-device times a round of one. serving puts load on a real `fedrec serve`; serving-basis,
+installed. leaves measures the intake of 1, 2 and 10 leaf aggregators, with a leaf and the root killed.
+light-device times a round of one. serving puts load on a real `fedrec serve`; serving-basis,
 serving-lists and serving-news tell what private queries lose on MovieLens 1M, linkage how many people are known
 again by their noised answers. paper re-makes the figures of a paper from the scenarios in simulations/, beside
 what was published; stopped, the same command goes on from its finished rows. --set figure.seeds=[1,2] and --set
@@ -91,7 +93,7 @@ What = Annotated[
         metavar="WHAT",
         show_choices=False,
         help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, runtimes, grid, sgld, serving, "
-        "sharing-intake, cluster, sums, light-device. "
+        "sharing-intake, cluster, sums, leaves, light-device. "
         "Quality: ablation, quality, clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, "
         "sizes, simple, cohorts, sharing. "
         "Leaderboard: submit, leaderboard.",

@@ -11,6 +11,7 @@ BENCHES: Mapping[str, tuple[str, bool]] = {
     "kernels": ("bench.kernels", False),
     "cluster": ("bench.cluster", True),
     "sums": ("bench.sums", True),
+    "leaves": ("bench.leaves", False),
     "light-device": ("bench.light_device", False),
     "als": ("bench.als", False),
     "encoder": ("bench.encoder", False),

@@ -1,0 +1,75 @@
+"""The HTTPS endpoint of light devices in an aggregator's or a leaf's process: uvicorn in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from fedrec.errors import RunError, SettingsError
+from fedrec.operations.addresses import Address
+from fedrec_aggregator.core import Aggregator
+from fedrec_aggregator.device_content import Content, FolderContent, HttpsContent
+from fedrec_aggregator.device_intake import DeviceIntake, application
+from fedrec_aggregator.settings import DevicesTable
+
+_CALLS_AT_ONCE, _LOOK_S = 1_000, 0.01
+
+
+@contextmanager
+def device_endpoint(core: Aggregator, table: DevicesTable) -> Iterator[Address]:
+    """Serve devices until the block ends. Raises SettingsError where the address or the files cannot be used."""
+    admitted = None if table.any_device else _admitted(Path(table.admitted))
+    intake = DeviceIntake(core, admits=lambda sender: admitted is None or sender in admitted, source=_content(table))
+    wanted = Address.of(table.listen)
+    config = uvicorn.Config(
+        application(intake),
+        wanted.host,
+        wanted.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=_CALLS_AT_ONCE,
+        lifespan="off",
+        ws="none",
+        ssl_certfile=table.certificate or None,
+        ssl_keyfile=table.key or None,
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=_served, args=(server,), name="devices")
+    thread.start()
+    try:
+        while not server.started:
+            if not thread.is_alive():
+                raise SettingsError(f"devices.listen = {table.listen!r}: this address cannot be had", "Name a free one, or port 0.")
+            thread.join(_LOOK_S)
+        if not server.servers:
+            raise RunError("the devices' endpoint did not start", "See the log.")
+        yield Address(wanted.host, int(server.servers[0].sockets[0].getsockname()[1]))
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+def _served(server: uvicorn.Server) -> None:
+    try:
+        server.run()
+    except SystemExit:  # its word for an address that is taken
+        return
+
+
+def _content(table: DevicesTable) -> Content:
+    if table.content.startswith("https:"):
+        return HttpsContent(table.content, ca=table.ca)
+    return FolderContent(table.folder)
+
+
+def _admitted(path: Path) -> frozenset[str]:
+    try:
+        return frozenset(path.read_text(encoding="utf-8").split())
+    except OSError as failure:
+        raise SettingsError(f"devices.admitted: {path}: {failure.strerror or failure}", "Name a file of senders, one a line.") from None
