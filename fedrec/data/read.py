@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import partial
 from importlib import metadata
@@ -22,7 +22,7 @@ from fedrec.data.divided_files import is_divided
 from fedrec.data.item_tables import PARQUET
 from fedrec.data.movielens import ML_1M, ML_10M, ML_20M, ML_100K, MovieLensFormat, read_movielens
 from fedrec.data.partitions import MANIFEST, read_partitions
-from fedrec.data.tables import read_recbole, read_table
+from fedrec.data.tables import TableOptions, read_recbole, read_table
 from fedrec.data.text_tables import suffix_of
 from fedrec.errors import DataError, SettingsError
 
@@ -32,11 +32,21 @@ _PEEK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Reader:
-    """One format: what it is in words, the reader, and whether a path looks like it."""
+    """One format: what it is in words, the reader, and whether a path looks like it.
+
+    options: a dataclass of what may be said, which the reader takes beside the path; None: the reader's keywords.
+    """
 
     summary: str
     read: Callable[..., Dataset]
     matches: Callable[[Path], bool]
+    options: type | None = None
+
+    def keywords(self) -> list[str]:
+        """What may be said of a path of this format."""
+        if self.options is not None:
+            return [field.name for field in fields(self.options)]
+        return [key for key, p in inspect.signature(self.read).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
 
 
 def formats() -> dict[str, Reader]:
@@ -68,13 +78,13 @@ def read(path: str | Path, format: str = "auto", **options: object) -> Dataset:
         near = get_close_matches(where.name, beside, n=1)
         raise DataError(f"{where} does not exist", f"{f'Did you mean {where.parent / near[0]}? ' if near else ''}Check the path.")
     name = detect(where) if format == "auto" else format
-    reader = known_formats[name].read
-    known = [key for key, p in inspect.signature(reader).parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    reader = known_formats[name]
+    known = reader.keywords()
     if unknown := [key for key in options if key not in known]:
         meant = get_close_matches(unknown[0], known, n=1)
         did = f"Did you mean {meant[0]!r}? " if meant else ""
         raise SettingsError(f"format {name} has no option {unknown[0]!r}", f"{did}Its options are: {', '.join(known)}.")
-    return reader(where, **options)
+    return reader.read(where, **options) if reader.options is None else reader.read(where, reader.options(**options))
 
 
 def detect(path: Path) -> str:
@@ -166,7 +176,9 @@ FORMATS: dict[str, Reader] = {
     "ml-1m": Reader("MovieLens 1M: ratings.dat, movies.dat, whole stars", _movielens(ML_1M), _is_1m),
     "ml-10m": Reader("MovieLens 10M: ratings.dat, movies.dat, half stars", _movielens(ML_10M), _is_10m),
     "ml-20m": Reader("MovieLens 20M and later: ratings.csv, movies.csv", _movielens(ML_20M), _is_20m),
-    "table": Reader("CSV and its kin (also .gz), Parquet; or a folder of train.csv, validation.csv, test.csv", read_table, _is_table),
+    "table": Reader(
+        "CSV and its kin (also .gz), Parquet; or a folder of train.csv, validation.csv, test.csv", read_table, _is_table, TableOptions
+    ),
     "recbole": Reader("RecBole .inter and .item", read_recbole, _is_recbole),
     "clicks-lists": Reader("train.txt, test.txt: a user and its items per line", read_click_lists, _is_lists),
     "partitions": Reader("partitions by user, as fedrec data partition makes them", read_partitions, _is_partitions),

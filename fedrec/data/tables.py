@@ -44,24 +44,27 @@ class TableColumns:
         return {role: name for role, name in roles.items() if name is not None}
 
 
-def read_table(
-    path: Path,
-    *,
-    user: str = "user",
-    item: str = "item",
-    rating: str | None = None,
-    timestamp: str | None = None,
-    rating_range: tuple[float, float] | None = None,
-    separator: str = "",
-    header: Header = "auto",
-    validation: str = "",
-    test: str = "",
-    item_features: str | None = None,
-    item_separator: str = "|",
-    min_items: int = 1,
-    duplicates: Duplicates = "auto",
-    out_of_range: OutOfRange = "refuse",
-) -> Dataset:
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """What may be said of a table; see `read_table`."""
+
+    user: str = "user"
+    item: str = "item"
+    rating: str | None = None
+    timestamp: str | None = None
+    rating_range: tuple[float, float] | None = None
+    separator: str = ""
+    header: Header = "auto"
+    validation: str = ""
+    test: str = ""
+    item_features: str | None = None
+    item_separator: str = "|"
+    min_items: int = 1
+    duplicates: Duplicates = "auto"
+    out_of_range: OutOfRange = "refuse"
+
+
+def read_table(path: Path, options: TableOptions) -> Dataset:
     """A data set from tables: ratings from the column `rating` (named "rating" where a `rating_range` comes without a name), or
     clicks, one a row, where neither is given. Times are seconds or ISO dates. Without a header columns are called 1, 2, 3, ...: users
     are then in 1, items in 2 and, with a `rating_range`, ratings in 3, unless said otherwise.
@@ -73,11 +76,7 @@ def read_table(
     values separated by `item_separator`. Its items come first in the catalogue; items only the interactions know follow.
     Raises SettingsError when ratings, or a column "rating" that nobody named, come without `rating_range`; else as every reader.
     """
-    asked = asked_table(
-        path, user=user, item=item, rating=rating, timestamp=timestamp, rating_range=rating_range, separator=separator, header=header,
-        validation=validation, test=test, item_features=item_features, item_separator=item_separator, min_items=min_items,
-        duplicates=duplicates, out_of_range=out_of_range,
-    )  # fmt: skip
+    asked = asked_table(path, options)
     return dataset_of(
         asked.source, "table", asked.columns, asked.frame_of, asked.rating_range, asked.items, asked.policies, digests=digests_of
     )
@@ -99,32 +98,16 @@ class AskedTable:
     frame_of: Callable[[Path], tuple[pl.DataFrame, int, tuple[str, ...]]]
 
 
-def asked_table(
-    path: Path,
-    *,
-    user: str = "user",
-    item: str = "item",
-    rating: str | None = None,
-    timestamp: str | None = None,
-    rating_range: tuple[float, float] | None = None,
-    separator: str = "",
-    header: Header = "auto",
-    validation: str = "",
-    test: str = "",
-    item_features: str | None = None,
-    item_separator: str = "|",
-    min_items: int = 1,
-    duplicates: Duplicates = "auto",
-    out_of_range: OutOfRange = "refuse",
-) -> AskedTable:
+def asked_table(path: Path, told: TableOptions) -> AskedTable:
     """The options of `read_table`, checked against the first lines of the file. Raises what `read_table` says of options."""
-    source = sources(path, validation, test)
-    layout = _layout(source["train"], separator, header, {user, item, rating or "rating"})
+    source = sources(path, told.validation, told.test)
+    user, item, scale = told.user, told.item, told.rating_range
+    layout = _layout(source["train"], told.separator, told.header, {user, item, told.rating or "rating"})
     numbered = layout is not None and not layout.header
     if numbered:
         user, item = ("1" if user == "user" else user), ("2" if item == "item" else item)
     third = "3" if numbered else "rating"
-    unsaid = rating is None and rating_range is None and third not in {user, item, timestamp}
+    unsaid = told.rating is None and scale is None and third not in {user, item, told.timestamp}
     if unsaid and third in _column_names(source["train"], layout):
         raise SettingsError(
             f"{source['train'].name} has a column {third!r} but no rating_range",
@@ -132,13 +115,13 @@ def asked_table(
         )
     table = (
         None
-        if item_features is None
-        else read_item_table(Path(item_features), id_column=item, separator=item_separator, min_items=min_items)
+        if told.item_features is None
+        else read_item_table(Path(told.item_features), id_column=item, separator=told.item_separator, min_items=told.min_items)
     )
-    columns = TableColumns(user, item, rating or (None if rating_range is None else third), timestamp)
+    columns = TableColumns(user, item, told.rating or (None if scale is None else third), told.timestamp)
 
     def frame_of(file: Path) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
-        own = layout if file == source["train"] else _layout(file, separator, header, set(columns.names().values()))
+        own = layout if file == source["train"] else _layout(file, told.separator, told.header, set(columns.names().values()))
         if file != source["train"] and "target" in _column_names(file, own):
             raise DataError(
                 f"{file.name} has a column target: its users are held out, and it shows some of their rows beforehand",
@@ -146,7 +129,7 @@ def asked_table(
             )
         return read_frame(file, columns.names(), own)
 
-    return AskedTable(source, columns, layout, rating_range, table, Policies(duplicates, out_of_range), frame_of)
+    return AskedTable(source, columns, layout, scale, table, Policies(told.duplicates, told.out_of_range), frame_of)
 
 
 def _layout(path: Path, separator: str, header: Header, wanted: set[str]) -> Layout | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fedrec.arrays import Float64s, Floats
-from fedrec.factorization.statistics import ItemStatistics
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.numerics.packed import unpack
 from fedrec.numerics.threads import map_ranges
 

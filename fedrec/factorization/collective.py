@@ -29,9 +29,9 @@ from scipy import sparse
 from fedrec.arrays import Float64s
 from fedrec.data.interactions import order_by_item
 from fedrec.errors import SettingsError
+from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
 from fedrec.factorization.least_squares import project_psd, solve_packed, solve_rows
 from fedrec.factorization.ssp import PublishedModel, PublishedRecipe
-from fedrec.factorization.statistics import ItemStatistics, item_statistics
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.rounds import State
 from fedrec.numerics.packed import pack

@@ -27,8 +27,8 @@ from fedrec.arrays import Float64s, Floats, Integers
 from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderGradient, EncoderParameters, ItemInputs, Scratch
 from fedrec.errors import SettingsError
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.factorization.optimizers import Adam, Optimizer
-from fedrec.factorization.statistics import ItemStatistics
 from fedrec.numerics.threads import map_ranges
 
 Schedule = Callable[[int], float]

@@ -37,8 +37,8 @@ from fedrec.encoders import items as encoder
 from fedrec.encoders.items import ItemInputs
 from fedrec.factorization import closed_form, gradient
 from fedrec.factorization.facts import PublicFacts
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.factorization.least_squares import solve_clicks, solve_users
-from fedrec.factorization.statistics import ItemStatistics
 from fedrec.factorization.svec import packed, svec
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded

@@ -26,7 +26,7 @@ from fedrec.budget import counts as item_counts
 from fedrec.budget.allocation import Allocation
 from fedrec.data.multitask import TaskData
 from fedrec.factorization import closed_form
-from fedrec.factorization.statistics import ItemStatistics
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
 from fedrec.federation.rounds import ClientStep, State

@@ -19,8 +19,8 @@ from scipy import sparse
 
 from fedrec.arrays import Float32s, Float64s
 from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
+from fedrec.factorization.item_statistics import item_statistics
 from fedrec.factorization.model import Model
-from fedrec.factorization.statistics import item_statistics
 from fedrec.numerics.packed import pack, unpack
 
 _SAMPLE = 20_000

@@ -2,7 +2,7 @@
 
 A row is an item or a user; its events are `ids[ptr[row]:ptr[row + 1]]`, rows of a `source` matrix padded to `width`, a
 multiple of 8. Values that belong to events sit at `positions[e]` of their columns, or at `e` where `positions` is empty;
-empty `weights` or `targets` mean 1. Arrays are flat and C-contiguous, sizes were checked by the callers (`statistics.py`,
+empty `weights` or `targets` mean 1. Arrays are flat and C-contiguous, sizes were checked by the callers (`item_statistics.py`,
 `least_squares.py`). A row is summed by one thread in a fixed order: the cut into ranges never shows.
 """
 

@@ -16,7 +16,7 @@ from fedrec.data.planted import SHAPES, planted
 from fedrec.data.read import read
 from fedrec.data.splits import random_split
 from fedrec.data.table_batches import row_batches
-from fedrec.data.tables import asked_table
+from fedrec.data.tables import TableOptions, asked_table
 from fedrec.errors import DataError, MalformedRowError, RunError, SettingsError
 from fedrec.settings import load
 from fedrec_simulations.data.partitioning import partition
@@ -87,7 +87,7 @@ def test_a_table_in_batches_is_the_table_read_whole(tmp_path: Path, name: str, m
 def test_batches_are_many_where_a_file_is_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedrec.data.table_batches._BATCH_BYTES", 10_000)
     path = _csv(tmp_path / "log.csv", planted(SHAPES["small"], seed=2))
-    asked = asked_table(path, user="who", item="what", rating="stars", timestamp="at", rating_range=(1, 5))
+    asked = asked_table(path, TableOptions(user="who", item="what", rating="stars", timestamp="at", rating_range=(1, 5)))
     lengths = [len(frame) for frame, _ in row_batches(asked)]
     assert len(lengths) > 5
     assert sum(lengths) == 7_500

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedrec.factorization import closed_form
-from fedrec.factorization.statistics import ItemStatistics
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.numerics.packed import pack
 
 

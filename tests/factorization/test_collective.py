@@ -17,8 +17,8 @@ from fedrec.factorization import collective
 from fedrec.factorization.collective import Side
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_similarity import neighbours
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.factorization.model import predict
-from fedrec.factorization.statistics import ItemStatistics
 from fedrec.federation.rounds import train
 from fedrec.in_process.loopback import Loopback
 from fedrec.numerics.packed import pack

@@ -11,8 +11,8 @@ from fedrec.encoders.items import EncoderParameters, ItemInputs
 from fedrec.errors import SettingsError
 from fedrec.factorization import gradient
 from fedrec.factorization.gradient import Constant, Descent
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.factorization.optimizers import Adam, GradientDescent, Optimizer
-from fedrec.factorization.statistics import ItemStatistics
 from fedrec.numerics.packed import pack
 
 Floats = npt.NDArray[np.floating]

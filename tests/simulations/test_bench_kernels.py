@@ -5,7 +5,7 @@ pytest.importorskip("torch")
 import torch
 
 from fedrec.data.interactions import ItemOrder, order_by_item
-from fedrec.factorization.statistics import item_statistics
+from fedrec.factorization.item_statistics import item_statistics
 from fedrec.numerics.packed import unpack
 from fedrec_simulations.bench import kernels, longtail, stopwatch, torch_forms
 

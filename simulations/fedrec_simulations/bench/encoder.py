@@ -30,8 +30,8 @@ from fedrec.encoders import items as encoder
 from fedrec.encoders.items import EncoderParameters, ItemInputs
 from fedrec.factorization import gradient
 from fedrec.factorization.gradient import Constant, Descent
+from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.factorization.optimizers import Adam, GradientDescent, Optimizer
-from fedrec.factorization.statistics import ItemStatistics
 
 
 @dataclass(frozen=True)

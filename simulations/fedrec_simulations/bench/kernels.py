@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
+from fedrec.factorization.item_statistics import item_statistics
 from fedrec.factorization.least_squares import project_psd, solve_packed
-from fedrec.factorization.statistics import item_statistics
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
 from fedrec.federation.sums import ExactSums
 from fedrec.numerics.packed import pack, unpack

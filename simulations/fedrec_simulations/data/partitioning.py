@@ -9,7 +9,7 @@ from fedrec.data import partitioning
 from fedrec.data.partitioning import Told
 from fedrec.data.partitions import open_partitions
 from fedrec.data.read import detect, read
-from fedrec.data.tables import asked_table
+from fedrec.data.tables import TableOptions, asked_table
 from fedrec.errors import SettingsError
 from fedrec.settings import Scenario
 from fedrec_simulations.data.datasets import planted_shape, reader_options
@@ -31,7 +31,7 @@ def partition(scenario: Scenario, output: str, *, parts: int, resume: bool, told
     if not data.path:
         partitioning.partition_planted(planted_shape(data), scenario.seed, output, work, parts=parts, told=told)
     elif (data.format if data.format != "auto" else _format(data.path)) == "table":
-        asked = asked_table(Path(data.path), **reader_options(data))  # type: ignore[arg-type]
+        asked = asked_table(Path(data.path), TableOptions(**reader_options(data)))  # type: ignore[arg-type]
         if len(asked.source) == 1:
             partitioning.partition_table(asked, output, work, parts=parts, told=told)
         else:

@@ -3,8 +3,7 @@ import numpy.typing as npt
 import pytest
 
 from fedrec.data.interactions import Interactions, ItemOrder, order_by_item
-from fedrec.factorization import statistics
-from fedrec.factorization.statistics import item_statistics
+from fedrec.factorization.item_statistics import item_statistics, map_rows
 from fedrec.federation.messages import BlockReports, BlockSpec, Reports
 from fedrec.federation.sums import ExactSums, exact_sums
 from fedrec.numerics import threads
@@ -234,5 +233,5 @@ def test_ranges_of_rows_cover_every_row_once_whatever_the_tail() -> None:
     def visit(first: int, last: int) -> None:
         seen[first:last] += 1
 
-    statistics.map_rows(visit, ptr)
+    map_rows(visit, ptr)
     assert (seen == 1).all()
