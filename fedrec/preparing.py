@@ -13,6 +13,7 @@ from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.model import Model
 from fedrec.federation.hostile_clients import checks, on_checked_grid
 from fedrec.federation.messages import Question
+from fedrec.federation.personal import mean_weight, with_limits
 from fedrec.federation.rounds import ClientStep, Recipe, State
 from fedrec.privacy.calibration import Plan, among_three, calibrate
 from fedrec.privacy.guarantee import Guarantee, non_private, with_sound_delta
@@ -67,15 +68,19 @@ def prepare(scenario: Scenario, facts: PublicFacts) -> Prepared:
             f'recipe = "{known.name}" fits {" or ".join(known.kinds)}, but this data holds {facts.kind}',
             f'Set data.kind = "{known.kinds[0]}" if they may be read so, or recipe = one of {fitting(facts.kind)}.',
         )
+    promised, limits = guarantee_of(scenario, users=facts.num_users), privacy.limits
+    counted = max(1, round(facts.num_users * mean_weight(limits, promised)))  # what sums of weighted reports are divided by
     whole = RecipeFacts(
-        **{field.name: getattr(facts, field.name) for field in fields(PublicFacts)},
-        guarantee=guarantee_of(scenario, users=facts.num_users),
+        **{field.name: getattr(facts, field.name) for field in fields(PublicFacts)} | {"num_users": counted},
+        guarantee=promised,
         three=None if privacy.aggregation == "trusted" else privacy.calibrate_for,
         hostile_clients=privacy.hostile_clients,
     )
     made = known.build(known.chosen(scenario), whole)
     if not isinstance(made, Prepared):
         raise SettingsError(f'the builder of recipe "{known.name}" returned a {type(made).__name__}', "Return fedrec.Prepared(...).")
+    if limits:
+        made = replace(made, steps={name: with_limits(step, limits, promised) for name, step in made.steps.items()})
     return replace(made, recipe=_OnCheckedGrid(made.recipe)) if checks(made.plan) else made
 
 

@@ -169,6 +169,8 @@ class Scenario(Table):
 
     def _require_three_party_fits(self) -> None:
         privacy, named = self.privacy, 'privacy.aggregation = "three-party"'
+        if privacy.personal_epsilons and self.learns_news:
+            raise ValueError("privacy.personal_epsilons is of ratings and clicks: leave it out of news")
         if privacy.aggregation == "trusted":
             if chosen := [
                 key
@@ -184,10 +186,10 @@ class Scenario(Table):
 
     @property
     def unsaid(self) -> set[str]:
-        """Keys of [privacy] that are left out of what is sent and hashed."""
+        """Keys of [privacy] that are left out of what is sent and hashed; so is what a run does not use."""
         if self.privacy.aggregation == "trusted":
-            return set(LOCAL | OF_THREE)
-        return set(LOCAL | {"hostile_clients"} if self.privacy.hostile_clients == "trusted-sites" else LOCAL)
+            return set(LOCAL | OF_THREE) | (set() if self.privacy.personal_epsilons else {"personal_epsilons"})
+        return {"personal_epsilons"} | set(LOCAL | {"hostile_clients"} if self.privacy.hostile_clients == "trusted-sites" else LOCAL)
 
     def digest(self) -> str:
         """SHA-256 of everything but where results and budgets go, what is allowed, and what a figure varies around it."""

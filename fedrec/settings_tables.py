@@ -186,10 +186,43 @@ class PrivacySettings(Table):
         description="of three-party: trusted-sites, clients are sites known by name, and nobody checks what they share; checked: "
         "aggregators refuse what is longer than its bound, which costs 2% of every release's mu^2 and a coarser grid",
     )
+    personal_epsilons: dict[str, float] = Field(
+        default_factory=dict,
+        description="limits that users chose, each with the announced share of users whose limit it is, as in {1 = 0.3, 5 = 0.7}; a user "
+        "with a limit below epsilon is heard less, and protected by its own; empty: everybody has epsilon",
+    )
     shares: Literal["skipped", "real"] = Field(
         "skipped",
         description="of three-party in one process: add three noises to plain sums, or share every report and add shares; the same bytes",
     )
+
+    @model_validator(mode="after")
+    def _limits_that_fit(self) -> Self:
+        if not self.personal_epsilons:
+            return self
+        named = "privacy.personal_epsilons"
+        if self.unit != "user" or self.accountant != "gdp" or self.aggregation != "trusted":
+            raise ValueError(f'{named} needs unit = "user", the exact accountant and one trusted aggregator')
+        if not math.isfinite(self.epsilon):
+            raise ValueError(f"{named} are shares of a finite privacy.epsilon")
+        limits = self.limits
+        if not all(0 < limit <= self.epsilon for limit in limits):
+            raise ValueError(f"{named} must be numbers above 0 and at most privacy.epsilon = {self.epsilon:g}")
+        if min(limits.values()) <= 0 or abs(math.fsum(limits.values()) - 1) > 1e-9:
+            raise ValueError(f"{named} need positive shares that sum to 1, found {math.fsum(limits.values()):g}")
+        return self
+
+    @property
+    def limits(self) -> dict[float, float]:
+        """`personal_epsilons` by number; a name that is none is not a number, which no limit may be."""
+        return {_number(name): share for name, share in self.personal_epsilons.items()}
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 class ModelSettings(Table):
@@ -208,6 +241,19 @@ class ModelSettings(Table):
         "or all alike for everybody (DPALS; needs max_items_per_user)",
     )
     biases: bool = Field(True, description="of dp-gd and am-dpsgd: item biases and users' own means, which the papers' models lack")
+    own_means: bool = Field(
+        False, description="of published and dp-cmf, on ratings: item biases and users' own means, as model.biases has them for descent"
+    )
+    own_vectors: bool = Field(
+        True, description="of am-dpsgd: each item has an entry of its own beside its features; AM-SSP's encoder has none"
+    )
+    optimizer: Literal["adam", "plain"] = Field(
+        "adam", description="of AM-SSP's encoder: adam, or plain gradient steps as Alg. 2 to 5 print them"
+    )
+    solve: Literal["projected", "pseudo-inverse"] = Field(
+        "projected",
+        description="of the item update without features: projected statistics plus a ridge, or the pseudo-inverse of Ada-DPALS Alg. 1",
+    )
     loss: Literal["logistic", "quadratic"] = Field("logistic", description="of convex-ssp: what a click and its absence cost")
     click_weight: float = Field(0.0, ge=0, description="of convex-ssp: alpha; a click weighs 1 + alpha; 0 is the plain likelihood")
     weight_exponent: float = Field(0.25, ge=0, le=1, description="mu in n^-mu: larger favours rare items")

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -135,10 +135,11 @@ class ClientLedger:
         """Digest of the plan that a run was charged under, None before its first charge."""
         return next((entry.plan for entry in self._entries if entry.run == run), None)
 
-    def charge(self, run: str, round: int, question: str, plan: Plan, releases: Sequence[str]) -> bool:
+    def charge(self, run: str, round: int, question: str, plan: Plan, releases: Sequence[str], *, weight: float = 1.0) -> bool:
         """Durably charge each user for these releases of `plan`; `question` is the digest. False where this was charged before: a resend.
 
-        There must be room for all that is left of the plan: a run that cannot be finished is refused before its first round.
+        weight: of this site's reports (`federation.personal`), which cost so much of each release's mu. There must be room for all that is
+        left of the plan: a run that cannot be finished is refused before its first round.
         Raises RefusedError: WRONG_PLAN where the run had another plan, ALREADY_REPORTED where the round had another question,
         WRONG_QUESTION where a release was charged in another round, BUDGET past the limit;
         RunError where the entry cannot be written.
@@ -148,8 +149,8 @@ class ClientLedger:
             if self._is_resend(run, round, question, digest):
                 return False
             self._require_new_releases(run, releases)
-            self._require_room(run, plan)
-            self._append(run, round, question, digest, [(name, plan[name].mu) for name in releases])
+            self._require_room(run, plan, weight)
+            self._append(run, round, question, digest, [(name, weight * plan[name].mu) for name in releases])
             return True
 
     def keep_attempt(self, run: str, round: int, ticket: bytes, *, most: int) -> None:
@@ -258,14 +259,15 @@ class ClientLedger:
                 Refusal.WRONG_QUESTION, f"release {again[0]} of run {run} was answered already", "The plan holds each release once."
             )
 
-    def _require_room(self, run: str, plan: Plan) -> None:
+    def _require_room(self, run: str, plan: Plan, weight: float) -> None:
         """For every release of the plan that is not charged yet, this question's among them."""
         charged = {name for entry in self._entries if entry.run == run for name, _ in entry.releases}
         ledger = self._spent()
         try:
             for release in plan.releases:
                 if release.name not in charged:
-                    ledger = ledger.add(plan.event(release.name))
+                    event = plan.event(release.name)
+                    ledger = ledger.add(replace(event, mu=weight * event.mu))
         except (BudgetExceededError, UnitMismatchError) as failure:
             raise self._no_room(failure.cause) from None
 

@@ -50,6 +50,7 @@ def open_participant(
         users_per_batch=settings.users_per_batch,
         keep_sent=settings.keep_sent,
         allow_not_established=settings.privacy.allow_not_established,
+        personal_epsilon=settings.privacy.personal_epsilon,
         renew=renewal,
     )
 

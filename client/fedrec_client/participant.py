@@ -27,12 +27,14 @@ from fedrec.errors import DataError, FedRecError, PrivacyError, RefusedError, Se
 from fedrec.federation.hostile_clients import ATTEMPTS, checks
 from fedrec.federation.ledger_heads import follow
 from fedrec.federation.messages import Question
+from fedrec.federation.personal import announced, weight, weighted
 from fedrec.federation.protocol import Answer, Invitation, Receipt, Refusal, ReportDesk, Terms
 from fedrec.federation.rounds import ClientStep
 from fedrec.federation.wire import question_digest, question_header, read_header, report_digest
 from fedrec.news.messages import Ask, Reply
 from fedrec.operations import logs
 from fedrec.privacy.calibration import Plan
+from fedrec.privacy.guarantee import Guarantee
 from fedrec.recipes import client_steps, guarantee_of
 from fedrec.settings import validated
 from fedrec_client.answering import Bounds, Private, require_answerable
@@ -87,15 +89,19 @@ class Participant:
         keep_sent: bool = False,
         allow_not_established: bool = False,
         bounds: Bounds | None = None,
+        personal_epsilon: float = math.inf,
         renew: Callable[[], SiteUsers | None] | None = None,
     ) -> None:
         """desk: of the one aggregator, of its leaves, or of three; plans of the other kind are refused.
 
-        `folder` keeps terms and what was sent. renew: the users when a new run begins, None where they are as before (`renewal`).
+        `folder` keeps terms and what was sent.
+        personal_epsilon: the most that one run may cost each user.
+        renew: the users when a new run begins, None where they are as before (`renewal`).
         """
         self.name, self.users, self.ledger, self._desk, self._notes = name, users, ledger, desk, Notes(folder)
         self._users_per_batch, self._keep_sent = users_per_batch, keep_sent
         self._allow_not_established, self._bounds = allow_not_established, bounds or Bounds()
+        self._personal_epsilon = personal_epsilon
         self._tokens, self._renew = user_tokens(ledger.secret, users.user_ids), renew
         self._known: tuple[Terms, Private] | None = None
         self._mutex = threading.Lock()
@@ -122,7 +128,7 @@ class Participant:
         unknown = self.users.unknown_events(terms)
         self._notes.keep_translation(terms.run, users=mine.num_users, events=len(mine), unknown_events=unknown)
         if self.ledger.plan_of(terms.run) is None:  # once it is known, the plan decides
-            self.ledger.require_room_for(guarantee_of(validated(json.loads(terms.recipe), source="the run's recipe")))
+            self.ledger.require_room_for(self._charged(terms))
         self._see_the_aggregators_ledger()
         self._enroll()
         return Answer(self.name, self.users.num_users)
@@ -154,13 +160,27 @@ class Participant:
         read_header(header)  # names and sizes, as if it had come as bytes
         step = _step(question, terms)
         self._require_plan(plan, question)
+        own = weight(self._charged(terms).epsilon, plan.guarantee)
         require_answerable(question, step, terms, self._bounds)
         digest = question_digest(header)
         self._see_the_aggregators_ledger()
         named = report_digest(digest, invitation.quorum)
-        self.ledger.charge(invitation.run, question.round, digest, plan, [release.name for release in question.releases])
+        self.ledger.charge(invitation.run, question.round, digest, plan, [release.name for release in question.releases], weight=own)
         ids = report_ids(self.ledger.secret, self._tokens, run=invitation.run, round=question.round, digest=digest)
-        return self._deliver(self._delivery(invitation.run, question, plan, named, step, mine, ids), header, invitation.quorum)
+        return self._deliver(
+            self._delivery(invitation.run, question, plan, named, _weighed(step, own), mine, ids), header, invitation.quorum
+        )
+
+    def _charged(self, terms: Terms) -> Guarantee:
+        """What the run costs each user here: its guarantee, or the announced limit that fits the users' own. Raises RefusedError."""
+        scenario = validated(json.loads(terms.recipe), source="the run's recipe")
+        promised, limits = guarantee_of(scenario), scenario.privacy.limits
+        if self._personal_epsilon >= promised.epsilon:
+            return promised
+        if not (limit := announced(self._personal_epsilon, limits)):
+            cause = f"the run costs epsilon {promised.epsilon:g} and announces no limit that is at most this client's personal_epsilon"
+            raise _refused(Refusal.BUDGET, cause, "A run that announces such limits (privacy.personal_epsilons) would be answered.")
+        return replace(promised, epsilon=limit)
 
     def _terms(self, run: str) -> tuple[Terms, Private]:
         if self._known is None or self._known[0].run != run:
@@ -259,6 +279,13 @@ def _step(question: Question, terms: Terms) -> ClientStep:
     if question.step not in steps:
         raise _refused(Refusal.MALFORMED, f"{question.step!r} is no step of the run's recipe", "Use the same version of fedrec everywhere.")
     return steps[question.step]
+
+
+def _weighed(step: ClientStep, own: float) -> ClientStep:
+    """The step, its reports counting `own` of one."""
+    if own == 1:
+        return step
+    return lambda question, mine: weighted(made := step(question, mine), np.full(made.num_users, own), question.blocks)
 
 
 def _from_the_aggregator(failure: UnreachableError | RefusedError, what: str) -> UnreachableError | RefusedError:

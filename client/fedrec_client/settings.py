@@ -103,6 +103,11 @@ class ClientPrivacy(Table):
 
     max_epsilon: Epsilon = Field(5.0, description='the most, over all runs; "inf" takes part in runs without privacy')
     delta: float = Field(1e-5, gt=0, lt=1, description="at which max_epsilon is stated")
+    personal_epsilon: Epsilon = Field(
+        math.inf,
+        description="the most that one run may cost each user here: in a run that announces limits, reports count as the largest "
+        "announced one that is not above this says, and the ledger is charged that; other runs above it are refused",
+    )
     allow_not_established: bool = Field(
         False, description="take part where a guarantee is kept for reproduction and its proof does not hold"
     )
@@ -184,6 +189,8 @@ class ClientSettings(PinnedTable):
 
     @model_validator(mode="after")
     def _one_way_to_noise(self) -> ClientSettings:
+        if math.isfinite(self.privacy.personal_epsilon) and (self.privacy.unit != "user" or self.aggregators):
+            raise ValueError("privacy.personal_epsilon is of reports to one aggregator, of users' ratings or clicks")
         if self.privacy.unit == "user" and math.isfinite(self.privacy.max_user_epsilon):
             raise ValueError("privacy.max_user_epsilon is about news: max_epsilon is per user already")
         news = self.data.format in NEWS_FORMATS

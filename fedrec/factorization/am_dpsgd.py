@@ -45,7 +45,7 @@ class EncoderSettings:
     """Of the public encoder. `gradients` is T, the steps between two solves of users.
 
     least_share: a feature value counts if this share of all items has it, and then as their number to the power -`rarity`.
-    identity: size of an item's own entry beside its bags of norm 1.
+    identity: size of an item's own entry beside its bags of norm 1; 0 for none, where the encoder fits AM-SSP's functions of features.
     """
 
     gradients: int
@@ -60,7 +60,8 @@ def feature_rows(features: PublicFeatures | None, num_items: int, settings: Enco
     if features is None or not features.bags:
         return _sorted(sparse.csr_matrix(sparse.hstack([own, ones])))
     bags = _bags_of(encoder.prepare(features), settings)
-    return _sorted(sparse.csr_matrix(sparse.hstack([bags, settings.identity * own, ones])))
+    parts = [bags, settings.identity * own, ones] if settings.identity else [bags, ones]
+    return _sorted(sparse.csr_matrix(sparse.hstack(parts)))
 
 
 def _bags_of(inputs: ItemInputs, settings: EncoderSettings) -> sparse.csr_matrix:
@@ -68,7 +69,7 @@ def _bags_of(inputs: ItemInputs, settings: EncoderSettings) -> sparse.csr_matrix
     averages = (inputs.csr.data, inputs.csr.indices, inputs.csr.indptr[:: len(inputs.categories)])
     bags = sparse.csr_matrix(averages, shape=(inputs.num_items, sum(inputs.sizes)), dtype=np.float64)
     items = bags.getnnz(axis=0)
-    kept = np.flatnonzero(items >= settings.least_share * inputs.num_items)
+    kept = np.flatnonzero(items >= max(settings.least_share * inputs.num_items, 1))
     bags = bags[:, kept] @ sparse.diags_array(items[kept] ** -settings.rarity)
     norms = np.sqrt(np.asarray(bags.multiply(bags).sum(axis=1)).ravel())
     return sparse.csr_matrix(sparse.diags_array(1 / np.where(norms > 0, norms, 1.0)) @ bags)

@@ -31,10 +31,11 @@ from fedrec.data.interactions import order_by_item
 from fedrec.errors import SettingsError
 from fedrec.factorization.item_statistics import ItemStatistics, item_statistics
 from fedrec.factorization.least_squares import project_psd, solve_packed, solve_rows
+from fedrec.factorization.local_stage import LocalStageModel
 from fedrec.factorization.ssp import PublishedModel, PublishedRecipe
 from fedrec.federation.messages import Question, Release
 from fedrec.federation.rounds import State
-from fedrec.numerics.packed import pack
+from fedrec.numerics.packed import pack, unpack
 from fedrec.privacy.calibration import Plan
 
 
@@ -112,16 +113,30 @@ class CollectiveRecipe:
         t = int(state["round"])
         if t == 0:
             return self.private.tell(state, question, answer)
-        V = np.asarray(state["V"], np.float64)
-        public = [exact_statistics(side, V) for side in self.sides]
+        public = self._public(np.asarray(state["V"], np.float64))
         moved = item_update(self.private.statistics(t - 1, 0, answer), public, ridge=self.private.settings.item_ridge)
         return {**state, "V": moved.astype(np.float32), "round": np.array(t + 1)}
 
-    def model(self, state: State) -> PublishedModel:
+    def model(self, state: State) -> PublishedModel | LocalStageModel:
         """What a device needs. F stays behind: it predicts no rating."""
         return self.private.model(state)
 
     def _public_pass(self, V: Float64s) -> Float64s:
         m, d = V.shape
         nothing = ItemStatistics(np.zeros((m, d * (d + 1) // 2)), np.zeros((m, d)))
-        return item_update(nothing, [exact_statistics(side, V) for side in self.sides], ridge=self.private.settings.item_ridge)
+        return item_update(nothing, self._public(V), ridge=self.private.settings.item_ridge)
+
+    def _public(self, V: Float64s) -> list[ItemStatistics]:
+        """Of every side; an item's bias, the last coordinate where it has one, explains no public entry."""
+        extra = V.shape[1] - self.private.settings.dimension
+        vectors = np.ascontiguousarray(V[:, : V.shape[1] - extra])
+        return [_widened(exact_statistics(side, vectors), extra) for side in self.sides]
+
+
+def _widened(statistics: ItemStatistics, extra: int) -> ItemStatistics:
+    """The same with `extra` more coordinates of zeros."""
+    if not extra:
+        return statistics
+    full = unpack(np.asarray(statistics.gram), statistics.width)
+    gram = np.pad(full, ((0, 0), (0, extra), (0, extra)))
+    return ItemStatistics(pack(gram), np.pad(np.asarray(statistics.moment), ((0, 0), (0, extra))))

@@ -85,23 +85,10 @@ def guarantee_for(epsilon: float, delta: float) -> Guarantee:
     return Guarantee(epsilon, delta, established=False, note=NOTE)
 
 
-def user_weights(ratings: Interactions, settings: PosteriorSettings, asked: Float64s | None = None) -> Float64s:
-    """(n_users,) w_k = a_k min(rho, tau / m_k); `asked` is a (n_users,), 1 where None. Raises ValueError outside [0, 1]."""
-    a = np.ones(ratings.num_users) if asked is None else np.asarray(asked, np.float64)
-    if a.shape != (ratings.num_users,) or not bool(np.all((a >= 0) & (a <= 1))):
-        raise ValueError(f"a user may ask for a share of the budget in [0, 1]; found {a.shape} in [{a.min()!r}, {a.max()!r}]")
+def user_weights(ratings: Interactions, settings: PosteriorSettings) -> Float64s:
+    """(n_users,) w_k = min(rho, tau / m_k)."""
     m = np.minimum(np.diff(ratings.user_ptr), settings.most_ratings)
-    return np.asarray(a * np.minimum(settings.weight_limit, settings.most_ratings / np.maximum(m, 1)), np.float64)
-
-
-def personal_epsilons(ratings: Interactions, settings: PosteriorSettings, weights: Float64s, epsilon: float) -> Float64s:
-    """(n_users,) Theorem 2: what an exact sample costs each user, for itself to know; it depends on its number of ratings.
-
-    epsilon B_k / B with B_k = min(tau, m_k) w_k L for our conversion; half of epsilon B_k / B for the printed one, as its c is a quarter
-    and its proof counts twice.
-    """
-    share = np.minimum(np.diff(ratings.user_ptr), settings.most_ratings) * weights / settings.most_ratings
-    return np.asarray(epsilon * share * (0.5 if settings.conversion == "printed" else 1.0), np.float64)
+    return np.asarray(np.minimum(settings.weight_limit, settings.most_ratings / np.maximum(m, 1)), np.float64)
 
 
 @dataclass(frozen=True)
@@ -112,9 +99,7 @@ class Sample:
     model: LocalStageModel
 
 
-def sample(
-    ratings: Interactions, settings: PosteriorSettings, *, epsilon: float, streams: Streams, asked: Float64s | None = None
-) -> Iterator[Sample]:
+def sample(ratings: Interactions, settings: PosteriorSettings, *, epsilon: float, streams: Streams) -> Iterator[Sample]:
     """Run the chain, yielding after every pass. Epsilon inf is plain regularised SGD, and no privacy.
 
     Every yield but the last is for watching (RMSE against time): releasing several states costs several times.
@@ -128,7 +113,7 @@ def sample(
     start = min(settings.prior_std, 0.1)
     U, V = ((start * rng.standard_normal((rows, settings.dimension))).astype(np.float32) for rows in (ratings.num_users, ratings.num_items))
     U[:, 0] += settings.prior_std  # a common direction for item biases to grow in: a start, free to move
-    rows, weights = Rows.of(U, V, blocks), user_weights(ratings, settings, asked)
+    rows, weights = Rows.of(U, V, blocks), user_weights(ratings, settings)
     key = int.from_bytes(streams.key("posterior-noise")[:7], "little")
     diffusion = Diffusion(scaling.ridge, scaling.temperature if math.isfinite(epsilon) else 0.0, key)
     for t in range(settings.passes):

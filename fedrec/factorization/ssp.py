@@ -39,6 +39,7 @@ from fedrec.factorization import closed_form, gradient
 from fedrec.factorization.facts import PublicFacts
 from fedrec.factorization.item_statistics import ItemStatistics
 from fedrec.factorization.least_squares import solve_clicks, solve_users
+from fedrec.factorization.local_stage import LocalStageModel, solved
 from fedrec.factorization.svec import packed, svec
 from fedrec.federation.messages import Question, Release, ReleaseSpec, Reports
 from fedrec.federation.reports import RealBlock, block, bounded
@@ -58,7 +59,9 @@ class PublishedSettings:
     `encoder` None is the id-only model. `weights`: "printed" is AM-SSP App. E, "clipped" Ada-DPALS eq. 12 and 16,
     "constant" 1 / sqrt(max_items) on every item that is kept: DPALS (Ada-DPALS Rem. 3.5).
     `example_share` below 1 gives each resample a fresh batch of examples (mini-batch SSP1, Alg. 4), charged without amplification.
-    `click_weight` is alpha of Hu et al.; `max_items` 0 keeps all items of a user.
+    `click_weight` is alpha of Hu et al.; `max_items` 0 keeps all items of a user. `own_means`, which no paper has: item vectors
+    are (v_j, b_j / Gamma_u), users (u_k, Gamma_u), and a device takes its own mean off its ratings first (`local_stage`).
+    `pseudo_inverse`: Ada-DPALS Alg. 1 l. 7 to the letter.
     """
 
     dimension: int
@@ -77,6 +80,18 @@ class PublishedSettings:
     max_items: int = 0
     sampling: Literal["uniform", "tail"] = "uniform"
     unit: Literal["user", "example"] = "user"
+    own_means: bool = False
+    pseudo_inverse: bool = False
+
+    @property
+    def width(self) -> int:
+        """d, or d + 1 where an item's last coordinate is its bias."""
+        return self.dimension + self.own_means
+
+    @property
+    def report_radius(self) -> float:
+        """Gamma_u, or the norm of (u, Gamma_u) where u is longest: a vector and what biases are learnt by are then heard alike."""
+        return self.user_radius * (math.sqrt(2) if self.own_means else 1.0)
 
 
 def shares(settings: PublishedSettings, kind: Kind, *, count_share: float) -> dict[str, float]:
@@ -109,11 +124,14 @@ class PublishedRecipe:
         """Random item vectors or encoder, from the run's seed."""
         rng = self.facts.streams.numpy("published-init")
         if self.inputs is not None:
-            theta = encoder.init(self.inputs, self.settings.dimension, rng=rng)
+            theta = encoder.init(self.inputs, self.settings.width, rng=rng)
+            if self.settings.own_means:
+                theta.dense[:, -1] = 0  # biases start at zero
             arrays: State = {**encoder.to_named_arrays(theta, self.inputs), "V": encoder.forward(theta, self.inputs)}
         else:
             d = self.settings.dimension
-            arrays = {"V": (rng.standard_normal((self.facts.num_items, d)) / math.sqrt(d)).astype(np.float32)}
+            V = (rng.standard_normal((self.facts.num_items, d)) / math.sqrt(d)).astype(np.float32)
+            arrays = {"V": np.column_stack([V, np.zeros(len(V), np.float32)]) if self.settings.own_means else V}
         return {**arrays, "round": np.array(0)}
 
     def ask(self, state: State) -> Question | None:
@@ -132,11 +150,14 @@ class PublishedRecipe:
         learned = self._counts_and_mean(answer) if t == 0 else self._move_items(state, t - 1, answer)
         return {**state, **learned, "round": np.array(t + 1)}
 
-    def model(self, state: State) -> PublishedModel:
+    def model(self, state: State) -> PublishedModel | LocalStageModel:
         """What a device needs: item vectors, the mean, and the ridge of its own solve."""
         V = np.asarray(state["V"], np.float32)
         mean = float(state["mean"]) if "mean" in state else sum(self.facts.value_range) / 2
         offset = mean if self.facts.kind == "ratings" else 0.0
+        if self.settings.own_means:
+            bias = V[:, -1] * np.float32(self.settings.user_radius)
+            return LocalStageModel.of(V[:, :-1], bias, offset=offset, user_ridge=self.settings.user_ridge)
         return PublishedModel(V, offset, self.settings.user_ridge, self.settings.click_weight)
 
     def _count_releases(self) -> tuple[ReleaseSpec, ...]:
@@ -146,7 +167,7 @@ class PublishedRecipe:
         return ReleaseSpec("counts", (by_item,), limit), ReleaseSpec("mean", (mean,), half)
 
     def _step_releases(self, s: int) -> tuple[ReleaseSpec, ...]:
-        m, d = self.facts.num_items, self.settings.dimension
+        m, d = self.facts.num_items, self.settings.width
         specs = list[ReleaseSpec]()
         for r in range(self.settings.resamples):
             gram, moment = f"gram/{s}/{r}", f"moment/{s}/{r}"
@@ -169,7 +190,8 @@ class PublishedRecipe:
         settings = self.settings
         released = [self.statistics(s, r, answer) for r in range(settings.resamples)]
         if self.inputs is None:
-            return {"V": closed_form.projected(released[0], ridge=settings.item_ridge).astype(np.float32)}
+            solve = closed_form.pseudo_inverse if settings.pseudo_inverse else closed_form.projected
+            return {"V": solve(released[0], ridge=settings.item_ridge).astype(np.float32)}
         theta = encoder.from_named_arrays({k: np.asarray(v, np.float32) for k, v in state.items()}, self.inputs)
         rng = self.facts.streams.numpy("published-batches", round=s)
         moved = gradient.ssp1(
@@ -184,14 +206,14 @@ class PublishedRecipe:
         return {**encoder.to_named_arrays(moved, self.inputs), "V": encoder.forward(moved, self.inputs)}
 
     def statistics(self, s: int, r: int, answer: Release) -> ItemStatistics:
-        """(A_j, b_j) in the units of the model: vectors were reported divided by Gamma_u, values by Gamma_y."""
-        settings = self.settings
+        """(A_j, b_j) in the units of the model: vectors were reported divided by `report_radius`, values by Gamma_y."""
+        settings, radius = self.settings, self.settings.report_radius
         released = answer.values[f"gram/{s}/{r}"]
-        gram = (released if self.plan.aggregation == "trusted" else packed(released, settings.dimension)) * settings.user_radius**2
-        moment = answer.values[f"moment/{s}/{r}"] * settings.user_radius
+        gram = (released if self.plan.aggregation == "trusted" else packed(released, settings.width)) * radius**2
+        moment = answer.values[f"moment/{s}/{r}"] * radius
         if self.facts.kind == "ratings":
             return ItemStatistics(gram.astype(np.float32), (moment * settings.target_radius).astype(np.float32))
-        gramian = answer.values[f"gramian/{s}"] * settings.user_radius**2
+        gramian = answer.values[f"gramian/{s}"] * radius**2
         alpha = settings.click_weight
         return ItemStatistics((alpha * gram + gramian).astype(np.float32), ((1 + alpha) * moment).astype(np.float32))
 
@@ -244,11 +266,13 @@ def _report_statistics(question: Question, mine: Interactions, settings: Publish
     """Alg. 8 l. 2-5: solve u, clip it to Gamma_u and y to Gamma_y, weight; A and b come from these factors."""
     V, offset = np.asarray(question.public["V"], np.float64), float(question.public["mean"]) if mine.kind == "ratings" else 0.0
     noisy = np.asarray(question.public["counts"], np.float64)
-    solved = _user_vectors(mine, V, offset, settings.user_ridge, settings.click_weight)
-    U = clip_rows(solved, radius=settings.user_radius).rows / settings.user_radius
+    U, means = _solved(mine, V, offset, settings)
     mine = _sampled(mine, settings, noisy)
     w = _weights(mine, settings, noisy, num_users=int(question.public["num_users"]))
-    y = clip_values(mine.values - offset, low=-settings.target_radius, high=settings.target_radius).values / settings.target_radius
+    y = (
+        clip_values(mine.values - offset - means[mine.users], low=-settings.target_radius, high=settings.target_radius).values
+        / settings.target_radius
+    )
     target = y if mine.kind == "ratings" else np.ones(len(mine))
     ptr, items = mine.user_ptr, mine.items
     if settings.unit == "example":  # every event reports for itself
@@ -260,6 +284,16 @@ def _report_statistics(question: Question, mine: Interactions, settings: Publish
     if mine.kind == "clicks":
         blocks.append(RealBlock(np.ones(len(U)), U))
     return bounded(ptr, items, blocks, question.releases, scaling="clip")
+
+
+def _solved(mine: Interactions, V: Float64s, offset: float, settings: PublishedSettings) -> tuple[Float64s, Float64s]:
+    """What a user reports in place of its vector, of norm at most 1, and its own mean, 0 where users have none."""
+    if not settings.own_means:
+        found = _user_vectors(mine, V, offset, settings.user_ridge, settings.click_weight)
+        return clip_rows(found, radius=settings.user_radius).rows / settings.report_radius, np.zeros(mine.num_users)
+    radius = settings.user_radius
+    means, found, _ = solved(mine, np.ascontiguousarray(V[:, :-1]), radius * V[:, -1], offset, settings.user_ridge)
+    return np.column_stack([clip_rows(found, radius=radius).rows, np.full(len(found), radius)]) / settings.report_radius, means
 
 
 def _batches(mine: Interactions, settings: PublishedSettings, round: int) -> list[npt.NDArray[np.bool_]]:

@@ -41,7 +41,8 @@ def settings_of(scenario: Scenario) -> tuple[noisy_descent.DescentSettings, am_d
         start_std=0.02 if chosen.biases else 1.0,
         biases=chosen.biases,
     )
-    return descent, am_dpsgd.EncoderSettings(gradients, least_share=0.0025, rarity=0.5, identity=0.7)
+    own = chosen.own_vectors
+    return descent, am_dpsgd.EncoderSettings(gradients, least_share=0.0025 if own else 0.0, rarity=0.5, identity=0.7 * own)
 
 
 SPEC = RecipeSpec(
@@ -50,5 +51,5 @@ SPEC = RecipeSpec(
     client_steps=client_steps,
     kinds=("ratings",),
     read=whole_scenario,
-    keys=fast_dpmf.KEYS | {"biases", "encoder_steps"},
+    keys=fast_dpmf.KEYS | {"biases", "encoder_steps", "own_vectors"},
 )

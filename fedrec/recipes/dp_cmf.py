@@ -15,12 +15,13 @@ from fedrec.recipes import published
 from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import Scenario
 
-_ENCODER = {"encoder", "encoder_steps", "learning_rate", "item_batch", "resamples", "example_share"}
+_ENCODER = {"encoder", "encoder_steps", "learning_rate", "item_batch", "resamples", "example_share", "optimizer"}
 
 
 def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     """The sides are public, so the plan is that of the private ratings alone."""
     settings = settings_of(scenario)
+    published.require_ratings(settings, facts.kind)
     plan = facts.plan(ssp.shares(settings, facts.kind, count_share=published.count_share(scenario)))
     private = ssp.PublishedRecipe.of(plan, settings, facts, with_features=False)
     recipe = CollectiveRecipe(private, sides_of(scenario.collective, facts), scenario.collective.start_passes)
@@ -43,6 +44,8 @@ def check(scenario: Scenario) -> str:
         return found
     if ignored := scenario.model.chosen() & _ENCODER:
         return f'model.{min(ignored)} is of an item encoder trained by gradient: "dp-cmf" solves item vectors in closed form'
+    if scenario.model.solve != "projected":
+        return 'model.solve is of recipe = "published": beside public sides "dp-cmf" projects the private statistics, then solves'
     if not scenario.data.features:
         return 'data.features = false leaves "dp-cmf" without public data: choose what it uses with collective.sides'
     return ""

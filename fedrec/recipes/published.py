@@ -7,7 +7,9 @@ from dataclasses import fields, replace
 from typing import Literal
 
 from fedrec.data.interactions import Kind
+from fedrec.errors import SettingsError
 from fedrec.factorization import gradient, ssp
+from fedrec.factorization.optimizers import Adam, GradientDescent
 from fedrec.factorization.published_choices import Choice, choice_for
 from fedrec.federation.rounds import ClientStep
 from fedrec.preparing import Prepared, RecipeFacts
@@ -16,13 +18,14 @@ from fedrec.registry import RecipeSpec, whole_scenario
 from fedrec.settings import Scenario
 from fedrec.settings_tables import ModelSettings
 
-KEYS = frozenset(ModelSettings.model_fields) - {"loss", "click_weight", "biases"}
+KEYS = frozenset(ModelSettings.model_fields) - {"loss", "click_weight", "biases", "own_vectors"}
 """Of [model]."""
 
 
 def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
     """Its plan by the paper's own conversion where `privacy.accountant` says so."""
     settings = settings_of(scenario, facts.kind)
+    require_ratings(settings, facts.kind)
     shares = ssp.shares(settings, facts.kind, count_share=count_share(scenario))
     if scenario.privacy.accountant == "am-ssp" and facts.guarantee.private:
         plan = am_ssp_plan(facts.guarantee, shares, steps=settings.steps)
@@ -30,6 +33,12 @@ def build(scenario: Scenario, facts: RecipeFacts) -> Prepared:
         plan = facts.plan(shares)
     recipe = ssp.PublishedRecipe.of(plan, settings, facts, with_features=scenario.model.encoder == "features" and scenario.data.features)
     return Prepared(recipe, ssp.client_steps(settings), plan)
+
+
+def require_ratings(settings: ssp.PublishedSettings, kind: Kind) -> None:
+    """Raises SettingsError where users would have means of clicks."""
+    if settings.own_means and kind != "ratings":
+        raise SettingsError("model.own_means is of ratings: a user's clicks have no mean", "Leave model.own_means out.")
 
 
 def client_steps(scenario: Scenario, kind: Kind | Literal["news"]) -> Mapping[str, ClientStep]:
@@ -58,7 +67,8 @@ def settings_by(rule: Choice, scenario: Scenario) -> ssp.PublishedSettings:
     """What [model] says, and of values that it leaves at zero what the rule has."""
     chosen = scenario.model
     choice = replace(rule, **{field.name: value for field in fields(Choice) if (value := getattr(chosen, field.name))})
-    descent = gradient.Descent(choice.encoder_steps, gradient.Constant(choice.learning_rate), batch_items=chosen.item_batch or None)
+    optimizer = Adam() if chosen.optimizer == "adam" else GradientDescent()
+    descent = gradient.Descent(choice.encoder_steps, gradient.Constant(choice.learning_rate), optimizer, chosen.item_batch or None)
     return ssp.PublishedSettings(
         dimension=choice.dimension,
         steps=choice.steps,
@@ -74,6 +84,8 @@ def settings_by(rule: Choice, scenario: Scenario) -> ssp.PublishedSettings:
         max_items=chosen.max_items_per_user,
         sampling=chosen.sampling,
         unit="example" if scenario.privacy.unit == "example" else "user",
+        own_means=chosen.own_means,
+        pseudo_inverse=chosen.solve == "pseudo-inverse",
     )
 
 

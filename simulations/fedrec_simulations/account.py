@@ -40,6 +40,7 @@ def describe(scenario: Scenario, *, users: int = 0, items: int = 0) -> dict[str,
         "training": {"users": facts.num_users, "items": facts.num_items, "kind": facts.kind, "features": facts.features is not None},
         "plan": plan.digest(),
         **statement.three_party(plan),
+        **statement.personal(plan, scenario.privacy.limits),
     }
     return dict(finite(content))
 
@@ -81,7 +82,7 @@ def table(described: dict[str, Any]) -> str:
     }
     lines += ["", *(f"epsilon {unit} by {names[key]}: {value.strip()}" for key, value in shown.items())]
     lines.append(f"plan {described['plan'][:16]}")
-    return "\n".join([*lines, *statement.three_party_lines(described)])
+    return "\n".join([*lines, *statement.three_party_lines(described), *statement.personal_lines(described)])
 
 
 def _number(value: float | str) -> str:

@@ -63,6 +63,7 @@ def _last_words(done: Run) -> str:
     lines += [f"beyond  not covered by the guarantee: {what}" for what in done.split.not_covered]
     lines += [f"budget  of all runs on this data: {words}" for words in statement.spent_words(done.budget)]
     lines += statement.three_party_lines(statement.three_party(done.main.prepared.plan))
+    lines += statement.personal_lines(statement.personal(done.main.prepared.plan, done.scenario.privacy.limits))
     if done.main.prepared.plan.guarantee.private and done.scenario.privacy.noise == "seeded":
         lines.append("noise   seeded: an experiment. Whoever knows the seed can remove the noise: do not release this model.")
     return "\n".join(lines)
@@ -100,6 +101,7 @@ def _result(done: Run) -> dict[str, Any]:
     opinions = done.main.opinions()
     guarantee = asdict(plan.guarantee)
     stated = statement.stated(plan.guarantee, done.budget, done.split.not_covered) | statement.three_party(plan)
+    stated |= statement.personal(plan, done.scenario.privacy.limits)
     about = {"noise": done.scenario.privacy.noise, "accountants": asdict(opinions), "plan": plan.digest()}
     write_json(done.folder / "guarantee.json", {**guarantee, **about, **stated})
     comparison = {name: outcome.metrics() for name, outcome in done.rivals.items()}

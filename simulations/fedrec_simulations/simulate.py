@@ -46,6 +46,9 @@ def run(
     console = Console(stderr=True, quiet=quiet)
     if scenario.privacy.shares == "real" and cast.runtime != "loopback":
         raise SettingsError(f"privacy.shares says nothing to --runtime {cast.runtime}, which always shares", "Leave one of the two out.")
+    if scenario.privacy.limits and cast.runtime in {"flower", "processes"}:
+        cause = f"privacy.personal_epsilons: clients of --runtime {cast.runtime} have one limit each, their own setting"
+        raise SettingsError(cause, "Leave --runtime out, or give machines privacy.personal_epsilon.")
     started = time.perf_counter()
     folder = open_folder(scenario, name, cast, resume=resume)
     record.begin(folder)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from fedrec.federation.personal import weight
 from fedrec.privacy.calibration import Plan
 from fedrec.privacy.guarantee import Guarantee
 from fedrec.sharing import promises
@@ -50,6 +52,25 @@ def three_party_lines(described: Mapping[str, Any]) -> list[str]:
     if "promises" not in described:
         return []
     return ["", *described["warnings"], *(promises.Stated(**one).words for one in described["promises"])]
+
+
+def personal(plan: Plan, limits: Mapping[float, float]) -> dict[str, Any]:
+    """What people with limits of their own are promised, for a file; {} where everybody has the run's epsilon."""
+    chosen = [
+        {"epsilon": limit, "share": share, "weight": weight(limit, plan.guarantee), "words": _personal_words(limit, share, plan.guarantee)}
+        for limit, share in sorted(limits.items())
+    ]
+    return {"personal": chosen} if chosen else {}
+
+
+def personal_lines(described: Mapping[str, Any]) -> list[str]:
+    """What `personal` put into a file, for a terminal."""
+    return [f"limits  {one['words']}" for one in described.get("personal", ())]
+
+
+def _personal_words(limit: float, share: float, promised: Guarantee) -> str:
+    own = replace(promised, epsilon=limit)
+    return f"{share:.0%} of users: {own}; their reports count {weight(limit, promised):.3f} of one"
 
 
 def stated(guarantee: Guarantee, budget: DataBudget | None, more: Sequence[str] = ()) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from fedrec.federation.messages import Reports
 from fedrec.federation.protocol import Answer, LedgerGrowth, LedgerHead, Refusal
 from fedrec.federation.reports import within_radius
 from fedrec.federation.wire import select_users
+from fedrec.privacy.accounting import mu_for
 from fedrec.privacy.calibration import among_three
 from fedrec.privacy.guarantee import Guarantee
 
@@ -357,3 +358,30 @@ def test_what_a_user_reports_does_not_depend_on_the_others(make_run, make_site, 
         kept = np.arange(30) == 11
         mine = select_users(among, kept, question.blocks).reports
         assert flat([mine], question) == flat([single.reports], question)
+
+
+def test_a_site_with_a_limit_of_its_own_is_heard_and_charged_so_much_and_no_more(make_run, make_site) -> None:
+    """Each coefficient is its weight of the plain report's, cut towards zero; the ledger holds the announced limit, not the run's."""
+    run = make_run(*PUBLISHED, "privacy.personal_epsilons={1=0.5,5=0.5}")
+    site = make_site(run.users, limit=GENEROUS, options={"personal_epsilon": 2.0})
+    plain = make_site(run.users, "plain", limit=GENEROUS)
+    for each in (site, plain):
+        each.participant.join(run.terms)
+    share = mu_for(1.0, 1e-5) / mu_for(5.0, 1e-5)
+    for question in run.questions():
+        for each in (site, plain):
+            assert each.participant.answer(run.invitation(question)).accepted == 30
+        heard, whole = (run.decoded(question, each.desk.batches)[0].reports for each in (site, plain))
+        for ours, theirs in zip(heard.blocks, whole.blocks, strict=True):
+            np.testing.assert_array_equal(ours.coefficients, np.trunc(theirs.coefficients * share))
+    assert site.participant.ledger.epsilon == pytest.approx(1.0, rel=1e-6)
+    assert plain.participant.ledger.epsilon == pytest.approx(5.0, rel=1e-6)
+
+
+def test_a_site_with_a_limit_of_its_own_refuses_a_run_that_announces_none_as_small(make_run, make_site) -> None:
+    for overrides in ((), ("privacy.personal_epsilons={3=0.5,5=0.5}",)):
+        run = make_run(*PUBLISHED, *overrides)
+        site = make_site(run.users, f"site-{len(overrides)}", limit=GENEROUS, options={"personal_epsilon": 2.0})
+        assert site.participant.join(run.terms).refusal == Refusal.BUDGET
+        assert not site.desk.enrolled
+        assert not site.participant.ledger.entries

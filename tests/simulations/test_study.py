@@ -15,9 +15,11 @@ import pytest
 
 from fedrec.errors import SettingsError
 from fedrec.privacy.guarantee import Guarantee
+from fedrec.settings import validated
 from fedrec_simulations.experiments import intervals
 from fedrec_simulations.experiments.progress import Pace, Progress
-from fedrec_simulations.experiments.study import chart, claims, measure, page, ratings_settings, systems, training
+from fedrec_simulations.experiments.rows import merged
+from fedrec_simulations.experiments.study import chart, claims, forms, measure, page, ratings_settings, search, systems, training
 from fedrec_simulations.experiments.study.results import Study
 from fedrec_simulations.experiments.study.systems import EPSILONS, SYSTEMS, Place
 
@@ -187,7 +189,7 @@ def _content(values: Mapping[tuple[str, float], Sequence[float]], *, kind: str =
         }
         for (system, epsilon), each in values.items()
     ]
-    sizes = {group: {"users": 10, "items": 5, "train": 80, "test": 10} for group in ("alone", "people")}
+    sizes = {group: {"users": 10, "items": 5, "train": 80, "test": 10} for group in ("alone", "one model", "people")}
     return {
         "data": {"name": name, "kind": kind, "sizes": sizes},
         "protocol": {},
@@ -266,12 +268,11 @@ def test_higher_is_better_for_clicks(tmp_path: Path) -> None:
 
 
 def test_verdicts_turn_when_rows_turn() -> None:
-    test = claims.ahead("ada-dpals", "dpals-tail")
+    test = claims.on_one_model("ada-dpals", "dpals-tail")
 
     def verdict(at_one: tuple[Sequence[float], Sequence[float]], at_five: tuple[Sequence[float], Sequence[float]]) -> claims.Verdict:
-        cells = {
-            (n, e): each for e, pair in ((1.0, at_one), (5.0, at_five)) for n, each in zip(("ada-dpals", "dpals-tail"), pair, strict=True)
-        }
+        names = ("ada-dpals, made sound", "dpals-tail, made sound")
+        cells = {(n, e): each for e, pair in ((1.0, at_one), (5.0, at_five)) for n, each in zip(names, pair, strict=True)}
         return test([Study.of(_content(cells))])
 
     assert verdict((OURS, THEIRS), (OURS, THEIRS)).outcome == "held"
@@ -289,17 +290,64 @@ def test_every_verdict_on_a_published_claim_compares_two_lines_of_one_model() ->
     pairs = {
         "adaptive weights beat tail-biased sampling": ("ada-dpals", "dpals-tail"),
         "tail-biased sampling beats uniform sampling": ("dpals-tail", "dpals-uniform"),
-        "all sides together beat public users alone as a side": ("dp-cmf-all", "dp-cmf-users"),
-        "a logistic loss beats the quadratic one on clicks": ("convex-logistic", "convex-quadratic"),
+        "sufficient statistics beat noisy gradient descent": ("ada-dpals", "ada-dpgd"),
+        "AM-SSP beats AM-DPSGD": ("am-ssp", "am-dpsgd"),
+        "AM-SSP beats DP-CMF with the same features": ("am-ssp", "dp-cmf"),
+        "item features help: AM-SSP beats the same without features": ("am-ssp", "ada-dpals"),
+        "item features help there too: AM-DPSGD beats DPALS with ids alone": ("am-dpsgd", "dpals-uniform"),
+        "item metadata helps": ("dp-cmf", "ada-dpals"),
     }
     assert {claim.words for claim in judged} == set(pairs)
-    for first, second in pairs.values():
-        for table in SYSTEMS.values():
-            if first in table and second in table:
-                one, other = table[first].model, table[second].model
-                assert one is not None
-                assert other is not None
-                assert (one.biases, one.user_means, one.start) == (other.biases, other.user_means, other.start)
+    table = SYSTEMS["ratings"]
+    for pair in pairs.values():
+        for form in ("made sound", "as printed"):
+            first, second = (table.get(f"{name}, {form}") for name in pair)
+            if first and second:
+                assert first.model is not None
+                assert second.model is not None
+                assert not any((first.model.biases, first.model.user_means, second.model.biases, second.model.user_means))
+                assert first.model.start == second.model.start == "random"
+                assert first.tried == second.tried == (forms.TRIALS, forms.TRIALS)
+
+
+def test_every_kept_search_tried_the_same_number_of_settings_and_its_best_is_what_a_line_runs_with() -> None:
+    """Of every line at every epsilon: settings of the stated space, all different, judged alike."""
+    folder = ROOT / "simulations" / "fedrec_simulations" / "experiments" / "study" / "searched"
+    for path in folder.glob("*.json"):
+        for name, by_epsilon in json.loads(path.read_text())["lines"].items():
+            method, form = name.split(", ")
+            space = forms.METHODS[method].choices(form)  # type: ignore[arg-type]
+            for epsilon, trials in by_epsilon.items():
+                assert len(trials) == forms.TRIALS
+                tried = [tuple(trial["settings"].items()) for trial in trials]
+                assert len(set(tried)) == forms.TRIALS
+                assert all(value in space[key] for settings in tried for key, value in settings)
+                least = min(trials, key=lambda trial: float(trial["rmse"]))["settings"]
+                scenario = SYSTEMS["ratings"][name].scenario(Place("planted", path.stem, "ratings"), float(epsilon), 1)
+                said = scenario.model_dump(mode="json")
+                assert all(said[key.split(".")[0]][key.split(".")[1]] == value for key, value in least.items())
+
+
+def test_a_search_finds_the_best_of_a_space_and_never_repeats_itself() -> None:
+    space = {"a": (0, 1, 2, 3), "b": (0, 1, 2, 3), "c": (0, 1, 2, 3)}
+    suggested = search.proposals(space, 40, np.random.default_rng(0))
+    seen = [next(suggested)]
+    for _ in range(39):
+        seen.append(suggested.send(sum((value - 3) ** 2 for value in seen[-1].values())))
+    assert seen[0] == {"a": 2, "b": 2, "c": 2}
+    assert len({tuple(each.values()) for each in seen}) == 40
+    assert {"a": 3, "b": 3, "c": 3} in seen
+
+
+def test_lines_of_a_form_say_the_same_of_biases_and_none_has_additions_where_claims_are_judged() -> None:
+    for name, method in forms.METHODS.items():
+        for form, said in method.forms.items():
+            content = merged({"recipe": said["recipe"]}, said, {"data": {"preset": "small"}, "model": {"max_items_per_user": 5}})
+            if name in {"ada-dpgd", "am-dpsgd"}:
+                del content["model"]["max_items_per_user"]
+            scenario = validated(content, source=name)
+            has = scenario.model.biases if name in {"ada-dpgd", "am-dpsgd"} else scenario.model.own_means
+            assert has == (form == "with our additions")
 
 
 LIKE = systems.Model("free", biases=False, user_means=False, start="random")
@@ -307,7 +355,7 @@ LIKE = systems.Model("free", biases=False, user_means=False, start="random")
 
 def _system(**fields: Any) -> systems.System:
     return systems.System(
-        **{"name": "x", "label": "X", "origin": "published", "public": "nothing", "says": None, "model": LIKE, "tried": (5, 9)} | fields
+        **{"name": "x", "label": "X", "origin": "published", "public": "nothing", "says": None, "model": LIKE, "tried": (15, 15)} | fields
     )
 
 
@@ -320,7 +368,8 @@ def _system(**fields: Any) -> systems.System:
         ({"model": replace(LIKE, start="public data")}, "start"),
         ({"model": None}, "no declared model"),
         ({"public": "item features"}, "public data"),
-        ({"tried": (10, 20)}, "settings tried"),
+        ({"tried": (16, 16)}, "settings tried"),
+        ({"tried": (15, 20)}, "settings tried"),
         ({"tried": None}, "settings tried"),
         ({"origin": "own"}, "a design of our own"),
         ({"origin": "ours"}, "a design of our own"),
@@ -337,7 +386,7 @@ def test_a_verdict_is_withheld_where_two_lines_differ_beside_the_claim(
     assert verdict.outcome == "withdrawn"
     assert verdict.found.startswith("not comparable: ")
     assert word in verdict.found
-    monkeypatch.setitem(SYSTEMS, "ratings", {"one": _system(name="one"), "other": _system(name="other", tried=(9, 12))})
+    monkeypatch.setitem(SYSTEMS, "ratings", {"one": _system(name="one"), "other": _system(name="other", tried=(15, 15))})
     assert claims.ahead("one", "other")([study]).outcome == "held"
 
 
@@ -372,7 +421,6 @@ def test_the_page_says_what_stood_there_and_on_which_model_each_line_stands(tmp_
     assert "| Ada-DPALS | the paper's | free | without | without | random | 17-44 |" in found
     assert "| default | ours | free and of features | with | with | public data | not counted |" in found
     withdrawn = found.split("## Withdrawn")[1].split("\n## ")[0]
-    assert "sufficient statistics beat noisy gradient descent | did not hold | not comparable: item biases" in withdrawn
     assert "AM-SSP trains a hundred times faster than AM-DPSGD" in withdrawn
     assert "the default beats every published system, made sound | held" in withdrawn
 
@@ -383,7 +431,7 @@ def _one_apart(step: float) -> list[Study]:
     rank, studies = {name: k for k, name in enumerate(dict.fromkeys(names))}, []
     for kind, table in SYSTEMS.items():
         sign = step if kind == "ratings" else -step
-        data = "ml-1m" if kind == "ratings" else "yelp2018"
+        data = "ml-100k" if kind == "ratings" else "yelp2018"
         cells = {(name, e): [0.9 + sign * rank[name] + 1e-6 * s for s in range(3)] for name, s_ in table.items() for e in s_.epsilons(data)}
         studies.append(Study.of(_content(cells, kind=kind, name=kind)))
     return studies
@@ -393,7 +441,7 @@ def test_every_claim_can_come_out_either_way() -> None:
     """All systems alike but for the sign: whatever is measured at all flips."""
     up, down = ([verdict.outcome for _, verdict in claims.verdicts(_one_apart(step))] for step in (1e-3, -1e-3))
     measured = [(a, b) for a, b in zip(up, down, strict=True) if a not in {"not measured", "withdrawn"}]
-    assert len(measured) == 4
+    assert len(measured) == 8
     assert all(a != b for a, b in measured)
 
 

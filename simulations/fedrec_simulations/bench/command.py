@@ -20,8 +20,8 @@ app = typer.Typer(rich_markup_mode=None)
 
 _OF = {
     "--endurance": (Bench.serving, Bench.nodes),
-    "--jobs": (Bench.paper, Bench.study, Bench.sizes, Bench.simple, Bench.runtimes),
-    "--only": (Bench.study,),
+    "--jobs": (Bench.paper, Bench.study, Bench.search, Bench.sizes, Bench.simple, Bench.runtimes),
+    "--only": (Bench.study, Bench.search),
     "--seeds": (Bench.study, Bench.sizes, Bench.simple),
     "--users": (Bench.sizes, Bench.simple),
     "--items": (Bench.sizes, Bench.simple),
@@ -142,6 +142,8 @@ def _measured(what: Bench, names: Sequence[str], data: Sequence[str], some: _Tol
         return paper(names[0], data=path, overrides=some.overrides, html=html, **shared)
     if what is Bench.study:
         return told("study", data=path, only=some.only, seeds=some.seeds, **shared)
+    if what is Bench.search:
+        return told("search", data=path, only=some.only, jobs=some.jobs, output=some.output, silent=some.silent)
     if what is Bench.sizes:
         return told("sizes", output=some.output, seeds=some.seeds, **some.grid, **shared)
     if what is Bench.runtimes:

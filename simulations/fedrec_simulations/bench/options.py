@@ -34,6 +34,7 @@ class Bench(StrEnum):
     sgld = "sgld"
     paper = "paper"
     study = "study"
+    search = "search"
     serving = "serving"
     serving_basis = "serving-basis"
     serving_lists = "serving-lists"
@@ -68,10 +69,11 @@ again by their noised answers. paper re-makes the figures of a paper from the sc
 what was published; stopped, the same command goes on from its finished rows. --set figure.seeds=[1,2] and --set
 figure.epsilons=[1,5] ask for others. Figures that show seconds make one row at a time whatever --jobs says. study
 trains every system at every epsilon and five seeds on one data set, MovieLens 1M or a folder of click lists.
-Stopped, the same command goes on, and docs/study.md is made of what it writes. sizes trains the default on
+Stopped, the same command goes on, and docs/study.md is made of what it writes. search tries the same number of
+settings on validation ratings for every line of the study on one model. sizes trains the default on
 planted ratings of many sizes and asks whether it is ever above item biases, a smaller epsilon or fewer users.
-simple sets it beside the simple private methods on the data given. These two and runtimes write --output after
-every row and go on from it.
+simple sets it beside the simple private methods on the data given. These two, search and runtimes write --output
+after every row and go on from it.
 
 Examples:
 
@@ -94,7 +96,8 @@ What = Annotated[
         show_choices=False,
         help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, runtimes, grid, sgld, serving, "
         "sharing-intake, cluster, sums, leaves, light-device. "
-        "Quality: ablation, quality, clicks, news, news-paper, paper, study, serving-basis, serving-lists, serving-news, linkage, "
+        "Quality: ablation, quality, clicks, news, news-paper, paper, study, search, serving-basis, serving-lists, serving-news, "
+        "linkage, "
         "sizes, simple, cohorts, sharing. "
         "Leaderboard: submit, leaderboard.",
     ),
@@ -131,10 +134,12 @@ Jobs = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Of paper, study, sizes, simple, runtimes: rows at a time, in processes that share the cores.",
+        help="Of paper, study, search, sizes, simple, runtimes: rows at a time, in processes that share the cores.",
     ),
 ]
-Only = Annotated[list[str] | None, typer.Option(metavar="SYSTEM", show_default=False, help="Of study: this system; may be repeated.")]
+Only = Annotated[
+    list[str] | None, typer.Option(metavar="SYSTEM", show_default=False, help="Of study and search: this system; may be repeated.")
+]
 Seeds = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", show_default=False, help="Seeds 1 to N, of splits and noise: of study 5, of sizes and simple 3."),

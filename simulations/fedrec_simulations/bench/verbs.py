@@ -39,7 +39,13 @@ BENCHES: Mapping[str, tuple[str, bool]] = {
 }
 """By name: the module whose `run(quick=...)` it is, and whether that takes data first."""
 
-TOLD = {"study": "experiments.study.measure", "runtimes": "bench.runtimes", "sizes": "bench.sizes", "simple": "bench.simple"}
+TOLD = {
+    "study": "experiments.study.measure",
+    "search": "experiments.study.search",
+    "runtimes": "bench.runtimes",
+    "sizes": "bench.sizes",
+    "simple": "bench.simple",
+}
 """By name: modules whose `run(tell=...)` says after every row how far it is."""
 
 

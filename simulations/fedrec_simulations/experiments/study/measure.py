@@ -19,6 +19,7 @@ from fedrec.storage import finite
 from fedrec_simulations.experiments.progress import Tell
 from fedrec_simulations.experiments.row_queue import rows_of
 from fedrec_simulations.experiments.rows import Row, folder_of
+from fedrec_simulations.experiments.source import source_digest
 from fedrec_simulations.experiments.study.systems import DELTA, SYSTEMS, Place
 from fedrec_simulations.experiments.study.training import METRICS, study_row
 from fedrec_simulations.experiments.trials import RowFiles, Trial
@@ -106,6 +107,7 @@ def _result(place: Place, made: Mapping[Task, Row], missing: Mapping[str, str]) 
         },
         "cells": [_cell(place, name, epsilon, rows) for (name, epsilon), rows in groups.items()],
         "missing": dict(missing),
+        "code": source_digest(study_row),
         "seconds": sum(found["seconds"] for found in made.values()),
     }
 

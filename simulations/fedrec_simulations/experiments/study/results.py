@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedrec.data.interactions import Kind
@@ -26,6 +26,8 @@ class Study:
     cells: Mapping[tuple[str, float], Row]
     missing: Mapping[str, str]
     seconds: float
+    codes: Mapping[Group, str] = field(default_factory=dict)
+    """Digest of the code that made a group's rows (`source`); none of rows that were made before it was kept."""
     notes: tuple[str, ...] = ()
     """What a reader must know of how the rows were made, where it is not how they would be made now."""
 
@@ -42,7 +44,8 @@ class Study:
         data, sizes = parts[0]["data"], {group: size for part in parts for group, size in part["data"]["sizes"].items()}
         missing = {name: cause for part in parts for name, cause in part["missing"].items()}
         notes = tuple(dict.fromkeys(part["note"] for part in parts if part.get("note")))
-        return Study(data["name"], data["kind"], sizes, cells, missing, sum(part["seconds"] for part in parts), notes)
+        codes = {group: part["code"] for part in parts if part.get("code") for group in part["data"]["sizes"]}
+        return Study(data["name"], data["kind"], sizes, cells, missing, sum(part["seconds"] for part in parts), codes, notes)
 
     @property
     def metric(self) -> str:

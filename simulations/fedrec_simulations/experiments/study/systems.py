@@ -18,15 +18,17 @@ from fedrec.data.interactions import Kind
 from fedrec.settings import Scenario, validated
 from fedrec_simulations.experiments.papers.starts import Start
 from fedrec_simulations.experiments.rows import Row, merged
-from fedrec_simulations.experiments.study import clicks_settings, ratings_settings
+from fedrec_simulations.experiments.study import clicks_settings, ratings_settings, searched
+from fedrec_simulations.experiments.study.forms import METHODS, TRIALS, Form, Method, line
 
 DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 5.0, 10.0, 20.0, math.inf)
 HALF_PUBLIC: Mapping[str, Any] = {"users_share": 0.5}
 """Of [collective], where there is no second source: half of the data's users are made public and leave private data and test."""
 
-Group = Literal["alone", "people"]
-"""Systems of a group have the same private users. In "people" other people's data is public; in "alone", item features at most."""
+Group = Literal["alone", "one model", "people"]
+"""Systems of a group have the same private users. In "people" other people's data is public; in the others, item features at most. Those
+of "one model" are the lines of `forms`, which claims are judged by."""
 Origin = Literal["ours", "published", "adapted", "own", "printed", "not private"]
 """ours: our default. published: a paper's algorithm and model, made sound. adapted: a paper's algorithm with another model or start
 of ours. own: another design of ours after a paper. printed: as published, its guarantee not established. not private: a reference
@@ -66,7 +68,7 @@ class System:
 
     public: what it knows beside private data. says: None where no recipe trains it. model: None for references without a guarantee.
     tried: fewest and most settings of which the best at one epsilon was taken, None where nobody counted. where: the epsilons at
-    which the line exists, of the data's name and epsilon.
+    which the line exists, of the data's name and epsilon. form: of the group "one model".
     """
 
     name: str
@@ -77,6 +79,7 @@ class System:
     model: Model | None = None
     tried: tuple[int, int] | None = None
     group: Group = "alone"
+    form: Form | None = None
     where: Callable[[str, float], bool] = lambda data, epsilon: True
 
     @property
@@ -90,7 +93,7 @@ class System:
 
     def scenario(self, place: Place, epsilon: float, seed: int) -> Scenario:
         """What `fedrec simulate` would be told. Raises SettingsError where no recipe does it, or refuses this."""
-        return validated(merged(_common(place, epsilon, seed), self.says(place.name, epsilon) if self.says else {}), source=self.name)
+        return validated(merged(common(place, epsilon, seed), self.says(place.name, epsilon) if self.says else {}), source=self.name)
 
 
 def differences(first: System, second: System, *, about: frozenset[str] = frozenset()) -> tuple[str, ...]:
@@ -109,7 +112,7 @@ def differences(first: System, second: System, *, about: frozenset[str] = frozen
                 found.append(f"{_WORDS[field.name]} ({_shown(pair[0])} against {_shown(pair[1])})")
     if first.knows != second.knows and "public" not in about:
         found.append(f"public data ({first.public} against {second.public})")
-    if first.tried is None or second.tried is None or max(first.tried[0], second.tried[0]) > min(first.tried[1], second.tried[1]):
+    if first.tried is None or first.tried != second.tried or first.tried[0] != first.tried[1]:
         found.append(f"settings tried for each ε ({tried(first)} against {tried(second)})")
     return tuple(found)
 
@@ -136,8 +139,8 @@ def _shown(value: object) -> str:
 _WORDS = {"item_vectors": "item vectors", "biases": "item biases", "user_means": "users' own means", "start": "start"}
 
 
-def _common(place: Place, epsilon: float, seed: int) -> Row:
-    """Ratings are divided by the seed, which is the noise's too; clicks come with their test events."""
+def common(place: Place, epsilon: float, seed: int) -> Row:
+    """What every scenario says. Ratings are divided by the seed, which is the noise's too; clicks come with their test events."""
     return {
         "seed": seed,
         "data": {"path": place.path} if place.path != "planted" else {"preset": "small"},
@@ -227,6 +230,27 @@ def _on_clicks(data: str, method: str, epsilon: float) -> Mapping[str, Any]:
     return (known.get((data, method)) or known["yelp2018", method])[epsilon]
 
 
+def _on_one_model() -> tuple[System, ...]:
+    """Every method in every form that there is."""
+    return tuple(_line(name, method, form) for name, method in METHODS.items() for form in method.forms)
+
+
+def _line(name: str, method: Method, form: Form) -> System:
+    added, label = form == "with our additions", line(name, form)
+    return System(
+        label,
+        f"{method.label}, {form}",
+        "adapted" if added else "published",
+        NOTHING if method.features == "free" else FEATURES,
+        lambda data, epsilon: merged(method.forms[form], searched.best(data, label, epsilon)),
+        Model(method.features, biases=added, user_means=added, start="random"),
+        (TRIALS, TRIALS),
+        "one model",
+        form,
+        lambda data, epsilon: searched.trials(data, label, epsilon) > 0,
+    )
+
+
 def _ours(*systems: System) -> Mapping[str, System]:
     return {system.name: system for system in systems}
 
@@ -299,10 +323,11 @@ RATINGS = _ours(
         (22, 62),
         "people",
     ),
-    System("ada-dpals-half", "Ada-DPALS without the people", "published", NOTHING, _ADA, _PLAIN, (17, 44), "people", adaptive),
-    System("dpals-mu0-half", f"{MU_0} without the people", "published", NOTHING, _ADA, _PLAIN, (17, 44), "people", _uniform),
+    System("ada-dpals-half", "Ada-DPALS without the people", "published", NOTHING, _ADA, _PLAIN, (17, 44), "people", where=adaptive),
+    System("dpals-mu0-half", f"{MU_0} without the people", "published", NOTHING, _ADA, _PLAIN, (17, 44), "people", where=_uniform),
     System("public-users-alone", "public users alone", "not private", "nothing private", people_alone, group="people"),
     *_references("ALS", group="people"),
+    *_on_one_model(),
 )
 CLICKS = _ours(
     System("default", "default", "ours", NOTHING, default(NOTHING), _CLICKS),

@@ -27,7 +27,7 @@ from fedrec.recipes import prepare
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
 from fedrec_simulations.data.datasets import load_dataset, load_split, public_facts
-from fedrec_simulations.data.sealed import SealedSplit
+from fedrec_simulations.data.sealed import SealedSplit, load_sealed
 from fedrec_simulations.experiments.ceiling import als_model
 from fedrec_simulations.experiments.in_memory import trained
 from fedrec_simulations.experiments.rows import Row, merged
@@ -76,6 +76,15 @@ def study_row(place: Place, name: str, epsilon: float, seed: int) -> Row:
     found = _referred(work) if work.system.label in _SIMPLE else _trained(work)
     kept = {name: found.pop(name) for name in METRICS[place.kind]}
     return dict(finite({**kept, **found, "sizes": sizes, "seconds": time.perf_counter() - started}))
+
+
+def validation_rmse(system: System, scenario: Scenario) -> float:
+    """Of a model that the scenario trains, on validation ratings: what settings are chosen by. The split stays sealed."""
+    dataset, sealed = load_sealed(scenario)
+    finished = _by_recipe(_Work(system, scenario, dataset, sealed))
+    found = evaluate(finished.model, sealed.validation, sealed.train, cutoffs=(K,), ranking=False).ratings
+    assert found is not None
+    return float(found.rmse)
 
 
 def _trained(work: _Work) -> Row:
@@ -157,7 +166,7 @@ _MAKERS: Mapping[str, Callable[[_Work], _Finished]] = {
 
 def _loaded(place: Place, system: System, epsilon: float, seed: int) -> _Work:
     scenario = system.scenario(place, epsilon, seed)
-    asked = scenario if system.group == "alone" else _with_people(place, scenario)
+    asked = scenario if system.group != "people" else _with_people(place, scenario)
     dataset = load_dataset(asked)
     if place.kind == "ratings":
         return _Work(system, scenario, dataset, SealedSplit(load_split(asked, dataset)))

@@ -1,0 +1,148 @@
+"""Lines on one model: what a published claim compares, each in up to three forms, its settings found by one search for all.
+
+- **as printed**: the paper's own choices where the code has them (weights, pseudo-inverse, plain descent), under the exact accounting.
+- **made sound**: the paper's algorithm and model as `fedrec` runs it: every user's report bounded, everything released charged.
+- **with our additions**: the same, and item biases and users' own means beside the vectors, which no paper here has.
+
+No line has another's additions: within a form all fit the same model from a random start. `SPACES` are what `search` chooses from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from fedrec_simulations.experiments.rows import Row, merged
+
+Form = Literal["as printed", "made sound", "with our additions"]
+FORMS: tuple[Form, ...] = ("as printed", "made sound", "with our additions")
+JUDGED: tuple[Form, ...] = ("made sound", "as printed")
+"""Forms that a published claim is judged by, the first above all."""
+EPSILONS = (1.0, 5.0, 20.0)
+"""Of the search, and of the lines."""
+TRIALS = 15
+"""Settings tried for every line, epsilon and data set."""
+Space = Mapping[str, tuple[float | int, ...]]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A published algorithm: what its scenario says in each form that the code has, and what its settings are chosen from.
+
+    features: whether its item vectors are functions of features, free, or both (beside a public side).
+    """
+
+    label: str
+    features: Literal["free", "of features", "free and of features"]
+    forms: Mapping[Form, Row]
+    space: Space
+    spaces: Mapping[Form, Space] | None = None
+
+    def choices(self, form: Form) -> Space:
+        """`space`, but for what a form has of its own."""
+        return {**self.space, **((self.spaces or {}).get(form, {}))}
+
+
+def line(method: str, form: Form) -> str:
+    """The name of a system of the study."""
+    return f"{method}, {form}"
+
+
+_IDS: Row = {"data": {"features": False}, "model": {"encoder": "id"}}
+_VECTORS: Space = {
+    "model.dimension": (2, 3, 4, 6, 8),
+    "model.steps": (2, 3, 4, 6, 10),
+    "model.user_ridge": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "model.item_ridge": (1.0, 3.0, 10.0, 30.0, 100.0),
+    "model.user_radius": (0.15, 0.25, 0.5, 1.0, 2.0),
+    "model.target_radius": (0.5, 1.0, 2.0, 4.0),
+    "model.count_share": (0.03, 0.06, 0.12, 0.2),
+}
+_EXPONENT: Space = {"model.weight_exponent": (0.125, 0.25, 0.333333, 0.5)}
+_DESCENT: Space = {
+    "model.dimension": (1, 2, 3, 4, 6),
+    "model.steps": (3, 6, 12, 24),
+    "model.learning_rate": (0.1, 0.3, 0.5, 0.7, 1.0),
+    "model.user_ridge": (0.3, 1.0, 2.0, 4.0, 10.0),
+    "model.item_ridge": (3.0, 10.0, 30.0, 60.0, 100.0),
+}
+_ENCODER: Space = {
+    **_VECTORS,
+    "model.dimension": (2, 3, 4, 6),
+    "model.steps": (3, 4, 6, 10),
+    "model.user_ridge": (0.03, 0.1, 0.3, 1.0, 3.0),
+    "model.item_ridge": (0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    "model.user_radius": (0.07, 0.15, 0.35, 0.7, 1.5),
+    "model.encoder_steps": (5, 10, 20, 50),
+    "model.learning_rate": (0.002, 0.005, 0.01, 0.02),
+}
+_PLAIN_RATES: Space = {"model.learning_rate": (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)}
+
+
+def _statistics(weights: str, printed_weights: str, **more: str) -> Mapping[Form, Row]:
+    """Of DPALS and Ada-DPALS: the printed item update is the pseudo-inverse."""
+    base: Row = merged({"recipe": "published", "model": more}, _IDS)
+    return {
+        "as printed": merged(base, {"model": {"weights": printed_weights, "solve": "pseudo-inverse"}}),
+        "made sound": merged(base, {"model": {"weights": weights}}),
+        "with our additions": merged(base, {"model": {"weights": weights, "own_means": True}}),
+    }
+
+
+def _descent(recipe: str, base: Row) -> Mapping[Form, Row]:
+    """Clipping the sum of gradients, as printed, bounds no user: there is no printed form that any noise would make private."""
+    return {
+        "made sound": merged({"recipe": recipe}, base, {"model": {"biases": False}}),
+        "with our additions": merged({"recipe": recipe}, base, {"model": {"biases": True}}),
+    }
+
+
+_SIDE: Row = {"recipe": "dp-cmf", "model": {"weights": "normalised"}, "collective": {"sides": ["metadata"], "start_passes": 0}}
+_AM_SSP: Row = {"recipe": "published", "model": {"weights": "normalised"}}
+METHODS: Mapping[str, Method] = {
+    "ada-dpals": Method("Ada-DPALS", "free", _statistics("normalised", "clipped"), {**_VECTORS, **_EXPONENT}),
+    "dpals-tail": Method(
+        "DPALS (tail)",
+        "free",
+        _statistics("constant", "constant", sampling="tail"),
+        {**_VECTORS, "model.max_items_per_user": (20, 50, 100, 200, 1000)},
+    ),
+    "dpals-uniform": Method(
+        "DPALS (uniform)",
+        "free",
+        _statistics("constant", "constant", sampling="uniform"),
+        {**_VECTORS, "model.max_items_per_user": (20, 50, 100, 200, 1000)},
+    ),
+    "ada-dpgd": Method("Ada-DPGD", "free", _descent("dp-gd", _IDS), {**_DESCENT, **_EXPONENT}),
+    "am-ssp": Method(
+        "AM-SSP",
+        "of features",
+        {
+            "as printed": merged(_AM_SSP, {"model": {"weights": "printed", "optimizer": "plain"}}),
+            "made sound": _AM_SSP,
+            "with our additions": merged(_AM_SSP, {"model": {"own_means": True}}),
+        },
+        {**_ENCODER, **_EXPONENT},
+        {"as printed": _PLAIN_RATES},
+    ),
+    "am-dpsgd": Method(
+        "AM-DPSGD",
+        "of features",
+        _descent("am-dpsgd", {"model": {"own_vectors": False}}),
+        {**_DESCENT, "model.dimension": (1, 2, 3, 4), "model.steps": (3, 6, 12, 16), "model.encoder_steps": (1, 2)},
+    ),
+    "dp-cmf": Method(
+        "DP-CMF, metadata",
+        "free and of features",
+        {"made sound": _SIDE, "with our additions": merged(_SIDE, {"model": {"own_means": True}})},
+        {
+            **_VECTORS,
+            **_EXPONENT,
+            "collective.metadata_weight": (0.1, 1.0, 10.0, 100.0),
+            "collective.metadata_ridge": (1.0, 10.0, 100.0, 300.0),
+            "collective.unobserved": (0.01, 0.03, 0.1),
+        },
+    ),
+}
+"""By name, in the page's order."""
