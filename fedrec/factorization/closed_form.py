@@ -20,6 +20,21 @@ from fedrec.numerics.threads import map_ranges
 _BLOCK = 512  # matrices unpacked at a time
 
 
+def pseudo_inverse(statistics: ItemStatistics, *, ridge: float | Floats) -> Float64s:
+    """As printed: theta_j = (projection of A_j + ridge_j I on the PSD cone)^+ b_j; (m, d) float64.
+
+    Directions in which noise left no positive eigenvalue get 0. A small positive one is divided by, however small: the printed rule
+    is unstable there, and `projected` is what one wants.
+    """
+
+    def invert(eigenvalues: Float64s, ridges: Float64s) -> Float64s:
+        shifted = eigenvalues + ridges
+        cutoff = shifted.shape[1] * np.finfo(np.float64).eps * np.abs(shifted).max(axis=1, keepdims=True)
+        return np.where(shifted > cutoff, 1.0 / np.where(shifted > cutoff, shifted, 1.0), 0.0)
+
+    return _solve(statistics, ridge, invert)
+
+
 def projected(statistics: ItemStatistics, *, ridge: float | Floats) -> Float64s:
     """theta_j = (projection of A_j on the PSD cone + ridge_j I)^-1 b_j, as in the papers' public code; (m, d) float64, ridge > 0."""
     if not bool(np.all(np.asarray(ridge) > 0)):

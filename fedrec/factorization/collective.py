@@ -130,10 +130,10 @@ class CollectiveRecipe:
         """Of every side; an item's bias, the last coordinate where it has one, explains no public entry."""
         extra = V.shape[1] - self.private.settings.dimension
         vectors = np.ascontiguousarray(V[:, : V.shape[1] - extra])
-        return [_widened(exact_statistics(side, vectors), extra) for side in self.sides]
+        return [_with_zeros(exact_statistics(side, vectors), extra) for side in self.sides]
 
 
-def _widened(statistics: ItemStatistics, extra: int) -> ItemStatistics:
+def _with_zeros(statistics: ItemStatistics, extra: int) -> ItemStatistics:
     """The same with `extra` more coordinates of zeros."""
     if not extra:
         return statistics

@@ -14,6 +14,14 @@ def noisy_statistics(m: int = 40, d: int = 5) -> tuple[ItemStatistics, np.ndarra
     return ItemStatistics(pack(A), b), A, b
 
 
+def test_the_printed_update_is_the_pseudo_inverse_of_the_projection() -> None:
+    statistics, A, b = noisy_statistics()
+    for j, theta in enumerate(closed_form.pseudo_inverse(statistics, ridge=0.3)):
+        values, Q = np.linalg.eigh(A[j] + 0.3 * np.eye(5))
+        projection = (Q * np.maximum(values, 0)) @ Q.T
+        np.testing.assert_allclose(theta, np.linalg.pinv(projection, hermitian=True) @ b[j], rtol=1e-6, atol=1e-9)
+
+
 def test_the_projected_update_solves_with_the_ridge_after_projection() -> None:
     statistics, A, b = noisy_statistics()
     ridges = np.linspace(0.1, 2, len(A))
@@ -22,14 +30,21 @@ def test_the_projected_update_solves_with_the_ridge_after_projection() -> None:
         np.testing.assert_allclose(((Q * np.maximum(values, 0)) @ Q.T + ridges[j] * np.eye(5)) @ theta, b[j], atol=1e-9)
 
 
-def test_without_noise_it_is_the_ridge_solution() -> None:
+def test_without_noise_both_are_the_ridge_solution() -> None:
     rng = np.random.default_rng(1)
     U, V = rng.standard_normal((30, 4)), rng.standard_normal((7, 4))
     A = np.broadcast_to(U.T @ U, (7, 4, 4))
     b = V @ U.T @ U
     statistics = ItemStatistics(pack(A), b)
+    np.testing.assert_allclose(closed_form.pseudo_inverse(statistics, ridge=0.0), V, atol=1e-10)
     exact = np.linalg.solve(U.T @ U + 0.5 * np.eye(4), b.T).T
     np.testing.assert_allclose(closed_form.projected(statistics, ridge=0.5), exact, atol=1e-10)
+    np.testing.assert_allclose(closed_form.pseudo_inverse(statistics, ridge=0.5), exact, atol=1e-10)
+
+
+def test_an_item_that_noise_made_negative_gets_the_zero_vector_as_printed() -> None:
+    statistics = ItemStatistics(pack(-np.eye(3)[None]), np.ones((1, 3)))
+    np.testing.assert_array_equal(closed_form.pseudo_inverse(statistics, ridge=0.0), np.zeros((1, 3)))
 
 
 def test_projection_without_a_ridge_is_refused() -> None:
