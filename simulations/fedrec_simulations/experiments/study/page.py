@@ -47,8 +47,8 @@ An earlier version of this page judged claims by lines that were not one model. 
 sufficient statistics had neither. One search had three times the trials of another. One line started from public data. Several of those
 verdicts were wrong. Each claim below says what the page said of it, and why that was wrong.
 
-A verdict is of the data sets that it names, at the number of settings that were tried, and of no others. MovieLens 100K has 943 users; the papers
-evaluate on data with far more, where the same ε buys far less noise for each item.
+A verdict is of the data sets that it names, at the number of settings that were tried, and of no others. MovieLens 100K has 943
+users; the papers evaluate on data with far more, where the same noise is small beside an item's sums.
 
 Published systems are *made sound*: every user's whole report is bounded, everything that is released is charged, and composition
 is exact (`fedrec/NOTATION.md` lists what their papers print). Values are means over {seeds} seeds with 95% intervals (Student's t);

@@ -32,15 +32,14 @@ _RANDOM = 5
 
 
 def run(data: str, *, only: Sequence[str] = (), trials: int = TRIALS, jobs: int = 1, output: Path | None, tell: Tell) -> Row:
-    """Every line's trials, as `searched` reads them; goes on from what `output` holds. Raises SettingsError, DataError."""
+    """Trials of every line, or of `only` these lines or methods, as `searched` reads them; goes on from what `output` holds.
+
+    Raises SettingsError, DataError.
+    """
     place, kept = place_of(data), _kept(output, trials)
-    asked = [
-        (name, form, epsilon)
-        for name, method in METHODS.items()
-        for form in method.forms
-        for epsilon in EPSILONS
-        if not only or name in only
-    ]
+    lines = [(name, form) for name, method in METHODS.items() for form in method.forms]
+    chosen = [(name, form) for name, form in lines if not only or {name, line(name, form)} & set(only)]
+    asked = [(name, form, epsilon) for name, form in chosen for epsilon in EPSILONS]
     left = [task for task in asked if f"{task[2]:g}" not in kept.get(line(task[0], task[1]), {})]
     with workers(jobs) as pool:
         futures = {pool.submit(_tried, place, *task, trials): task for task in left}
