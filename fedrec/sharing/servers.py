@@ -36,10 +36,10 @@ class ShareSums:
         """
         if own.shape != following.shape or own.ndim != 2 or own.shape[1] != self.layout.length:
             raise ValueError(f"shares must have {self.layout.length} numbers a user, found {own.shape} and {following.shape}")
-        both, minus_one = own + following, np.uint64(2**64 - 1)
+        minus_one = np.uint64(2**64 - 1)
         for part, sums in zip(self.layout.parts, self._sums, strict=True):
             x, after = np.ascontiguousarray(own[:, part.left]), np.ascontiguousarray(following[:, part.left])
-            y, together = np.ascontiguousarray(own[:, part.right]), np.ascontiguousarray(both[:, part.right])
+            y, together = np.ascontiguousarray(own[:, part.right]), own[:, part.right] + following[:, part.right]
             if off:
                 together, y = together * minus_one, y * minus_one
             add_products(x, together, sums, folds=part.spec.folds)
