@@ -42,6 +42,7 @@ from fedrec_client.participant import Participant
 from fedrec_client.store import LocalUsers
 from fedrec_device import Device, History, Leaves, Limit, Service
 from fedrec_server.device_clients import NAME, DeviceClients, Publication
+from fedrec_simulations.bench import light_devices
 from fedrec_simulations.data.datasets import public_facts
 from fedrec_simulations.data.sealed import load_sealed
 from fedrec_transport.aggregator_client import RemoteReleaseDesk
@@ -200,6 +201,11 @@ def test_content_from_afar_is_taken_by_its_digest_alone_and_fetched_once() -> No
     assert content.content("../../round") is None
     with pytest.raises(SettingsError, match="no https address"):
         HttpsContent("http://server.example")
+
+
+def test_many_light_devices_over_http_are_counted_once_each() -> None:
+    row = light_devices.run(quick=True)
+    assert (row["took_part"], row["counted"], row["same_release"]) == (row["devices"], row["devices"], True)
 
 
 @pytest.mark.parametrize(

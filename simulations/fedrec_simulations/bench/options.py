@@ -48,6 +48,7 @@ class Bench(StrEnum):
     submit = "submit"
     leaderboard = "leaderboard"
     light_device = "light-device"
+    light_devices = "light-devices"
 
 
 HELP = """Measure speed as ratios to a reference in the same run, quality as means over seeds; print one JSON object.
@@ -63,7 +64,7 @@ scenario on every runtime, grid the messages of Flower's nodes in this process b
 `fedrec[ray]` is installed. cluster times a training on 1, 2 and 4 nodes of Ray with a worker killed and a node
 that joins. sums times the sums of a round over partitions with Dask, Ray Data and Spark, where these are
 installed. leaves measures the intake of 1, 2 and 10 leaf aggregators, with a leaf and the root killed.
-light-device times a round of one. serving puts load on a real `fedrec serve`; serving-basis,
+light-device times a round of one, light-devices a round of ten thousand. serving puts load on a real `fedrec serve`; serving-basis,
 serving-lists and serving-news tell what private queries lose on MovieLens 1M, linkage how many people are known
 again by their noised answers. paper re-makes the figures of a paper from the scenarios in simulations/, beside
 what was published; stopped, the same command goes on from its finished rows. --set figure.seeds=[1,2] and --set
@@ -95,7 +96,7 @@ What = Annotated[
         metavar="WHAT",
         show_choices=False,
         help="Speed: kernels, als, encoder, readers, intake, enrolment, nodes, device, processes, runtimes, grid, sgld, serving, "
-        "sharing-intake, cluster, sums, leaves, light-device. "
+        "sharing-intake, cluster, sums, leaves, light-device, light-devices. "
         "Quality: ablation, quality, clicks, news, news-paper, paper, study, search, serving-basis, serving-lists, serving-news, "
         "linkage, "
         "sizes, simple, cohorts, sharing. "

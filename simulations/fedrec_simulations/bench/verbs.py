@@ -13,6 +13,7 @@ BENCHES: Mapping[str, tuple[str, bool]] = {
     "sums": ("bench.sums", True),
     "leaves": ("bench.leaves", False),
     "light-device": ("bench.light_device", False),
+    "light-devices": ("bench.light_devices", False),
     "als": ("bench.als", False),
     "encoder": ("bench.encoder", False),
     "readers": ("bench.readers", False),
