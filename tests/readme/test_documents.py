@@ -27,6 +27,7 @@ from fedrec_simulations.data.describing import keys_of_news
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = {path.name for path in DOCUMENTS}
+TREES = ("aggregator", "cli", "client", "device", "docs", "fedrec", "server", "simulations", "tests", "transport")
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -51,6 +52,18 @@ OF_SETTINGS = {"status", "backup", "restore", "ledger"}
 def test_the_documents_are_there_and_hold_commands() -> None:
     assert {"README.md", "quickstart.md", "simulate.md", "data.md", "privacy.md", "reference.md"} <= NAMES
     assert sum(line.startswith("fedrec ") for _, line in COMMANDS) > 15
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_every_file_that_a_guide_of_the_tree_names_is_there(page: str) -> None:
+    named = set(re.findall(r"`([\w./-]+\.(?:py|toml|md|html)|[\w.-]+/[\w./-]+/)`", (ROOT / page).read_text()))
+    there = [path.relative_to(ROOT).as_posix() for part in TREES for path in (ROOT / part).rglob("*")]
+    assert len(named) > 5
+    assert [
+        name
+        for name in sorted(named)
+        if not (ROOT / name).exists() and not any(f"/{path}".endswith(f"/{name.rstrip('/')}") for path in there)
+    ] == []
 
 
 @pytest.mark.parametrize(("document", "line"), COMMANDS, ids=[f"{d}: {line}" for d, line in COMMANDS])
