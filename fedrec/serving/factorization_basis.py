@@ -115,7 +115,8 @@ def counted_rows(released: Released, settings: BasisSettings, people: Synthetic)
     most = max(settings.coefficients - 1, 1)
     leading = Q[:, ::-1][:, :most][:, moments[::-1][:most] > 1e-9 * max(float(moments[-1]), 1e-15)]
     if not leading.size:
-        raise SettingsError("the item vectors of this model are all alike: there is nothing to rank by", "Train it with a larger epsilon or on more data. A list that is the same for everybody needs no private question.")
+        remedy = "Train it with a larger epsilon or on more data. A list that is the same for everybody needs no private question."
+        raise SettingsError("the item vectors of this model are all alike: there is nothing to rank by", remedy)
     rows = centred @ leading
     lengths = np.linalg.norm(rows, axis=1)
     rows /= np.maximum(lengths, max(float(np.quantile(lengths, settings.cut)), 1e-12))[:, None]
