@@ -68,10 +68,11 @@ lint: install
 docs: install
 	$(BIN)/fedrec docs docs/reference.md --results docs/results
 
-# the documentation site, into site/
+# the documentation site, into site/; ends with an error if one of its links is dead
 docs-site: install
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python tests/release/site.py site
 
 # the services and their types, each from its one description
 proto: install
