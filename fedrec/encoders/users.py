@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -44,12 +45,19 @@ class NrmsUsers(nn.Module):
 
 
 class NamlUsers(nn.Module):
-    """Additive attention over the clicked news (Wu et al. 2019, IJCAI, Sec. 3.2): a user vector is an average of news vectors."""
+    """Additive attention over the clicked news (Wu et al. 2019, IJCAI, Sec. 3.2): a user vector is an average of news vectors.
+
+    scale: (1,) public and not trained, 1 as published. Averages of many news are alike: before a basis they are multiplied by it
+    (`news.public_start`), or attention would be nearly the same for every history.
+    """
+
+    scale: Tensor
 
     def __init__(self, width: int, queries: int, *, rng: np.random.Generator) -> None:
         super().__init__()
         self.pool = AdditiveAttention(width, queries, rng=rng)
+        self.register_buffer("scale", torch.ones(1))
 
     def encode(self, news: Tensor, history: Tensor, mask: Tensor, dropout: Dropout | None = None) -> Tensor:
         """(n, width) user vectors."""
-        return self.pool.forward(dropped(functional.embedding(history, news), dropout), mask)
+        return self.scale * self.pool.forward(dropped(functional.embedding(history, news), dropout), mask)

@@ -18,7 +18,7 @@ from torch import Tensor
 from fedrec.arrays import Float32s, Int32s
 from fedrec.encoders.news_model import NewsModel
 from fedrec.encoders.tokens import NewsTokens
-from fedrec.encoders.users import NrmsUsers
+from fedrec.encoders.users import NamlUsers, NrmsUsers
 from fedrec.news.local_update import user_vectors
 from fedrec.news.topics import kmeans
 
@@ -41,7 +41,7 @@ def public_words(tokens: NewsTokens, vectors: Float32s, *, width: int) -> Float3
 
 
 def start_basis(model: NewsModel, vectors: Float32s, *, rng: np.random.Generator) -> None:
-    """Set the basis of a fresh model, and the size of NRMS's user vectors, so that attention tells clusters of news from each other.
+    """Set the basis of a fresh model, and the size of user vectors, so that attention tells clusters of news from each other.
 
     The basis vectors are the directions in which readers of one cluster differ from the average of invented readers, of one length:
     a reader of a cluster then has its largest weight there.
@@ -78,6 +78,8 @@ def _spread(users: Tensor, basis: Tensor) -> float:
 
 
 def _enlarge(model: NewsModel, factor: float) -> None:
-    """NRMS's values by `factor`, which multiplies every user vector. NAML's are averages of news vectors and stay."""
-    if isinstance(model.users, NrmsUsers):
+    """Every user vector by `factor`: by NRMS's values, or by the scale of NAML's averages."""
+    if isinstance(model.users, NamlUsers):
+        model.users.scale.mul_(factor)
+    elif isinstance(model.users, NrmsUsers):
         model.users.attention.project.chunk(3, -1)[2].mul_(factor)

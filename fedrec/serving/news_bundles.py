@@ -84,7 +84,7 @@ def _of_attention(served: ModelRecommender, catalogue: PublicItems, origin: Orig
     assert model.basis is not None
     with torch.no_grad():
         vectors = model.encode_news(np.arange(model.news.anonymous + 1)).numpy()
-    encoder = {name.replace("users.", "encoder."): p.detach().numpy() for name, p in model.named_parameters() if name.startswith("users.")}
+    encoder = {f"encoder.{name.removeprefix('users.')}": p.numpy() for name, p in model.state_dict().items() if name.startswith("users.")}
     B, m = len(model.basis.vectors), len(catalogue.ids)
     names, _ = catalogue.categories()
     about = About(

@@ -57,7 +57,7 @@ def test_without_public_knowledge_there_is_no_public_start_of_words() -> None:
     assert public_words(tokens, np.zeros_like(vectors), width=5) is None
 
 
-@pytest.mark.parametrize("kind", ["nrms", "plm-nr"])
+@pytest.mark.parametrize("kind", ["nrms", "naml", "plm-nr"])
 def test_attention_tells_readers_of_different_subjects_apart(kind: str) -> None:
     model, vectors = fresh(kind)
     histories = np.arange(CLUSTERS * EACH).reshape(CLUSTERS, EACH)[:, :20]
