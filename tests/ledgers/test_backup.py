@@ -368,8 +368,11 @@ def test_a_restored_ledger_is_the_same_chain(settings: Path) -> None:
     assert head in said.output
     world.stop()
     shutil.rmtree(settings / "a")
-    put = CliRunner().invoke(app, ["restore", str(settings / "aggregator.toml"), "--input", str(settings / "a.tar")])
-    assert (put.exit_code, head in put.output) == (0, True)
+    put = CliRunner().invoke(app, ["restore", str(settings / "aggregator.toml"), "--input", str(settings / "a.tar"), "--json"])
+    assert put.exit_code == 0
+    assert json.loads(put.output)["head"] == head
+    mended = CliRunner().invoke(app, ["ledger", "repair", str(settings / "aggregator.toml"), "--json"])
+    assert json.loads(mended.output) == {"repaired": []}
     with sqlite3.connect(settings / "a" / "ledger.sqlite") as database:
         assert read(database.execute("SELECT content, hash FROM entries ORDER BY seq"))[-1].hash == head
     database.close()

@@ -76,7 +76,7 @@ def verify(settings: SeveralSettings, as_json: Json = False) -> None:
 
 
 @ledger_app.command(short_help="Note a jump of the clock, and finish what a crash left half done.")
-def repair(settings: Settings) -> None:
+def repair(settings: Settings, as_json: Json = False) -> None:
     """Write down that the clock was set back, and finish what a crash left half done. The party must not be running.
 
     No entry is changed: a chain that is broken, or a ledger that was put back, needs its newest backup.
@@ -88,13 +88,15 @@ def repair(settings: Settings) -> None:
     """
     from fedrec_cli.ledgers import inventory
 
-    typer.echo("\n".join(inventory.repaired(settings)) or "nothing to repair")
+    done = list(inventory.repaired(settings))
+    typer.echo(json.dumps({"repaired": done}) if as_json else "\n".join(done) or "nothing to repair")
 
 
 @app.command(short_help="Write a party's state to one file, also while it runs.")
 def backup(
     settings: Settings,
     output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where to write it; an older backup there is replaced.")],
+    as_json: Json = False,
 ) -> None:
     """Write the state of an aggregator, a server or a client to one file, also while it runs; examine what was written.
 
@@ -110,13 +112,14 @@ def backup(
     from fedrec_cli.ledgers.restoring import contents
 
     write(settings, output)
-    typer.echo(_words(output, contents(output)))
+    typer.echo(_words(output, contents(output), as_json=as_json))
 
 
 @app.command(short_help="Put a backup back into an empty state folder.")
 def restore(
     settings: Settings,
     archive: Annotated[Path, typer.Option("--input", metavar="FILE", help="A file that `fedrec backup` wrote.")],
+    as_json: Json = False,
 ) -> None:
     """Put a backup back into the state folder that the settings name, which must hold nothing of a party; the party must not be running.
 
@@ -129,9 +132,12 @@ def restore(
     """
     from fedrec_cli.ledgers.restoring import restore as put_back
 
-    typer.echo(_words(archive, put_back(settings, archive)))
+    typer.echo(_words(archive, put_back(settings, archive), as_json=as_json))
 
 
-def _words(path: Path, found: Backup) -> str:
+def _words(path: Path, found: Backup, *, as_json: bool) -> str:
+    if as_json:
+        about = {"party": found.party, "name": found.name, "files": len(found.files), "entries": found.entries, "head": found.head}
+        return json.dumps({"backup": str(path), **about})
     ledger = f", ledger of {found.entries:,} entries, head {found.head}" if found.head else ""
     return f"{path}: {found.party} {found.name}".rstrip() + f", {len(found.files):,} files{ledger}"
