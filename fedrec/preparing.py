@@ -21,6 +21,8 @@ from fedrec.registry import fitting, require
 from fedrec.settings import Scenario, validated
 from fedrec.storage import finite
 
+LATER_KEYS = ("optimizer", "own_means", "own_vectors", "solve")  # of [model]; clients of version 1 refuse them, so defaults are left out
+
 
 class TrainableRecipe(Recipe, Protocol):
     """A recipe whose states are models."""
@@ -102,7 +104,9 @@ class _OnCheckedGrid:
 def client_recipe(scenario: Scenario) -> str:
     """The part of a scenario that decides what runs on a device, as canonical JSON: public, and sent to every client."""
     tables = {"recipe", "model", "privacy"} | ({"own"} if scenario.own else set())
-    content = scenario.model_dump(mode="json", include=tables, exclude={"privacy": scenario.unsaid})
+    fields = type(scenario.model).model_fields
+    plain = {name for name in LATER_KEYS if getattr(scenario.model, name) == fields[name].default}
+    content = scenario.model_dump(mode="json", include=tables, exclude={"privacy": scenario.unsaid, "model": plain})
     return json.dumps(finite(content), sort_keys=True)
 
 

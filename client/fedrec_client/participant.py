@@ -128,7 +128,8 @@ class Participant:
         unknown = self.users.unknown_events(terms)
         self._notes.keep_translation(terms.run, users=mine.num_users, events=len(mine), unknown_events=unknown)
         if self.ledger.plan_of(terms.run) is None:  # once it is known, the plan decides
-            self.ledger.require_room_for(self._charged(terms))
+            promised = guarantee_of(validated(json.loads(terms.recipe), source="the run's recipe"))
+            self.ledger.require_room_for(self._charged(terms, promised))
         self._see_the_aggregators_ledger()
         self._enroll()
         return Answer(self.name, self.users.num_users)
@@ -160,7 +161,7 @@ class Participant:
         read_header(header)  # names and sizes, as if it had come as bytes
         step = _step(question, terms)
         self._require_plan(plan, question)
-        own = weight(self._charged(terms).epsilon, plan.guarantee)
+        own = weight(self._charged(terms, plan.guarantee).epsilon, plan.guarantee)
         require_answerable(question, step, terms, self._bounds)
         digest = question_digest(header)
         self._see_the_aggregators_ledger()
@@ -171,12 +172,14 @@ class Participant:
             self._delivery(invitation.run, question, plan, named, _weighed(step, own), mine, ids), header, invitation.quorum
         )
 
-    def _charged(self, terms: Terms) -> Guarantee:
-        """What the run costs each user here: its guarantee, or the announced limit that fits the users' own. Raises RefusedError."""
-        scenario = validated(json.loads(terms.recipe), source="the run's recipe")
-        promised, limits = guarantee_of(scenario), scenario.privacy.limits
+    def _charged(self, terms: Terms, promised: Guarantee) -> Guarantee:
+        """What the run costs each user here: its guarantee, or the announced limit that fits the users' own. Raises RefusedError.
+
+        promised: by the terms before the plan is known, by the plan afterwards: terms may say anything.
+        """
         if self._personal_epsilon >= promised.epsilon:
             return promised
+        limits = validated(json.loads(terms.recipe), source="the run's recipe").privacy.limits
         if not (limit := announced(self._personal_epsilon, limits)):
             cause = f"the run costs epsilon {promised.epsilon:g} and announces no limit that is at most this client's personal_epsilon"
             raise _refused(Refusal.BUDGET, cause, "A run that announces such limits (privacy.personal_epsilons) would be answered.")
